@@ -1,0 +1,3 @@
+//! The embedded Kubernetes API: a store, its REST front, and what kube-apiserver promises on top.
+
+pub mod schema;

@@ -1,0 +1,155 @@
+//! What a type looks like: one description for built-in kinds and for custom resources.
+//!
+//! Everything that must know the shape of an object reads a [`Schema`]: decoding (unknown fields, wrong
+//! types), defaulting, pruning, validation, strategic merge, server-side apply, OpenAPI. Built-in kinds are
+//! loaded from the published Kubernetes types plus our table of list semantics; custom resources from the
+//! `openAPIV3Schema` of their definition.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
+
+/// A shared node of a type description. Named types may refer to themselves, therefore the node is
+/// filled in after it was handed out.
+#[derive(Debug, Clone, Default)]
+pub struct SchemaRef(Arc<Slot>);
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// The published name (`io.k8s.api.core.v1.Container`) if the type has one.
+    name: Option<Arc<str>>,
+    schema: OnceLock<Schema>,
+}
+
+static ANYTHING: Schema = Schema::anything();
+
+impl SchemaRef {
+    pub fn new(schema: Schema) -> Self {
+        let slot = Slot { name: None, schema: OnceLock::new() };
+        let _ = slot.schema.set(schema);
+        Self(Arc::new(slot))
+    }
+
+    /// A named type whose content is given later with [`SchemaRef::fill`].
+    pub fn named(name: &str) -> Self {
+        Self(Arc::new(Slot { name: Some(name.into()), schema: OnceLock::new() }))
+    }
+
+    /// Gives a named type its content. The first content stays.
+    pub fn fill(&self, schema: Schema) {
+        let _ = self.0.schema.set(schema);
+    }
+
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
+    /// The content; a type that was never filled accepts anything.
+    pub fn get(&self) -> &Schema {
+        self.0.schema.get().unwrap_or(&ANYTHING)
+    }
+}
+
+/// One node of a type description.
+#[derive(Debug, Clone)]
+pub struct Schema {
+    pub shape: Shape,
+    pub description: Option<Arc<str>>,
+    /// OpenAPI `format` (`int32`, `date-time`, `byte`, …).
+    pub format: Option<Arc<str>>,
+    pub nullable: bool,
+    pub default: Option<Value>,
+    /// `x-kubernetes-preserve-unknown-fields`: fields not described stay.
+    pub preserve_unknown: bool,
+    /// `x-kubernetes-embedded-resource`: carries apiVersion, kind and metadata of its own.
+    pub embedded_resource: bool,
+    /// Value checks; empty for built-in kinds, whose checks are written in code.
+    pub checks: Option<Box<Checks>>,
+}
+
+/// What kind of value stands here.
+#[derive(Debug, Clone)]
+pub enum Shape {
+    /// Not described: any value.
+    Any,
+    String,
+    Integer,
+    Number,
+    Boolean,
+    IntOrString,
+    /// Named fields. `atomic` means that server-side apply owns the object as one value.
+    Object { fields: BTreeMap<Arc<str>, SchemaRef>, required: Vec<Arc<str>>, atomic: bool },
+    /// Free keys, one type of value (labels, resource lists).
+    Map { value: SchemaRef, atomic: bool },
+    List { item: SchemaRef, kind: ListKind, patch: PatchStrategy },
+}
+
+/// How server-side apply treats a list (`x-kubernetes-list-type`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListKind {
+    Atomic,
+    Set,
+    /// Elements are told apart by these keys.
+    Map(Vec<Arc<str>>),
+}
+
+/// How strategic merge patch treats a list or an object (`x-kubernetes-patch-strategy`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PatchStrategy {
+    Replace,
+    /// Merge; elements are told apart by the key, or by value when there is none.
+    Merge { key: Option<Arc<str>>, retain_keys: bool },
+}
+
+/// Checks of a structural schema on one value.
+#[derive(Debug, Clone, Default)]
+pub struct Checks {
+    pub one_of: Vec<Value>,
+    pub pattern: Option<Arc<str>>,
+    pub minimum: Option<f64>,
+    pub maximum: Option<f64>,
+    pub exclusive_minimum: bool,
+    pub exclusive_maximum: bool,
+    pub multiple_of: Option<f64>,
+    pub min_length: Option<u64>,
+    pub max_length: Option<u64>,
+    pub min_items: Option<u64>,
+    pub max_items: Option<u64>,
+    pub unique_items: bool,
+    pub min_properties: Option<u64>,
+    pub max_properties: Option<u64>,
+    /// `allOf`, `anyOf`, `oneOf`, `not`: value checks only, they never describe fields.
+    pub all_of: Vec<SchemaRef>,
+    pub any_of: Vec<SchemaRef>,
+    pub exactly_one_of: Vec<SchemaRef>,
+    pub not: Option<SchemaRef>,
+}
+
+impl Schema {
+    pub const fn anything() -> Self {
+        Self::of(Shape::Any)
+    }
+
+    pub const fn of(shape: Shape) -> Self {
+        Self {
+            shape,
+            description: None,
+            format: None,
+            nullable: false,
+            default: None,
+            preserve_unknown: false,
+            embedded_resource: false,
+            checks: None,
+        }
+    }
+
+    /// The type of a named field or map value, if it is described.
+    pub fn field(&self, name: &str) -> Option<&SchemaRef> {
+        match &self.shape {
+            Shape::Object { fields, .. } => fields.get(name),
+            Shape::Map { value, .. } => Some(value),
+            _ => None,
+        }
+    }
+}
