@@ -1,3 +1,4 @@
 //! The embedded Kubernetes API: a store, its REST front, and what kube-apiserver promises on top.
 
 pub mod schema;
+pub mod status;
