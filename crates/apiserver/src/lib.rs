@@ -2,3 +2,4 @@
 
 pub mod schema;
 pub mod status;
+pub mod store;
