@@ -5,6 +5,12 @@
 //! loaded from the published Kubernetes types plus our table of list semantics; custom resources from the
 //! `openAPIV3Schema` of their definition.
 
+pub mod builtin;
+pub mod canonical;
+pub mod decode;
+mod list_semantics;
+pub mod quantity;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -64,8 +70,37 @@ pub struct Schema {
     pub preserve_unknown: bool,
     /// `x-kubernetes-embedded-resource`: carries apiVersion, kind and metadata of its own.
     pub embedded_resource: bool,
+    /// An undescribed value that server-side apply owns as one piece (`RawExtension`).
+    pub opaque: bool,
+    /// How strategic merge patch treats an object or map here; lists carry their own strategy.
+    pub patch: PatchStrategy,
     /// Value checks; empty for built-in kinds, whose checks are written in code.
     pub checks: Option<Box<Checks>>,
+    /// What clients notice of the Go types behind a built-in type.
+    pub go: Option<Box<GoFacts>>,
+}
+
+/// What clients notice of the Go types behind a built-in type: names in the messages of decoding errors,
+/// and what becomes of zero values.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GoFacts {
+    /// The type where it does not follow from the shape (`v1.PullPolicy` for a string).
+    pub type_name: Option<Arc<str>>,
+    /// For fields of an object that come from an inlined struct: the path of inlined structs.
+    pub inlined: BTreeMap<Arc<str>, Arc<str>>,
+    /// For fields of an object: what stands there when the value is zero, if it is not the usual.
+    pub zero: BTreeMap<Arc<str>, Zero>,
+}
+
+/// What becomes of a zero value (`""`, `0`, `{}`) of a field when an object is written out. Usually objects
+/// are kept as given and everything else vanishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Zero {
+    /// The field always stands there, also when it was not given.
+    Always,
+    /// As given: a zero is something else than nothing.
+    Keep,
+    Drop,
 }
 
 /// What kind of value stands here.
@@ -102,6 +137,11 @@ pub enum PatchStrategy {
     Merge { key: Option<Arc<str>>, retain_keys: bool },
 }
 
+impl PatchStrategy {
+    /// Merge without a key: the usual way of objects, and of lists that are sets.
+    pub const MERGE: Self = Self::Merge { key: None, retain_keys: false };
+}
+
 /// Checks of a structural schema on one value.
 #[derive(Debug, Clone, Default)]
 pub struct Checks {
@@ -124,6 +164,22 @@ pub struct Checks {
     pub any_of: Vec<SchemaRef>,
     pub exactly_one_of: Vec<SchemaRef>,
     pub not: Option<SchemaRef>,
+    /// `x-kubernetes-validations`, in order.
+    pub rules: Vec<Rule>,
+}
+
+/// One `x-kubernetes-validations` entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// The CEL expression.
+    pub rule: Arc<str>,
+    pub message: Option<Arc<str>>,
+    pub message_expression: Option<Arc<str>>,
+    /// `FieldValueInvalid`, `FieldValueForbidden`, `FieldValueRequired` or `FieldValueDuplicate`.
+    pub reason: Option<Arc<str>>,
+    /// Relative path of the field the failure is reported on.
+    pub field_path: Option<Arc<str>>,
+    pub optional_old_self: bool,
 }
 
 impl Schema {
@@ -140,7 +196,10 @@ impl Schema {
             default: None,
             preserve_unknown: false,
             embedded_resource: false,
+            opaque: false,
+            patch: PatchStrategy::MERGE,
             checks: None,
+            go: None,
         }
     }
 
