@@ -3,3 +3,6 @@
 pub mod schema;
 pub mod status;
 pub mod store;
+pub mod kinds;
+pub mod quantity;
+pub mod selector;
