@@ -9,6 +9,7 @@ pub mod builtin;
 pub mod canonical;
 pub mod decode;
 mod list_semantics;
+pub mod prune;
 pub mod quantity;
 
 use std::collections::BTreeMap;
