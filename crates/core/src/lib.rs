@@ -1,1 +1,37 @@
-//! evac-core
+//! What evac knows and how it decides: facts, the index over them, verdicts, steps and explanations.
+//!
+//! Nothing here talks to a cluster, reads a clock or draws a random number. Time comes in as an argument,
+//! facts come in through [`Index::apply`], and what should happen leaves as [`Action`] values. The same functions
+//! serve the command line, the operator, plans and simulations, so these cannot disagree about rules.
+
+pub mod action;
+pub mod assess;
+pub mod budget;
+pub mod check;
+pub mod explain;
+pub mod fact;
+pub mod index;
+pub mod ownership;
+pub mod policy;
+pub mod proof;
+pub mod reason;
+pub mod run;
+pub mod selector;
+pub mod step;
+pub mod taints;
+#[cfg(test)]
+mod testing;
+
+pub use action::{Action, Outcome};
+pub use assess::{Assessment, Fate, Verdict, assess};
+pub use explain::explain;
+pub use fact::{
+    Budget, Deletion, Existence, Fact, Key, Lease, Node, Owner, Pod, PodPhase, Taint, Uid, VmRole,
+};
+pub use index::Index;
+pub use ownership::{DrainMark, Ownership};
+pub use policy::{DryRun, Policy};
+pub use proof::{Proof, prove};
+pub use reason::{Reason, Severity};
+pub use run::{NodePhase, Run};
+pub use step::{Event, Step, step};

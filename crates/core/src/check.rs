@@ -1,0 +1,79 @@
+//! A second opinion on what a drain asks for, made from invariants alone.
+//!
+//! It shares no code with [`crate::step`] beyond the facts, so that a mistake there does not excuse itself here.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::action::Action;
+use crate::fact::Key;
+use crate::index::Index;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum Violation {
+    /// The request names an incarnation that is not the one on the node, or none.
+    WrongIncarnation(Key),
+    /// A pod would leave a node that takes new pods.
+    NotCordoned(Key),
+    /// A DaemonSet's or kubelet's own pod would be evicted only to come back.
+    Pointless(Key),
+    /// More evictions at once than a budget has to give.
+    OverBudget(Key),
+    /// The pod of a running virtual machine would be deleted past its protection.
+    MachineDeleted(Key),
+    /// The pre-image would be taken from a node we already changed.
+    LatePreImage(String),
+}
+
+/// Checks a batch of actions against the facts they were decided on.
+pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let mut asked: BTreeMap<Key, i32> = BTreeMap::new();
+    for action in actions {
+        match action {
+            Action::Evict { pod, uid, dry_run, .. } | Action::Delete { pod, uid, dry_run, .. } => {
+                let Some(found) = index.pod(pod).filter(|found| found.uid == *uid) else {
+                    violations.push(Violation::WrongIncarnation(pod.clone()));
+                    continue;
+                };
+                let cordoned =
+                    found.node.as_deref().and_then(|node| index.node(node)).is_some_and(|node| node.unschedulable);
+                if !cordoned && !dry_run {
+                    violations.push(Violation::NotCordoned(pod.clone()));
+                }
+                if found.mirror {
+                    violations.push(Violation::Pointless(pod.clone()));
+                }
+                if matches!(action, Action::Delete { .. })
+                    && matches!(found.vm, crate::fact::VmRole::Launcher(_))
+                    && !found.phase.is_finished()
+                {
+                    violations.push(Violation::MachineDeleted(pod.clone()));
+                }
+                let running = !found.phase.is_finished() && found.deletion.is_none() && found.ready;
+                if matches!(action, Action::Evict { .. }) && running && !dry_run {
+                    for budget in index.budgets_of(found) {
+                        *asked.entry(budget.key.clone()).or_default() += 1;
+                    }
+                }
+            }
+            Action::Cordon { node, mark, .. } => {
+                let already_marked = index.node(node).is_some_and(|found| found.mark.is_some());
+                let says_free = !mark.before.unschedulable;
+                let is_cordoned = index.node(node).is_some_and(|found| found.unschedulable);
+                if !already_marked && says_free && is_cordoned {
+                    violations.push(Violation::LatePreImage(node.clone()));
+                }
+            }
+            Action::Prove { .. } => {}
+        }
+    }
+    for (key, count) in asked {
+        // One request past the visible room is the safety net's probe; the server decides about that one.
+        if index.budget(&key).is_some_and(|budget| count > budget.allowed.max(0) + 1) {
+            violations.push(Violation::OverBudget(key));
+        }
+    }
+    violations
+}

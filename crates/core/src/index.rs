@@ -1,0 +1,265 @@
+//! All facts, arranged for the questions decisions ask.
+//!
+//! The index is a value: tests and the engine change it only through [`Index::apply`] and the `reset_*` functions,
+//! which replace what a fresh list contradicts. Every change gets a number, so that a decision can tell whether
+//! anything it depends on moved since it was last made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::fact::{Budget, Existence, Fact, Key, Lease, Node, Pod, Uid};
+
+/// A position in the order of changes this index has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Revision(u64);
+
+#[derive(Debug, Clone, Default)]
+pub struct Index {
+    revision: Revision,
+    nodes: BTreeMap<String, Node>,
+    pods: BTreeMap<Key, (Revision, Pod)>,
+    pods_by_node: BTreeMap<String, BTreeSet<Key>>,
+    budgets: BTreeMap<Key, (Revision, Budget)>,
+    daemon_sets: BTreeMap<Key, Existence>,
+    terminating_namespaces: BTreeSet<String>,
+    leases: BTreeMap<Key, Lease>,
+    budgets_visible: bool,
+}
+
+impl Index {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    fn advance(&mut self) -> Revision {
+        self.revision.0 += 1;
+        self.revision
+    }
+
+    pub fn apply(&mut self, fact: Fact) {
+        let revision = self.advance();
+        match fact {
+            Fact::Node(node) => {
+                if self.nodes.get(&node.name).is_none_or(|known| !is_older(&node, known)) {
+                    self.nodes.insert(node.name.clone(), *node);
+                }
+            }
+            Fact::NodeGone(name) => {
+                self.nodes.remove(&name);
+            }
+            Fact::Pod(pod) => self.insert_pod(*pod, revision),
+            Fact::PodGone(key, uid) => self.remove_pod(&key, &uid),
+            Fact::Budget(budget) => self.insert_budget(*budget, revision),
+            Fact::BudgetGone(key) => {
+                self.budgets.remove(&key);
+            }
+            Fact::DaemonSet(key, existence) => {
+                self.daemon_sets.insert(key, existence);
+            }
+            Fact::NamespaceTerminating(name) => {
+                self.terminating_namespaces.insert(name);
+            }
+            Fact::Lease(lease) => {
+                self.leases.insert(lease.key.clone(), lease);
+            }
+            Fact::LeaseGone(key) => {
+                self.leases.remove(&key);
+            }
+        }
+    }
+
+    fn insert_pod(&mut self, pod: Pod, revision: Revision) {
+        if let Some((_, known)) = self.pods.get(&pod.key) {
+            if *known == pod {
+                return;
+            }
+            if known.node != pod.node {
+                let left = known.node.clone();
+                self.unlink(&pod.key, left.as_deref());
+            }
+        }
+        if let Some(node) = &pod.node {
+            self.pods_by_node.entry(node.clone()).or_default().insert(pod.key.clone());
+        }
+        self.pods.insert(pod.key.clone(), (revision, pod));
+    }
+
+    fn remove_pod(&mut self, key: &Key, uid: &Uid) {
+        // A late "gone" of an earlier incarnation must not remove its successor.
+        if self.pods.get(key).is_some_and(|(_, pod)| pod.uid == *uid)
+            && let Some((_, pod)) = self.pods.remove(key)
+        {
+            self.unlink(key, pod.node.as_deref());
+        }
+    }
+
+    fn unlink(&mut self, key: &Key, node: Option<&str>) {
+        if let Some(node) = node
+            && let Some(keys) = self.pods_by_node.get_mut(node)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.pods_by_node.remove(node);
+            }
+        }
+    }
+
+    fn insert_budget(&mut self, budget: Budget, revision: Revision) {
+        if self.budgets.get(&budget.key).is_none_or(|(_, known)| *known != budget) {
+            self.budgets.insert(budget.key.clone(), (revision, budget));
+        }
+    }
+
+    /// A fresh list of a node's pods: what is not in it is gone from that node.
+    pub fn reset_pods(&mut self, node: &str, pods: Vec<Pod>) {
+        let listed: BTreeSet<(Key, Uid)> = pods.iter().map(|pod| (pod.key.clone(), pod.uid.clone())).collect();
+        let stale: Vec<(Key, Uid)> = self
+            .pods_on(node)
+            .map(|pod| (pod.key.clone(), pod.uid.clone()))
+            .filter(|known| !listed.contains(known))
+            .collect();
+        for (key, uid) in stale {
+            self.apply(Fact::PodGone(key, uid));
+        }
+        for pod in pods {
+            self.apply(Fact::Pod(Box::new(pod)));
+        }
+    }
+
+    pub fn reset_nodes(&mut self, nodes: Vec<Node>) {
+        self.advance();
+        self.nodes = nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
+    }
+
+    pub fn reset_budgets(&mut self, budgets: Vec<Budget>) {
+        self.budgets_visible = true;
+        let listed: BTreeSet<Key> = budgets.iter().map(|budget| budget.key.clone()).collect();
+        self.budgets.retain(|key, _| listed.contains(key));
+        for budget in budgets {
+            self.apply(Fact::Budget(Box::new(budget)));
+        }
+    }
+
+    /// Without the right to read budgets we can still drain, but only by trying.
+    pub fn budgets_are_visible(&self) -> bool {
+        self.budgets_visible
+    }
+
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    pub fn pod(&self, key: &Key) -> Option<&Pod> {
+        self.pods.get(key).map(|(_, pod)| pod)
+    }
+
+    /// When the pod under this name last changed.
+    pub fn pod_revision(&self, key: &Key) -> Revision {
+        self.pods.get(key).map_or(Revision::default(), |(revision, _)| *revision)
+    }
+
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.values().map(|(_, pod)| pod)
+    }
+
+    pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Pod> {
+        self.pods_by_node.get(node).into_iter().flatten().filter_map(|key| self.pod(key))
+    }
+
+    /// The budgets that cover a pod. More than one makes the pod impossible to evict.
+    pub fn budgets_of<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a Budget> {
+        let from = Key::new(pod.key.namespace.clone(), "");
+        self.budgets
+            .range(from..)
+            .take_while(move |(key, _)| key.namespace == pod.key.namespace)
+            .map(|(_, (_, budget))| budget)
+            .filter(move |budget| budget.selector.matches(&pod.labels))
+    }
+
+    pub fn budget(&self, key: &Key) -> Option<&Budget> {
+        self.budgets.get(key).map(|(_, budget)| budget)
+    }
+
+    pub fn budget_revision(&self, key: &Key) -> Revision {
+        self.budgets.get(key).map_or(Revision::default(), |(revision, _)| *revision)
+    }
+
+    pub fn daemon_set(&self, key: &Key) -> Option<&Existence> {
+        self.daemon_sets.get(key)
+    }
+
+    pub fn namespace_is_terminating(&self, name: &str) -> bool {
+        self.terminating_namespaces.contains(name)
+    }
+
+    pub fn lease(&self, key: &Key) -> Option<&Lease> {
+        self.leases.get(key)
+    }
+}
+
+/// Answers to our own writes may overtake the watch: an older state of the same node must not come back after them.
+fn is_older(seen: &Node, known: &Node) -> bool {
+    let number = |node: &Node| node.resource_version.parse::<u64>().ok();
+    seen.uid == known.uid
+        && matches!((number(seen), number(known)), (Some(seen), Some(known)) if seen < known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{budget, pod};
+
+    #[test]
+    fn a_late_deletion_of_an_earlier_incarnation_leaves_the_new_pod() {
+        let mut index = Index::new();
+        let old = pod("a").on("n1");
+        let new = pod("a").on("n2").uid("second");
+        index.apply(Fact::Pod(Box::new(old.clone())));
+        index.apply(Fact::Pod(Box::new(new.clone())));
+        index.apply(Fact::PodGone(old.key.clone(), old.uid.clone()));
+        assert_eq!(index.pod(&new.key), Some(&new));
+        assert_eq!(index.pods_on("n1").count(), 0);
+        assert_eq!(index.pods_on("n2").count(), 1);
+    }
+
+    #[test]
+    fn a_fresh_list_removes_what_it_does_not_contain_and_touches_no_other_node() {
+        let mut index = Index::new();
+        for known in [pod("a").on("n1"), pod("b").on("n1"), pod("c").on("n2")] {
+            index.apply(Fact::Pod(Box::new(known)));
+        }
+        index.reset_pods("n1", vec![pod("b").on("n1")]);
+        let left: Vec<_> = index.pods().map(|pod| pod.key.name.as_str()).collect();
+        assert_eq!(left, ["b", "c"]);
+    }
+
+    #[test]
+    fn an_event_that_changes_nothing_does_not_move_the_pods_revision() {
+        let mut index = Index::new();
+        let pod = pod("a").on("n1");
+        index.apply(Fact::Pod(Box::new(pod.clone())));
+        let before = index.pod_revision(&pod.key);
+        index.apply(Fact::Pod(Box::new(pod.clone())));
+        assert_eq!(index.pod_revision(&pod.key), before);
+    }
+
+    #[test]
+    fn budgets_cover_pods_of_their_own_namespace_only() {
+        let mut index = Index::new();
+        index.reset_budgets(vec![budget("web"), {
+            let mut other = budget("other");
+            other.key.namespace = "elsewhere".into();
+            other
+        }]);
+        let pod = pod("a").labelled("app", "web");
+        let names: Vec<_> = index.budgets_of(&pod).map(|budget| budget.key.name.as_str()).collect();
+        assert_eq!(names, ["web"]);
+    }
+}

@@ -1,0 +1,214 @@
+//! Who is working on a node, and how to undo exactly our part.
+//!
+//! A drain writes its mark into an annotation of the node in the same request as the cordon. The mark holds the state
+//! before the first change, so that a cancel is a three-way merge: before, what we applied, and what is there now.
+//! Whatever others changed meanwhile stays.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::fact::{Key, Node, Taint};
+use crate::index::Index;
+use crate::reason::Reason;
+
+/// The annotation that carries a [`DrainMark`] as JSON.
+pub const ANNOTATION: &str = "evac.dev/drain";
+/// The namespace and the name prefix of the leases by which remediation operators claim a node.
+pub const LEASE_NAMESPACE: &str = "medik8s-leases";
+
+/// Where the remediation operators' lease for a node lives.
+pub fn lease_key(node: &str) -> Key {
+    Key::new(LEASE_NAMESPACE, format!("node-{}", node.to_lowercase()))
+}
+
+/// What a node looked like before, as far as a drain may change it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PreImage {
+    #[serde(default)]
+    pub unschedulable: bool,
+    #[serde(default)]
+    pub taints: Vec<Taint>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainMark {
+    pub version: u32,
+    pub owner: String,
+    pub since: Timestamp,
+    pub before: PreImage,
+    /// Taints this drain added.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub added_taints: Vec<Taint>,
+    /// The options of the drain in the words of its command line, for people who find the mark.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+}
+
+pub const MARK_VERSION: u32 = 1;
+
+/// The annotation as found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MarkState {
+    Valid(Box<DrainMark>),
+    Unreadable(String),
+}
+
+/// Who holds a node, seen by `owner`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ownership {
+    Free,
+    /// Cordoned by somebody who left no mark.
+    ForeignCordon,
+    /// Our own earlier or interrupted drain.
+    Ours(Box<DrainMark>),
+    Other(Reason),
+}
+
+pub fn ownership(index: &Index, node: &Node, owner: &str, now: Timestamp) -> Ownership {
+    match &node.mark {
+        Some(MarkState::Valid(mark)) if mark.owner == owner => return Ownership::Ours(mark.clone()),
+        Some(MarkState::Valid(mark)) => {
+            return Ownership::Other(Reason::OwnedByEvac { owner: mark.owner.clone(), since: mark.since });
+        }
+        Some(MarkState::Unreadable(text)) => {
+            return Ownership::Other(Reason::MarkUnreadable { text: text.clone() });
+        }
+        None => {}
+    }
+    let lease = lease_key(&node.name);
+    if let Some(found) = index.lease(&lease)
+        && found.is_valid(now)
+    {
+        return Ownership::Other(Reason::OwnedByLease { lease, holder: found.holder.clone() });
+    }
+    if node.unschedulable { Ownership::ForeignCordon } else { Ownership::Free }
+}
+
+/// The mark of a drain that begins now on a node that carries none of ours.
+///
+/// A mark taken over keeps its pre-image: the node's state before the *first* drainer is the one to return to.
+pub fn new_mark(node: &Node, owner: &str, options: Vec<String>, now: Timestamp) -> DrainMark {
+    let (before, added_taints) = match &node.mark {
+        Some(MarkState::Valid(mark)) => (mark.before.clone(), mark.added_taints.clone()),
+        _ => (PreImage { unschedulable: node.unschedulable, taints: node.taints.clone() }, Vec::new()),
+    };
+    DrainMark { version: MARK_VERSION, owner: owner.to_owned(), since: now, before, added_taints, options }
+}
+
+/// What has to change on a node so that nothing of a drain is left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undo {
+    /// `Some(value)` when the field must be written.
+    pub unschedulable: Option<bool>,
+    /// `Some(list)` when the taints must be written.
+    pub taints: Option<Vec<Taint>>,
+    pub remove_mark: bool,
+}
+
+impl Undo {
+    pub fn is_nothing(&self) -> bool {
+        self.unschedulable.is_none() && self.taints.is_none() && !self.remove_mark
+    }
+}
+
+/// The three-way merge of a cancel. A node that was cordoned before stays cordoned; a node that somebody uncordoned
+/// meanwhile stays uncordoned; taints of others stay in their order.
+pub fn undo(node: &Node) -> Undo {
+    let remove_mark = node.mark.is_some();
+    let Some(MarkState::Valid(mark)) = &node.mark else {
+        return Undo { unschedulable: None, taints: None, remove_mark };
+    };
+    let unschedulable = (node.unschedulable && !mark.before.unschedulable).then_some(false);
+    let kept: Vec<Taint> = node
+        .taints
+        .iter()
+        .filter(|taint| !mark.added_taints.iter().any(|ours| ours.same_as(taint)))
+        .cloned()
+        .collect();
+    let taints = (kept.len() != node.taints.len()).then_some(kept);
+    Undo { unschedulable, taints, remove_mark }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fact::{Fact, Lease};
+    use crate::testing::{at, node, taint};
+
+    fn marked(mut node: Node, owner: &str) -> Node {
+        let mark = new_mark(&node, owner, Vec::new(), at(0));
+        node.unschedulable = true;
+        node.mark = Some(MarkState::Valid(Box::new(mark)));
+        node
+    }
+
+    #[test]
+    fn a_cancel_uncordons_a_node_that_was_schedulable_before() {
+        let node = marked(node("n"), "me");
+        assert_eq!(undo(&node), Undo { unschedulable: Some(false), taints: None, remove_mark: true });
+    }
+
+    #[test]
+    fn a_cancel_keeps_the_cordon_somebody_else_had_made_before() {
+        let mut cordoned = node("n");
+        cordoned.unschedulable = true;
+        let node = marked(cordoned, "me");
+        assert_eq!(undo(&node), Undo { unschedulable: None, taints: None, remove_mark: true });
+    }
+
+    #[test]
+    fn a_cancel_leaves_a_node_that_was_uncordoned_meanwhile_and_taints_of_others() {
+        let mut node = marked(node("n"), "me");
+        node.unschedulable = false;
+        node.taints = vec![taint("theirs", "NoExecute")];
+        assert_eq!(undo(&node), Undo { unschedulable: None, taints: None, remove_mark: true });
+    }
+
+    #[test]
+    fn a_cancel_removes_our_taints_only() {
+        let mut node = marked(node("n"), "me");
+        if let Some(MarkState::Valid(mark)) = &mut node.mark {
+            mark.added_taints = vec![taint("ours", "NoSchedule")];
+        }
+        node.taints = vec![taint("theirs", "NoSchedule"), taint("ours", "NoSchedule"), taint("ours", "NoExecute")];
+        let kept = undo(&node).taints.unwrap();
+        assert_eq!(kept, vec![taint("theirs", "NoSchedule"), taint("ours", "NoExecute")]);
+    }
+
+    #[test]
+    fn taking_over_keeps_the_first_pre_image() {
+        let theirs = marked(node("n"), "them");
+        let mark = new_mark(&theirs, "me", Vec::new(), at(9));
+        assert!(!mark.before.unschedulable);
+    }
+
+    #[test]
+    fn another_drainer_a_remediation_lease_and_a_bare_cordon_are_told_apart() {
+        let mut index = Index::new();
+        let now = at(100);
+        assert_eq!(ownership(&index, &node("n"), "me", now), Ownership::Free);
+        assert!(matches!(ownership(&index, &marked(node("n"), "me"), "me", now), Ownership::Ours(_)));
+        assert!(matches!(
+            ownership(&index, &marked(node("n"), "them"), "me", now),
+            Ownership::Other(Reason::OwnedByEvac { owner, .. }) if owner == "them"
+        ));
+        let mut cordoned = node("n");
+        cordoned.unschedulable = true;
+        assert_eq!(ownership(&index, &cordoned, "me", now), Ownership::ForeignCordon);
+
+        let lease = Lease {
+            key: lease_key("n"),
+            holder: "node-maintenance".into(),
+            renewed: Some(at(50)),
+            duration_seconds: 60,
+        };
+        index.apply(Fact::Lease(lease));
+        assert!(matches!(
+            ownership(&index, &node("n"), "me", now),
+            Ownership::Other(Reason::OwnedByLease { .. })
+        ));
+        assert_eq!(ownership(&index, &node("n"), "me", at(200)), Ownership::Free, "a lapsed lease protects nobody");
+    }
+}

@@ -1,0 +1,73 @@
+//! What the person asking for a drain allows, and how hard we try.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::selector::Selector;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DryRun {
+    #[default]
+    None,
+    /// Nothing is sent; verdicts are printed.
+    Client,
+    /// Every request is sent once, marked as a trial; nobody waits for a result that cannot come.
+    Server,
+}
+
+/// All options of a drain. The defaults are those of `kubectl drain`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// Allow pods without a controller, and DaemonSet pods whose DaemonSet is gone.
+    pub force: bool,
+    pub ignore_daemonsets: bool,
+    pub delete_emptydir_data: bool,
+    /// `None` leaves each pod its own grace period.
+    pub grace_seconds: Option<i64>,
+    /// Counted per node, from the moment its first pod may be asked to leave.
+    pub timeout: Option<Duration>,
+    pub pod_selector: Selector,
+    /// Delete pods instead of evicting them: disruption budgets are not asked.
+    pub disable_eviction: bool,
+    /// Stop waiting for a pod whose grace period ended longer ago than this.
+    pub skip_wait_for_delete: Option<Duration>,
+    pub dry_run: DryRun,
+    /// Let the pods that keep the cluster working leave only after the others.
+    pub critical_last: bool,
+    /// Take a node over from another drainer instead of refusing.
+    pub take_over: bool,
+    /// Requests under way at the same time. A pod that waits holds no place.
+    pub parallel: usize,
+    /// Transient failures in a row after which a pod counts as failed.
+    pub patience: u32,
+    /// How long a "never" must hold before we believe it and end.
+    pub settle: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            force: false,
+            ignore_daemonsets: false,
+            delete_emptydir_data: false,
+            grace_seconds: None,
+            timeout: None,
+            pod_selector: Selector::everything(),
+            disable_eviction: false,
+            skip_wait_for_delete: None,
+            dry_run: DryRun::None,
+            critical_last: false,
+            take_over: false,
+            parallel: 16,
+            patience: 8,
+            settle: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Doubling from `first`, never above `cap`; `attempt` counts from zero.
+pub(crate) fn back_off(first: Duration, cap: Duration, attempt: u32) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(attempt.min(16))).min(cap)
+}

@@ -1,0 +1,315 @@
+//! The state of one drain, of one or many nodes.
+//!
+//! ```text
+//!  node:  Waiting ─▶ Cordoning ─▶ Draining ─▶ Proving ─▶ Ended
+//!            │            │           ▲  │        │
+//!            └────────────┴───────────┼──┴────────┘ refused, failed, blocked, timed out, stopped
+//!                                     └──────────── the proof found something new
+//! ```
+//!
+//! Only [`crate::step`] and [`Run::record`] move it. Nothing here must survive a crash: the mark on the node and the pods
+//! themselves say all that a new run has to know.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use crate::action::{Action, Outcome};
+use crate::fact::{Key, Uid};
+use crate::index::{Index, Revision};
+use crate::policy::back_off;
+use crate::proof::Proof;
+use crate::reason::Reason;
+
+/// One thing in the way, with the moment it was first seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Blocker {
+    pub pod: Key,
+    pub owner: Option<String>,
+    pub reason: Reason,
+    pub since: Timestamp,
+}
+
+/// How the work on a node ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "end", rename_all = "camelCase")]
+pub enum End {
+    Drained { proof: Proof },
+    /// A trial run: nothing was changed.
+    Rehearsed { blockers: Vec<Blocker> },
+    /// The filters refuse pods, so nothing was touched.
+    NotStarted { blockers: Vec<Blocker> },
+    Blocked { blockers: Vec<Blocker> },
+    TimedOut { after: Duration, blockers: Vec<Blocker> },
+    Failed { reason: Reason, blockers: Vec<Blocker> },
+    Refused { reason: Reason },
+    /// We were told to stop; what was asked to leave may still be leaving.
+    Stopped { blockers: Vec<Blocker> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodePhase {
+    Waiting,
+    Cordoning,
+    Draining { since: Timestamp },
+    Proving { since: Timestamp },
+    Ended(End),
+}
+
+#[derive(Debug, Clone)]
+pub struct NodeRun {
+    pub name: String,
+    pub phase: NodePhase,
+    pub(crate) cordon_failures: u32,
+    pub(crate) cordon_not_before: Option<Timestamp>,
+    pub(crate) prove_not_before: Option<Timestamp>,
+    pub(crate) prove_failures: u32,
+    /// The final reading is in the index and waits to be judged.
+    pub(crate) reading_arrived: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PodState {
+    Idle,
+    InFlight,
+    /// The server agreed; the pod is leaving.
+    Accepted,
+    Gone,
+    Failed,
+}
+
+/// What we did about one incarnation of a pod.
+#[derive(Debug, Clone)]
+pub(crate) struct PodRun {
+    pub key: Key,
+    pub node: String,
+    pub state: PodState,
+    pub charged: Option<Key>,
+    pub last: Option<Outcome>,
+    /// Refusals or failures of the same kind in a row; decides the back-off.
+    pub row: u32,
+    pub not_before: Option<Timestamp>,
+    /// The server asked not to come back earlier.
+    pub held_until: Option<Timestamp>,
+    /// What the index looked like when we last asked.
+    pub seen: Revision,
+    pub blocked: Option<(Reason, Timestamp)>,
+    pub evicted_by_us: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub owner: String,
+    /// The command line of this drain, for the mark.
+    pub options: Vec<String>,
+    pub nodes: Vec<NodeRun>,
+    pub(crate) pods: BTreeMap<Uid, PodRun>,
+    pub(crate) stopping: bool,
+    pub(crate) never_since: BTreeMap<String, Timestamp>,
+}
+
+impl Run {
+    pub fn new(owner: impl Into<String>, options: Vec<String>, nodes: impl IntoIterator<Item = String>) -> Self {
+        let nodes = nodes
+            .into_iter()
+            .map(|name| NodeRun {
+                name,
+                phase: NodePhase::Waiting,
+                cordon_failures: 0,
+                cordon_not_before: None,
+                prove_not_before: None,
+                prove_failures: 0,
+                reading_arrived: false,
+            })
+            .collect();
+        Self {
+            owner: owner.into(),
+            options,
+            nodes,
+            pods: BTreeMap::new(),
+            stopping: false,
+            never_since: BTreeMap::new(),
+        }
+    }
+
+    /// From now on nothing new is started.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.nodes.iter().all(|node| matches!(node.phase, NodePhase::Ended(_)))
+    }
+
+    pub fn requests_under_way(&self) -> usize {
+        self.pods.values().filter(|pod| pod.state == PodState::InFlight).count()
+    }
+
+    pub(crate) fn node_mut(&mut self, name: &str) -> Option<&mut NodeRun> {
+        self.nodes.iter_mut().find(|node| node.name == name)
+    }
+
+    /// Takes in what became of an action. Facts that came with the answer are applied to the index before this.
+    pub fn record(&mut self, index: &Index, action: &Action, outcome: Outcome, now: Timestamp) {
+        match action {
+            Action::Cordon { node, .. } => self.record_cordon(node, &outcome, now),
+            Action::Prove { node } => self.record_reading(node, &outcome, now),
+            Action::Evict { uid, .. } | Action::Delete { uid, .. } => {
+                if let Some(pod) = self.pods.get_mut(uid) {
+                    pod.record(index, outcome, now);
+                }
+            }
+        }
+    }
+
+    fn record_cordon(&mut self, node: &str, outcome: &Outcome, now: Timestamp) {
+        let Some(run) = self.node_mut(node) else { return };
+        if run.phase != NodePhase::Cordoning {
+            return;
+        }
+        run.phase = match outcome {
+            Outcome::Done => NodePhase::Draining { since: now },
+            // Somebody wrote the node in between: look at it again before deciding.
+            Outcome::Conflict { .. } | Outcome::Replaced => NodePhase::Waiting,
+            Outcome::Throttled { retry_after } => {
+                run.cordon_not_before = Some(after(now, retry_after.unwrap_or(Duration::from_secs(1))));
+                NodePhase::Waiting
+            }
+            other if other.is_transient() && run.cordon_failures < CORDON_PATIENCE => {
+                run.cordon_failures += 1;
+                let pause = back_off(Duration::from_millis(500), Duration::from_secs(10), run.cordon_failures - 1);
+                run.cordon_not_before = Some(after(now, pause));
+                NodePhase::Waiting
+            }
+            Outcome::Gone => {
+                NodePhase::Ended(End::Failed { reason: Reason::NodeMissing, blockers: Vec::new() })
+            }
+            other => NodePhase::Ended(End::Failed {
+                reason: Reason::CordonRefused { message: failure_text(other) },
+                blockers: Vec::new(),
+            }),
+        };
+    }
+
+    fn record_reading(&mut self, node: &str, outcome: &Outcome, now: Timestamp) {
+        let Some(run) = self.node_mut(node) else { return };
+        let NodePhase::Proving { since } = run.phase else { return };
+        if *outcome == Outcome::Done {
+            run.prove_failures = 0;
+            run.reading_arrived = true;
+            return;
+        }
+        // An unread proof is not a proof; try again, in the end say that we do not know.
+        run.prove_failures += 1;
+        if run.prove_failures > CORDON_PATIENCE || matches!(outcome, Outcome::Forbidden { .. }) {
+            let why = format!("the node could not be read: {}", failure_text(outcome));
+            run.phase = NodePhase::Ended(End::Drained { proof: Proof::Unknown { why, by_choice: false } });
+        } else {
+            let pause = back_off(Duration::from_millis(500), Duration::from_secs(10), run.prove_failures - 1);
+            run.prove_not_before = Some(after(now, pause));
+            run.phase = NodePhase::Draining { since };
+        }
+    }
+}
+
+/// Transient failures of the cordon or of the final reading that are tried again.
+const CORDON_PATIENCE: u32 = 5;
+
+impl PodRun {
+    pub(crate) fn new(key: Key, node: String) -> Self {
+        Self {
+            key,
+            node,
+            state: PodState::Idle,
+            charged: None,
+            last: None,
+            row: 0,
+            not_before: None,
+            held_until: None,
+            seen: Revision::default(),
+            blocked: None,
+            evicted_by_us: false,
+        }
+    }
+
+    fn record(&mut self, index: &Index, outcome: Outcome, now: Timestamp) {
+        let same_kind = self
+            .last
+            .as_ref()
+            .is_some_and(|last| std::mem::discriminant(last) == std::mem::discriminant(&outcome));
+        self.row = if same_kind { self.row + 1 } else { 0 };
+        self.held_until = None;
+        self.not_before = None;
+        self.state = PodState::Idle;
+        let seconds = Duration::from_secs;
+        let pause = match &outcome {
+            Outcome::Done => {
+                self.state = PodState::Accepted;
+                self.evicted_by_us = true;
+                None
+            }
+            Outcome::Gone | Outcome::Replaced => {
+                self.state = PodState::Gone;
+                None
+            }
+            Outcome::Budget { retry_after, .. } => {
+                self.held_until = retry_after.map(|wait| after(now, wait));
+                Some(back_off(seconds(2), seconds(300), self.row).max(retry_after.unwrap_or_default()))
+            }
+            Outcome::Webhook { .. } => Some(back_off(seconds(5), seconds(120), self.row)),
+            Outcome::Throttled { retry_after } => {
+                Some(retry_after.unwrap_or_else(|| back_off(seconds(1), seconds(30), self.row)))
+            }
+            Outcome::NamespaceTerminating => Some(back_off(seconds(5), seconds(60), self.row)),
+            Outcome::ManyBudgets { .. } | Outcome::BudgetBroken { .. } => {
+                Some(back_off(seconds(30), seconds(300), self.row))
+            }
+            Outcome::Conflict { .. }
+            | Outcome::Server { .. }
+            | Outcome::Unknown { .. }
+            | Outcome::Transport { .. } => {
+                Some(back_off(Duration::from_millis(250), seconds(15), self.row))
+            }
+            Outcome::Forbidden { .. } | Outcome::Unsupported | Outcome::Invalid { .. } => {
+                self.state = PodState::Failed;
+                None
+            }
+        };
+        if let Some(pause) = pause {
+            self.not_before = Some(after(now, pause));
+        }
+        self.seen = index.revision();
+        self.last = Some(outcome);
+    }
+}
+
+pub(crate) fn after(now: Timestamp, pause: Duration) -> Timestamp {
+    SignedDuration::try_from(pause).ok().and_then(|pause| now.checked_add(pause).ok()).unwrap_or(Timestamp::MAX)
+}
+
+pub(crate) fn failure_text(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Budget { message, .. }
+        | Outcome::Webhook { message, .. }
+        | Outcome::ManyBudgets { message }
+        | Outcome::BudgetBroken { message }
+        | Outcome::Forbidden { message }
+        | Outcome::Conflict { message }
+        | Outcome::Unknown { message }
+        | Outcome::Transport { message }
+        | Outcome::Invalid { message, .. } => message.clone(),
+        Outcome::Server { status, message } => format!("{status}: {message}"),
+        Outcome::Throttled { .. } => "too many requests".into(),
+        Outcome::NamespaceTerminating => "the namespace is being deleted".into(),
+        Outcome::Unsupported => "the server does not know this request".into(),
+        Outcome::Done => "done".into(),
+        Outcome::Gone => "not found".into(),
+        Outcome::Replaced => "replaced by another object of the same name".into(),
+    }
+}

@@ -1,0 +1,143 @@
+//! Chained builders for the facts that tests need.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::fact::{
+    Budget, Deletion, Health, Key, Node, Owner, Pod, PodPhase, Taint, Uid, UnhealthyPolicy, VmRole,
+};
+use crate::index::Index;
+use crate::selector::{Requirement, Selector};
+
+/// Seconds after the beginning of all tests.
+pub fn at(seconds: i64) -> Timestamp {
+    let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    epoch.checked_add(SignedDuration::from_secs(seconds)).unwrap()
+}
+
+pub fn node(name: &str) -> Node {
+    Node {
+        name: name.into(),
+        uid: Uid(format!("uid-{name}")),
+        resource_version: "1".into(),
+        unschedulable: false,
+        taints: Vec::new(),
+        labels: BTreeMap::new(),
+        health: Health::Ready,
+        health_since: None,
+        mark: None,
+        deleting: false,
+    }
+}
+
+pub fn taint(key: &str, effect: &str) -> Taint {
+    Taint { key: key.into(), value: None, effect: effect.into(), time_added: None }
+}
+
+/// A running, ready pod of a ReplicaSet in namespace `default` on node `n`.
+pub fn pod(name: &str) -> Pod {
+    Pod {
+        key: Key::new("default", name),
+        uid: Uid(format!("uid-{name}")),
+        node: Some("n".into()),
+        phase: PodPhase::Running,
+        ready: true,
+        deletion: None,
+        controller: None,
+        mirror: false,
+        empty_dir: false,
+        labels: BTreeMap::new(),
+        finalizers: Vec::new(),
+        vm: VmRole::None,
+        priority_class: None,
+        grace_seconds: Some(30),
+        created: None,
+    }
+    .owned_by("ReplicaSet", "apps/v1", "web")
+}
+
+impl Pod {
+    pub fn on(mut self, node: &str) -> Self {
+        self.node = Some(node.into());
+        self
+    }
+
+    pub fn uid(mut self, uid: &str) -> Self {
+        self.uid = Uid(uid.into());
+        self
+    }
+
+    pub fn owned_by(mut self, kind: &str, api_version: &str, name: &str) -> Self {
+        self.controller = Some(Owner {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            name: name.into(),
+            uid: Uid(format!("uid-{name}")),
+        });
+        self
+    }
+
+    pub fn bare(mut self) -> Self {
+        self.controller = None;
+        self
+    }
+
+    pub fn with_empty_dir(mut self) -> Self {
+        self.empty_dir = true;
+        self
+    }
+
+    pub fn in_phase(mut self, phase: PodPhase) -> Self {
+        self.phase = phase;
+        self
+    }
+
+    pub fn labelled(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.into(), value.into());
+        self
+    }
+
+    pub fn deleting(mut self, ends: i64, grace_seconds: i64) -> Self {
+        self.deletion = Some(Deletion { ends: at(ends), grace_seconds });
+        self
+    }
+}
+
+/// A budget over `app=<name>` that allows nothing and needs 2 of 3.
+pub fn budget(name: &str) -> Budget {
+    Budget {
+        key: Key::new("default", name),
+        selector: Selector::of(vec![Requirement::Equals("app".into(), name.into())]),
+        min_available: None,
+        max_unavailable: None,
+        unhealthy: UnhealthyPolicy::IfHealthyBudget,
+        generation: 1,
+        observed_generation: 1,
+        allowed: 0,
+        current_healthy: 2,
+        desired_healthy: 2,
+        expected: 3,
+        disrupted: std::collections::BTreeSet::new(),
+        sync_failed: None,
+    }
+}
+
+impl Budget {
+    pub fn allowing(mut self, allowed: i32) -> Self {
+        self.allowed = allowed;
+        self.current_healthy = self.desired_healthy + allowed;
+        self
+    }
+}
+
+/// An index with node `n`, these pods, and these budgets.
+pub fn index(pods: Vec<Pod>, budgets: Vec<Budget>) -> Index {
+    let mut index = Index::new();
+    index.reset_nodes(vec![node("n")]);
+    for pod in pods {
+        index.apply(crate::fact::Fact::Pod(Box::new(pod)));
+    }
+    index.reset_budgets(budgets);
+    index
+}
