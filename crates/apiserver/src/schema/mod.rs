@@ -7,10 +7,15 @@
 
 pub mod builtin;
 pub mod canonical;
+pub mod crd;
 pub mod decode;
+pub mod default;
+pub mod formats;
 mod list_semantics;
 pub mod prune;
 pub mod quantity;
+mod structural;
+pub mod validate;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -148,6 +153,8 @@ impl PatchStrategy {
 pub struct Checks {
     pub one_of: Vec<Value>,
     pub pattern: Option<Arc<str>>,
+    /// The compiled pattern; `None` inside for one that does not compile.
+    pub compiled: OnceLock<Option<regex::Regex>>,
     pub minimum: Option<f64>,
     pub maximum: Option<f64>,
     pub exclusive_minimum: bool,
@@ -165,6 +172,8 @@ pub struct Checks {
     pub any_of: Vec<SchemaRef>,
     pub exactly_one_of: Vec<SchemaRef>,
     pub not: Option<SchemaRef>,
+    /// The shape only says where to look: a value of another type passes. So in `allOf` and its kin.
+    pub untyped: bool,
     /// `x-kubernetes-validations`, in order.
     pub rules: Vec<Rule>,
 }
