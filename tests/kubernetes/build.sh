@@ -19,7 +19,8 @@ fi
 # Never let go fetch another toolchain: the key below names the one in use.
 export GOTOOLCHAIN=local
 # Asked outside the module, where an old go would refuse to say anything.
-read -r found os arch < <(cd / && go env GOVERSION GOOS GOARCH | tr '\n' ' ') || true
+toolchain=$(cd / && go env GOVERSION GOOS GOARCH)
+found=${toolchain%%[[:space:]]*}
 oldest=$(printf '%s\n' "$wanted" "${found#go}" | sort -V | head -n 1)
 if [ "$oldest" != "$wanted" ]; then
     echo "evac-kubernetes needs Go $wanted or newer to be built, and the go on the PATH is ${found#go}." >&2
@@ -27,7 +28,7 @@ if [ "$oldest" != "$wanted" ]; then
 fi
 
 digest() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi; }
-key=$({ echo "$found $os $arch"; cd "$here" && cat go.mod go.sum ./*.go build.sh; } | digest | cut -c 1-16)
+key=$({ echo "$toolchain"; cd "$here" && cat go.mod go.sum ./*.go build.sh; } | digest | cut -c 1-16)
 
 mkdir -p "$cache"
 cache=$(cd "$cache" && pwd)

@@ -32,7 +32,7 @@ func runScheduler() int         { return cli.Run(scheduler.NewSchedulerCommand()
 func runKubectl() int {
 	// kubectl logs while it is still building its commands, before flags are
 	// parsed, so the verbosity has to be set beforehand.
-	_ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args))
+	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args))
 	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 		kubectlutil.CheckErr(err) // prints in kubectl's own form, and exits
 	}

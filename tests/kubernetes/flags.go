@@ -75,6 +75,12 @@ func (u *up) controllerManagerFlags() []string {
 		"--leader-elect=false",
 		"--secure-port=0", // serves nothing, so it needs no port
 		"--use-service-account-credentials=true",
+		// With the usual 20 requests a second, it would spend five seconds on
+		// getting those credentials before it does anything else.
+		"--kube-api-qps=1000",
+		"--kube-api-burst=1000",
+		// It makes this directory; the usual one is in /usr/libexec.
+		"--flex-volume-plugin-dir=" + u.path("flexvolume"),
 		"--service-account-private-key-file=" + u.pki.key(accounts),
 		"--root-ca-file=" + u.pki.cert(clusterCA),
 		"--cluster-signing-cert-file=" + u.pki.cert(clusterCA),
