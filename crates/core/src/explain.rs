@@ -85,7 +85,8 @@ const JOB_TRACKING: &str = "batch.kubernetes.io/job-tracking";
 pub(crate) fn refusal(pod: &Pod, outcome: &Outcome) -> Option<Reason> {
     Some(match outcome.clone() {
         Outcome::Done | Outcome::Gone | Outcome::Replaced => return None,
-        Outcome::Budget { message, .. } | Outcome::BudgetBroken { message } => Reason::BudgetRefused { message },
+        Outcome::Budget { message, .. } => Reason::BudgetDisagrees { message },
+        Outcome::BudgetBroken { message } => Reason::BudgetRefused { message },
         Outcome::Webhook { webhook, message } => webhook_reason(pod, webhook, message),
         Outcome::Throttled { .. } => Reason::Throttled,
         Outcome::NamespaceTerminating => {

@@ -55,6 +55,8 @@ pub enum Reason {
     BudgetSyncFailed { budget: Key, message: String },
     ManyBudgets { budgets: Vec<Key> },
     BudgetRefused { message: String },
+    /// The server said no though what we see said yes: one of the two is behind.
+    BudgetDisagrees { message: String },
     WebhookRefused { webhook: String, message: String },
     VmNotMigratable { webhook: String, message: String },
     VmMoving { message: String },
@@ -108,6 +110,7 @@ impl Reason {
             Self::BudgetSyncFailed { .. } => "BudgetSyncFailed",
             Self::ManyBudgets { .. } => "ManyBudgets",
             Self::BudgetRefused { .. } => "BudgetRefused",
+            Self::BudgetDisagrees { .. } => "BudgetDisagrees",
             Self::WebhookRefused { .. } => "WebhookRefused",
             Self::VmNotMigratable { .. } => "VmNotMigratable",
             Self::VmMoving { .. } => "VmMoving",
@@ -151,6 +154,7 @@ impl Reason {
             | Self::NodeSilent { .. }
             | Self::BudgetExhausted { .. }
             | Self::BudgetBehind { .. }
+            | Self::BudgetDisagrees { .. }
             | Self::WebhookRefused { .. }
             | Self::NamespaceTerminating { .. }
             | Self::Throttled
@@ -233,6 +237,7 @@ impl Reason {
                     format!("is covered by {} PodDisruptionBudgets ({}), which the eviction API does not support", names.len(), names.join(", "))
                 }
             }
+            Self::BudgetDisagrees { message } => format!("waits for its disruption budget: {message}"),
             Self::BudgetRefused { message } => format!("is refused by its disruption budget: {message}"),
             Self::WebhookRefused { webhook, message } => format!("is refused by admission webhook {webhook}: {message}"),
             Self::VmNotMigratable { webhook, message } => format!("runs a virtual machine that must be live-migrated and cannot be ({webhook}: {message})"),
@@ -269,7 +274,7 @@ impl Reason {
             Self::NodeSilent { .. } => {
                 "bring the node back, or make sure it is powered off before removing its pods; --skip-wait-for-delete-timeout ignores them".into()
             }
-            Self::BudgetExhausted { .. } => "nothing, if the workload is recovering; otherwise look at its unready pods".into(),
+            Self::BudgetExhausted { .. } | Self::BudgetDisagrees { .. } => "nothing, if the workload is recovering; otherwise look at its unready pods".into(),
             Self::BudgetNever { budget, .. } => {
                 format!("add a replica or relax the budget: kubectl edit pdb {} -n {}", budget.name, budget.namespace)
             }

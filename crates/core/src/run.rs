@@ -97,6 +97,8 @@ pub(crate) struct PodRun {
     pub seen: Revision,
     pub blocked: Option<(Reason, Timestamp)>,
     pub evicted_by_us: bool,
+    /// That it left has been told.
+    pub told: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -176,7 +178,12 @@ impl Run {
         run.phase = match outcome {
             Outcome::Done => NodePhase::Draining { since: now },
             // Somebody wrote the node in between: look at it again before deciding.
-            Outcome::Conflict { .. } | Outcome::Replaced => NodePhase::Waiting,
+            Outcome::Conflict { .. } if run.cordon_failures < CONFLICT_PATIENCE => {
+                run.cordon_failures += 1;
+                let pause = back_off(Duration::from_millis(50), Duration::from_secs(2), run.cordon_failures - 1);
+                run.cordon_not_before = Some(after(now, pause));
+                NodePhase::Waiting
+            }
             Outcome::Throttled { retry_after } => {
                 run.cordon_not_before = Some(after(now, retry_after.unwrap_or(Duration::from_secs(1))));
                 NodePhase::Waiting
@@ -220,6 +227,8 @@ impl Run {
 
 /// Transient failures of the cordon or of the final reading that are tried again.
 const CORDON_PATIENCE: u32 = 5;
+/// Conflicts are somebody else's progress, so there may be more of them.
+const CONFLICT_PATIENCE: u32 = 20;
 
 impl PodRun {
     pub(crate) fn new(key: Key, node: String) -> Self {
@@ -235,6 +244,7 @@ impl PodRun {
             seen: Revision::default(),
             blocked: None,
             evicted_by_us: false,
+            told: false,
         }
     }
 

@@ -278,29 +278,21 @@ fn note_departures(index: &Index, policy: &Policy, run: &mut Run, node: &str, st
     let mut changed = false;
     for (uid, pod) in run.pods.iter_mut().filter(|(_, pod)| pod.node == node) {
         total += 1;
-        let present = index.pod(&pod.key).is_some_and(|found| found.uid == *uid && found.node.as_deref() == Some(node));
-        if present && pod.state != PodState::Gone {
+        let present =
+            index.pod(&pod.key).is_some_and(|found| found.uid == *uid && found.node.as_deref() == Some(node));
+        if pod.state == PodState::InFlight || (present && pod.state != PodState::Gone) {
             left += 1;
-            continue;
-        }
-        if pod.state == PodState::InFlight {
-            left += 1;
-            continue;
-        }
-        if pod.blocked.is_some() || pod.state != PodState::Gone || pod.last.is_some() {
-            // Told once: afterwards the entry is bare.
-            if pod.state != PodState::Gone || pod.last.take().is_some() {
-                step.events.push(Event::Left {
-                    pod: pod.key.clone(),
-                    node: node.to_owned(),
-                    by_us: pod.evicted_by_us,
-                    deleting: policy.disable_eviction,
-                });
-                changed = true;
-            }
+        } else if !pod.told {
+            pod.told = true;
             pod.state = PodState::Gone;
-            pod.last = None;
             pod.blocked = None;
+            changed = true;
+            step.events.push(Event::Left {
+                pod: pod.key.clone(),
+                node: node.to_owned(),
+                by_us: pod.evicted_by_us,
+                deleting: policy.disable_eviction,
+            });
         }
     }
     if changed {

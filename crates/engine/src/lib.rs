@@ -1,1 +1,10 @@
-//! evac-engine
+//! The effectful part: watches feed the index, the core decides, requests are sent, answers come back as facts.
+
+pub mod act;
+pub mod drain;
+pub mod http;
+pub mod nodes;
+pub mod watch;
+
+pub use drain::{DrainError, DrainRequest, drain};
+pub use http::{Http, HttpError};

@@ -1,0 +1,218 @@
+//! Actions become requests.
+
+use evac_core::ownership::{ANNOTATION, DrainMark, Undo};
+use evac_core::{Action, Key, Taint, Uid};
+use serde_json::{Value, json};
+
+pub const FIELD_MANAGER: &str = "evac";
+pub const MERGE_PATCH: &str = "application/merge-patch+json";
+
+/// A request without the server's address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    pub method: &'static str,
+    pub path: String,
+    pub content_type: Option<&'static str>,
+    pub body: Vec<u8>,
+}
+
+impl Call {
+    pub fn get(path: impl Into<String>) -> Self {
+        Self { method: "GET", path: path.into(), content_type: None, body: Vec::new() }
+    }
+
+    fn with_json(method: &'static str, path: String, content_type: &'static str, body: &Value) -> Self {
+        Self { method, path, content_type: Some(content_type), body: body.to_string().into_bytes() }
+    }
+}
+
+/// Escapes a value for the query part of an address.
+pub fn escape(value: &str) -> String {
+    let mut escaped = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => escaped.push(char::from(byte)),
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
+
+pub fn node_path(name: &str) -> String {
+    format!("/api/v1/nodes/{}", escape(name))
+}
+
+pub fn pod_path(pod: &Key) -> String {
+    format!("/api/v1/namespaces/{}/pods/{}", escape(&pod.namespace), escape(&pod.name))
+}
+
+pub fn pods_on_node_path(node: &str) -> String {
+    format!("/api/v1/pods?fieldSelector={}", escape(&format!("spec.nodeName={node}")))
+}
+
+pub fn daemon_set_path(key: &Key) -> String {
+    format!("/apis/apps/v1/namespaces/{}/daemonsets/{}", escape(&key.namespace), escape(&key.name))
+}
+
+pub fn lease_path(key: &Key) -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}", escape(&key.namespace), escape(&key.name))
+}
+
+/// The request for an action that is one request; reading the proof takes two and is done by the engine.
+pub fn call_for(action: &Action) -> Option<Call> {
+    match action {
+        Action::Cordon { node, uid, resource_version, mark, dry_run } => {
+            Some(cordon(node, uid, resource_version, mark, *dry_run))
+        }
+        Action::Evict { pod, uid, grace_seconds, dry_run } => Some(evict(pod, uid, *grace_seconds, *dry_run)),
+        Action::Delete { pod, uid, grace_seconds, dry_run } => Some(delete(pod, uid, *grace_seconds, *dry_run)),
+        Action::Prove { .. } => None,
+    }
+}
+
+fn query(path: &str, parameters: &[(&str, &str)]) -> String {
+    let mut path = path.to_owned();
+    for (position, (name, value)) in parameters.iter().enumerate() {
+        path.push(if position == 0 { '?' } else { '&' });
+        path.push_str(name);
+        path.push('=');
+        path.push_str(&escape(value));
+    }
+    path
+}
+
+fn patch_node(node: &str, body: &Value, dry_run: bool) -> Call {
+    let mut parameters = vec![("fieldManager", FIELD_MANAGER)];
+    if dry_run {
+        parameters.push(("dryRun", "All"));
+    }
+    Call::with_json("PATCH", query(&node_path(node), &parameters), MERGE_PATCH, body)
+}
+
+/// Cordon, owner and pre-image in one request that fails if the node changed since we looked.
+fn cordon(node: &str, uid: &Uid, resource_version: &str, mark: &DrainMark, dry_run: bool) -> Call {
+    let mark = serde_json::to_string(mark).unwrap_or_default();
+    let body = json!({
+        "metadata": {"uid": uid, "resourceVersion": resource_version, "annotations": {ANNOTATION: mark}},
+        "spec": {"unschedulable": true},
+    });
+    patch_node(node, &body, dry_run)
+}
+
+/// A cordon or uncordon without a mark, as `kubectl cordon` makes it.
+pub fn set_schedulable(node: &str, schedulable: bool, dry_run: bool) -> Call {
+    // Null removes the field, which is how a node looks that was never cordoned.
+    let value = if schedulable { Value::Null } else { Value::Bool(true) };
+    patch_node(node, &json!({"spec": {"unschedulable": value}}), dry_run)
+}
+
+pub fn set_taints(node: &str, resource_version: &str, taints: &[Taint], manager: &str, dry_run: bool) -> Call {
+    let taints = if taints.is_empty() { Value::Null } else { json!(taints) };
+    let body = json!({"metadata": {"resourceVersion": resource_version}, "spec": {"taints": taints}});
+    let mut parameters = vec![("fieldManager", manager)];
+    if dry_run {
+        parameters.push(("dryRun", "All"));
+    }
+    Call::with_json("PATCH", query(&node_path(node), &parameters), MERGE_PATCH, &body)
+}
+
+/// Takes back what a drain did to a node, and only if the node is still as it was read.
+pub fn undo(node: &str, resource_version: &str, undo: &Undo, dry_run: bool) -> Call {
+    let mut metadata = json!({"resourceVersion": resource_version});
+    if undo.remove_mark {
+        metadata["annotations"] = json!({ANNOTATION: null});
+    }
+    let mut body = json!({"metadata": metadata});
+    if let Some(unschedulable) = undo.unschedulable {
+        body["spec"]["unschedulable"] = if unschedulable { Value::Bool(true) } else { Value::Null };
+    }
+    if let Some(taints) = &undo.taints {
+        body["spec"]["taints"] = if taints.is_empty() { Value::Null } else { json!(taints) };
+    }
+    patch_node(node, &body, dry_run)
+}
+
+fn delete_options(uid: &Uid, grace_seconds: Option<i64>, dry_run: bool) -> Value {
+    let mut options = json!({"preconditions": {"uid": uid}});
+    if let Some(grace) = grace_seconds {
+        options["gracePeriodSeconds"] = json!(grace);
+    }
+    if dry_run {
+        options["dryRun"] = json!(["All"]);
+    }
+    options
+}
+
+fn evict(pod: &Key, uid: &Uid, grace_seconds: Option<i64>, dry_run: bool) -> Call {
+    let body = json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": delete_options(uid, grace_seconds, dry_run),
+    });
+    let path = format!("{}/eviction", pod_path(pod));
+    let parameters: &[_] = if dry_run { &[("dryRun", "All")] } else { &[] };
+    Call::with_json("POST", query(&path, parameters), "application/json", &body)
+}
+
+fn delete(pod: &Key, uid: &Uid, grace_seconds: Option<i64>, dry_run: bool) -> Call {
+    let mut body = delete_options(uid, grace_seconds, dry_run);
+    body["apiVersion"] = json!("v1");
+    body["kind"] = json!("DeleteOptions");
+    Call::with_json("DELETE", pod_path(pod), "application/json", &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(call: &Call) -> Value {
+        serde_json::from_slice(&call.body).unwrap()
+    }
+
+    #[test]
+    fn a048_an_eviction_names_the_incarnation_and_the_grace_period() {
+        let action = Action::Evict {
+            pod: Key::new("shop", "web-1"),
+            uid: Uid("u1".into()),
+            grace_seconds: Some(10),
+            dry_run: false,
+        };
+        let call = call_for(&action).unwrap();
+        assert_eq!((call.method, call.path.as_str()), ("POST", "/api/v1/namespaces/shop/pods/web-1/eviction"));
+        let body = body(&call);
+        assert_eq!(body["kind"], "Eviction");
+        assert_eq!(body["apiVersion"], "policy/v1");
+        assert_eq!(body["deleteOptions"], json!({"preconditions": {"uid": "u1"}, "gracePeriodSeconds": 10}));
+    }
+
+    #[test]
+    fn without_a_grace_period_the_pods_own_applies() {
+        let action =
+            Action::Delete { pod: Key::new("a", "b"), uid: Uid("u".into()), grace_seconds: None, dry_run: false };
+        assert!(body(&call_for(&action).unwrap()).get("gracePeriodSeconds").is_none());
+    }
+
+    #[test]
+    fn a_trial_is_marked_in_address_and_body() {
+        let action =
+            Action::Evict { pod: Key::new("a", "b"), uid: Uid("u".into()), grace_seconds: None, dry_run: true };
+        let call = call_for(&action).unwrap();
+        assert!(call.path.ends_with("?dryRun=All"));
+        assert_eq!(body(&call)["deleteOptions"]["dryRun"], json!(["All"]));
+    }
+
+    #[test]
+    fn selectors_are_escaped_in_addresses() {
+        assert_eq!(pods_on_node_path("n1"), "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1");
+    }
+
+    #[test]
+    fn undoing_everything_leaves_no_field_behind() {
+        let all = Undo { unschedulable: Some(false), taints: Some(Vec::new()), remove_mark: true };
+        let body = body(&undo("n", "7", &all, false));
+        assert_eq!(body["spec"], json!({"unschedulable": null, "taints": null}));
+        assert_eq!(body["metadata"]["annotations"], json!({"evac.dev/drain": null}));
+        assert_eq!(body["metadata"]["resourceVersion"], "7");
+    }
+}

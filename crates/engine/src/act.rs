@@ -1,0 +1,71 @@
+//! Performs one action and says what became of it.
+
+use evac_api::wire::{self, List};
+use evac_api::{Call, call, call_for, classify};
+use evac_core::{Action, Fact, Outcome, Pod};
+
+use crate::http::{Http, HttpError, parse};
+
+/// What came back: the outcome for the run, and what was learned on the way for the index.
+#[derive(Debug)]
+pub struct Done {
+    pub action: Action,
+    pub outcome: Outcome,
+    pub learned: Vec<Learned>,
+}
+
+#[derive(Debug)]
+pub enum Learned {
+    Fact(Fact),
+    /// A complete, consistent reading of a node's pods.
+    Pods(String, Vec<Pod>),
+}
+
+pub async fn perform(http: &Http, action: Action) -> Done {
+    if let Action::Prove { node } = &action {
+        let (outcome, learned) = match read_node(http, node).await {
+            Ok(learned) => (Outcome::Done, learned),
+            Err(error) if error.is_not_found() => {
+                (Outcome::Done, vec![Learned::Fact(Fact::NodeGone(node.clone()))])
+            }
+            Err(error) => (Outcome::from(&error), Vec::new()),
+        };
+        return Done { action, outcome, learned };
+    }
+    let Some(call) = call_for(&action) else {
+        return Done { action, outcome: Outcome::Unsupported, learned: Vec::new() };
+    };
+    let mut learned = Vec::new();
+    let outcome = match http.send(&call).await {
+        Err(error) => Outcome::from(&error),
+        Ok(answer) => {
+            let outcome = classify(&answer);
+            match (&action, &outcome) {
+                (Action::Cordon { dry_run: false, .. }, Outcome::Done) => {
+                    if let Ok(node) = parse::<wire::Node>(&answer) {
+                        learned.push(Learned::Fact(Fact::Node(Box::new(node.into()))));
+                    }
+                }
+                (
+                    Action::Evict { pod, uid, .. } | Action::Delete { pod, uid, .. },
+                    Outcome::Gone | Outcome::Replaced,
+                ) => learned.push(Learned::Fact(Fact::PodGone(pod.clone(), uid.clone()))),
+                (Action::Evict { pod, .. }, Outcome::NamespaceTerminating) => {
+                    learned.push(Learned::Fact(Fact::NamespaceTerminating(pod.namespace.clone())));
+                }
+                _ => {}
+            }
+            outcome
+        }
+    };
+    Done { action, outcome, learned }
+}
+
+/// Reads a node and its pods from the store itself: a request without a resource version is answered consistently.
+async fn read_node(http: &Http, node: &str) -> Result<Vec<Learned>, HttpError> {
+    let object = Call::get(call::node_path(node));
+    let pods = Call::get(call::pods_on_node_path(node));
+    let (object, pods) = futures::join!(http.read::<wire::Node>(&object), http.read::<List<wire::Pod>>(&pods));
+    let pods = pods?.items.into_iter().map(Pod::from).collect();
+    Ok(vec![Learned::Fact(Fact::Node(Box::new(object?.into()))), Learned::Pods(node.to_owned(), pods)])
+}

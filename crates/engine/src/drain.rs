@@ -1,0 +1,349 @@
+//! The one loop of a drain: watch → index → step → act → outcome.
+//!
+//! One task owns the index and the run. Watch loops and requests run beside it and report through one queue, so decisions are
+//! made one after the other on a consistent view. Between events the loop sleeps until the core wants to look again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use evac_api::call::{self, escape};
+use evac_api::wire::{self, List};
+use evac_api::Call;
+use evac_clock::Clock;
+use evac_core::fact::Existence;
+use evac_core::ownership::lease_key;
+use evac_core::run::End;
+use evac_core::step::Event;
+use evac_core::{Fact, Index, Key, NodePhase, Policy, Run, check, step};
+use jiff::Timestamp;
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::act::{Done, Learned, perform};
+use crate::http::{Http, HttpError, parse};
+use crate::watch::{Report, Source, follow};
+
+#[derive(Debug, Error)]
+pub enum DrainError {
+    #[error("nodes \"{0}\" not found")]
+    NodeNotFound(String),
+    #[error("could not read {what}")]
+    Read { what: &'static str, #[source] source: HttpError },
+    #[error("a decision broke an invariant and was not carried out: {0}")]
+    Invariant(String),
+}
+
+#[derive(Debug, Clone)]
+pub struct DrainRequest {
+    pub nodes: Vec<String>,
+    pub policy: Policy,
+    /// Who drains, in the words that other drainers will read.
+    pub owner: String,
+    /// The command line, for the mark on the node.
+    pub options: Vec<String>,
+    /// The size of list pages; 0 asks for everything at once.
+    pub page: u32,
+}
+
+enum Input {
+    Node(Report<wire::Node>),
+    Pod(String, Report<wire::Pod>),
+    Budget(Report<wire::Budget>),
+    Done(Box<Done>),
+}
+
+/// What has to be known before the first decision.
+struct Missing {
+    nodes: bool,
+    budgets: bool,
+    pods: BTreeSet<String>,
+}
+
+impl Missing {
+    fn nothing(&self) -> bool {
+        !self.nodes && !self.budgets && self.pods.is_empty()
+    }
+}
+
+struct Loop<'a> {
+    http: Http,
+    clock: Clock,
+    request: DrainRequest,
+    index: Index,
+    run: Run,
+    missing: Missing,
+    tell: &'a mut (dyn FnMut(Timestamp, &Event) + Send),
+}
+
+/// Empties the nodes; `tell` hears everything worth telling. When `stop` is cancelled nothing new is started.
+pub async fn drain(
+    http: Http,
+    request: DrainRequest,
+    stop: CancellationToken,
+    tell: &mut (dyn FnMut(Timestamp, &Event) + Send),
+) -> Result<Vec<(String, End)>, DrainError> {
+    let run = Run::new(request.owner.clone(), request.options.clone(), request.nodes.iter().cloned());
+    let missing =
+        Missing { nodes: true, budgets: true, pods: request.nodes.iter().cloned().collect() };
+    let clock = http.clock();
+    Loop { http, clock, request, index: Index::new(), run, missing, tell }.run(stop).await
+}
+
+impl Loop<'_> {
+    async fn run(mut self, stop: CancellationToken) -> Result<Vec<(String, End)>, DrainError> {
+        let (sender, mut inbox) = mpsc::unbounded_channel();
+        let mut tasks = JoinSet::new();
+        self.start_watches(&mut tasks, &sender);
+        self.read_leases().await;
+        while !self.missing.nothing() {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(Vec::new()),
+                input = inbox.recv() => if let Some(input) = input { self.take(input)? },
+            }
+        }
+        for node in &self.request.nodes {
+            if self.index.node(node).is_none() {
+                return Err(DrainError::NodeNotFound(node.clone()));
+            }
+        }
+        self.read_daemon_sets().await;
+        loop {
+            let look_again = self.decide(&mut tasks, &sender)?;
+            if self.run.is_over() {
+                return Ok(self.ends());
+            }
+            let stopping = self.run.is_stopping();
+            tokio::select! {
+                biased;
+                () = stop.cancelled(), if !stopping => self.run.stop(),
+                input = inbox.recv() => if let Some(input) = input {
+                    self.take(input)?;
+                    // Everything that has arrived is one view; deciding in between would only repeat work.
+                    while let Ok(input) = inbox.try_recv() {
+                        self.take(input)?;
+                    }
+                },
+                () = sleep_until(self.clock, look_again) => {}
+            }
+            while tasks.try_join_next().is_some() {}
+        }
+    }
+
+    fn start_watches(&self, tasks: &mut JoinSet<()>, sender: &mpsc::UnboundedSender<Input>) {
+        let page = self.request.page;
+        let one_node = match self.request.nodes.as_slice() {
+            [node] => format!("fieldSelector={}", escape(&format!("metadata.name={node}"))),
+            _ => String::new(),
+        };
+        let nodes = Source { path: "/api/v1/nodes", query: one_node, page };
+        tasks.spawn(follow(self.http.clone(), nodes, sender.clone(), Input::Node));
+        for node in &self.request.nodes {
+            let query = format!("fieldSelector={}", escape(&format!("spec.nodeName={node}")));
+            let pods = Source { path: "/api/v1/pods", query, page };
+            let name = node.clone();
+            tasks.spawn(follow(self.http.clone(), pods, sender.clone(), move |report| {
+                Input::Pod(name.clone(), report)
+            }));
+        }
+        let budgets = Source { path: "/apis/policy/v1/poddisruptionbudgets", query: String::new(), page };
+        tasks.spawn(follow(self.http.clone(), budgets, sender.clone(), Input::Budget));
+    }
+
+    /// Puts one report into the index and, if it is an answer, into the run.
+    fn take(&mut self, input: Input) -> Result<(), DrainError> {
+        match input {
+            Input::Node(Report::Listed(nodes)) => {
+                let wanted = nodes.into_iter().filter(|node| self.request.nodes.contains(&node.metadata.name));
+                self.index.reset_nodes(wanted.map(Into::into).collect());
+                self.missing.nodes = false;
+            }
+            Input::Node(Report::Failed { error, final_ }) => {
+                tracing::debug!(%error, "could not list nodes");
+                if final_ || self.missing.nodes {
+                    return Err(DrainError::Read { what: "nodes", source: error });
+                }
+            }
+            Input::Node(report) => {
+                if let Some(fact) = report.into_fact()
+                    && self.is_ours(&fact)
+                {
+                    self.index.apply(fact);
+                }
+            }
+            Input::Pod(node, Report::Listed(pods)) => {
+                self.index.reset_pods(&node, pods.into_iter().map(Into::into).collect());
+                self.missing.pods.remove(&node);
+            }
+            Input::Pod(node, Report::Failed { error, final_ }) => {
+                tracing::debug!(%error, "could not list pods");
+                if final_ || self.missing.pods.contains(&node) {
+                    return Err(DrainError::Read { what: "pods", source: error });
+                }
+            }
+            Input::Pod(_, report) => {
+                if let Some(fact) = report.into_fact() {
+                    self.index.apply(fact);
+                }
+            }
+            Input::Budget(Report::Listed(budgets)) => {
+                self.index.reset_budgets(budgets.into_iter().map(Into::into).collect());
+                self.missing.budgets = false;
+            }
+            Input::Budget(Report::Failed { error, final_ }) => {
+                // Without sight of budgets the server still protects them; we only have to ask more often.
+                tracing::debug!(%error, "could not list disruption budgets");
+                if final_ {
+                    self.missing.budgets = false;
+                }
+            }
+            Input::Budget(report) => {
+                if let Some(fact) = report.into_fact() {
+                    self.index.apply(fact);
+                }
+            }
+            Input::Done(done) => {
+                let Done { action, outcome, learned } = *done;
+                for learned in learned {
+                    match learned {
+                        Learned::Fact(fact) => self.index.apply(fact),
+                        Learned::Pods(node, pods) => self.index.reset_pods(&node, pods),
+                    }
+                }
+                let now = self.clock.now();
+                self.announce_answer(&action, &outcome, now);
+                self.run.record(&self.index, &action, outcome, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_ours(&self, fact: &Fact) -> bool {
+        match fact {
+            Fact::Node(node) => self.request.nodes.contains(&node.name),
+            _ => true,
+        }
+    }
+
+    fn announce_answer(&mut self, action: &evac_core::Action, outcome: &evac_core::Outcome, now: Timestamp) {
+        use evac_core::{Action, Outcome};
+        match (action, outcome) {
+            (Action::Cordon { node, .. }, Outcome::Done) => {
+                (self.tell)(now, &Event::Cordoned { node: node.clone() });
+            }
+            (
+                Action::Evict { pod, dry_run: true, .. } | Action::Delete { pod, dry_run: true, .. },
+                outcome,
+            ) => {
+                let node = self.index.pod(pod).and_then(|pod| pod.node.clone()).unwrap_or_default();
+                let event = Event::Rehearsed { pod: pod.clone(), node, outcome: outcome.clone() };
+                (self.tell)(now, &event);
+            }
+            _ => {}
+        }
+    }
+
+    /// Steps until nothing more is to be done at this instant, and starts what the core asks for.
+    fn decide(
+        &mut self,
+        tasks: &mut JoinSet<()>,
+        sender: &mpsc::UnboundedSender<Input>,
+    ) -> Result<Option<Timestamp>, DrainError> {
+        let now = self.clock.now();
+        let next = step(&self.index, &self.request.policy, &mut self.run, now);
+        for event in &next.events {
+            (self.tell)(now, event);
+        }
+        let violations = check::check(&self.index, &next.actions);
+        if let Some(violation) = violations.first() {
+            return Err(DrainError::Invariant(format!("{violation:?}")));
+        }
+        for action in next.actions {
+            let http = self.http.clone();
+            let sender = sender.clone();
+            tasks.spawn(async move {
+                let done = perform(&http, action).await;
+                // The loop may have ended meanwhile; then nobody needs the answer.
+                let _ = sender.send(Input::Done(Box::new(done)));
+            });
+        }
+        Ok(next.look_again)
+    }
+
+    fn ends(&self) -> Vec<(String, End)> {
+        self.run
+            .nodes
+            .iter()
+            .filter_map(|node| match &node.phase {
+                NodePhase::Ended(end) => Some((node.name.clone(), end.clone())),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Remediation operators claim nodes by leases. Clusters without them answer 404, which is fine.
+    async fn read_leases(&mut self) {
+        for node in self.request.nodes.clone() {
+            let key = lease_key(&node);
+            if let Ok(lease) = self.http.read::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
+                self.index.apply(Fact::Lease(lease.into()));
+            }
+        }
+    }
+
+    /// Finds out which DaemonSets exist: a few by name, many with one list.
+    async fn read_daemon_sets(&mut self) {
+        let wanted: BTreeSet<Key> = self
+            .request
+            .nodes
+            .iter()
+            .flat_map(|node| self.index.pods_on(node))
+            .filter(|pod| !pod.phase.is_finished())
+            .filter_map(evac_core::Pod::daemon_set)
+            .collect();
+        if wanted.len() > DAEMON_SETS_BY_NAME
+            && let Ok(found) = self.list_daemon_sets().await
+        {
+            for key in wanted {
+                let existence = if found.contains(&key) {
+                    Existence::Found
+                } else {
+                    Existence::Gone(format!("daemonsets.apps \"{}\" not found", key.name))
+                };
+                self.index.apply(Fact::DaemonSet(key, existence));
+            }
+            return;
+        }
+        for key in wanted {
+            let existence = match self.http.read::<wire::Named>(&Call::get(call::daemon_set_path(&key))).await {
+                Ok(_) => Existence::Found,
+                Err(error) if error.is_not_found() => Existence::Gone(error.to_string()),
+                Err(error) => Existence::Unreadable(error.to_string()),
+            };
+            self.index.apply(Fact::DaemonSet(key, existence));
+        }
+    }
+
+    async fn list_daemon_sets(&self) -> Result<BTreeSet<Key>, HttpError> {
+        let names_only = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+        let answer = self.http.send_accepting(&Call::get("/apis/apps/v1/daemonsets"), names_only).await?;
+        let list: List<wire::Named> = parse(&answer)?;
+        Ok(list.items.into_iter().map(|item| Key::new(item.metadata.namespace, item.metadata.name)).collect())
+    }
+}
+
+/// Up to this many DaemonSets are read one by one.
+const DAEMON_SETS_BY_NAME: usize = 2;
+
+async fn sleep_until(clock: Clock, at: Option<Timestamp>) {
+    match at {
+        Some(at) => {
+            clock.sleep_until(at).await;
+            // Calendar time has a coarser grain than timers; without this a wake-up could come a hair too early.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,157 @@
+//! One request, one answer, no hidden retries.
+//!
+//! The kube client's own retry layer would hide a blocked eviction for minutes; [`connect`] leaves it out, and every
+//! failure comes back typed so that the core decides what to do about it.
+
+use std::time::Duration;
+
+use evac_api::{Answer, Call};
+use evac_clock::Clock;
+use evac_core::Outcome;
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use kube::client::Body;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub enum HttpError {
+    /// The request did not reach the server.
+    #[error("{0}")]
+    Transport(String),
+    /// The answer was lost after the request was sent.
+    #[error("{0}")]
+    Lost(String),
+    /// The server answered with a failure.
+    #[error("{message}")]
+    Status { status: u16, reason: String, message: String },
+    #[error("the answer of the server could not be read: {0}")]
+    Body(#[source] serde_json::Error),
+}
+
+impl HttpError {
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Status { status: 404, .. })
+    }
+
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Status { status: 401 | 403, .. })
+    }
+
+    /// Asking again later may help.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Transport(_) | Self::Lost(_) => true,
+            Self::Status { status, .. } => *status == 429 || *status >= 500,
+            Self::Body(_) => false,
+        }
+    }
+}
+
+impl From<&HttpError> for Outcome {
+    fn from(error: &HttpError) -> Self {
+        match error {
+            HttpError::Transport(message) => Self::Transport { message: message.clone() },
+            HttpError::Lost(message) => Self::Unknown { message: message.clone() },
+            HttpError::Status { status: 401 | 403, message, .. } => Self::Forbidden { message: message.clone() },
+            HttpError::Status { status: 404, .. } => Self::Gone,
+            HttpError::Status { status, message, .. } => {
+                Self::Server { status: *status, message: message.clone() }
+            }
+            HttpError::Body(source) => Self::Invalid { status: 200, message: source.to_string() },
+        }
+    }
+}
+
+/// A client for acting: without the retry layer, so that each refusal is seen.
+pub fn connect(mut config: kube::Config) -> Result<kube::Client, kube::Error> {
+    config.default_retry = false;
+    kube::Client::try_from(config)
+}
+
+/// Sends calls and reads answers, each within a time limit.
+#[derive(Clone)]
+pub struct Http {
+    client: kube::Client,
+    clock: Clock,
+    limit: Duration,
+}
+
+impl Http {
+    /// `limit` bounds one request; zero means the default of half a minute.
+    pub fn new(client: kube::Client, clock: Clock, limit: Duration) -> Self {
+        let limit = if limit.is_zero() { Duration::from_secs(30) } else { limit };
+        Self { client, clock, limit }
+    }
+
+    pub fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub async fn send(&self, call: &Call) -> Result<Answer, HttpError> {
+        self.send_accepting(call, "application/json").await
+    }
+
+    pub async fn send_accepting(&self, call: &Call, accept: &'static str) -> Result<Answer, HttpError> {
+        let mut request = http::Request::builder().method(call.method).uri(&call.path).header(ACCEPT, accept);
+        if let Some(content_type) = call.content_type {
+            request = request.header(CONTENT_TYPE, content_type);
+        }
+        let request = request
+            .body(Body::from(call.body.clone()))
+            .map_err(|error| HttpError::Transport(error.to_string()))?;
+        let exchange = async {
+            let response = self.client.send(request).await.map_err(|error| lost_or_unsent(&error))?;
+            let (parts, body) = response.into_parts();
+            let body =
+                body.collect_bytes().await.map_err(|error| HttpError::Lost(error.to_string()))?;
+            let retry_after = parts
+                .headers
+                .get(RETRY_AFTER)
+                .and_then(|value| value.to_str().ok())
+                .and_then(|value| value.trim().parse().ok());
+            Ok(Answer { status: parts.status.as_u16(), retry_after, body: body.to_vec() })
+        };
+        tokio::select! {
+            biased;
+            answer = exchange => answer,
+            () = self.clock.sleep(self.limit) => {
+                Err(HttpError::Lost(format!("no answer within {} s", self.limit.as_secs())))
+            }
+        }
+    }
+
+    pub async fn read<T: DeserializeOwned>(&self, call: &Call) -> Result<T, HttpError> {
+        let answer = self.send(call).await?;
+        parse(&answer)
+    }
+}
+
+pub fn parse<T: DeserializeOwned>(answer: &Answer) -> Result<T, HttpError> {
+    if !answer.is_success() {
+        let failure = answer.failure();
+        let message =
+            if failure.message.is_empty() { format!("HTTP status {}", answer.status) } else { failure.message };
+        return Err(HttpError::Status { status: answer.status, reason: failure.reason, message });
+    }
+    serde_json::from_slice(&answer.body).map_err(HttpError::Body)
+}
+
+/// Only a failure to connect proves that nothing was carried out.
+fn lost_or_unsent(error: &kube::Error) -> HttpError {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    let unsent = ["connect", "Connect", "dns error", "refused", "certificate"].iter().any(|word| text.contains(word));
+    if unsent { HttpError::Transport(text) } else { HttpError::Lost(text) }
+}

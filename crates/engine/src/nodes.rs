@@ -1,0 +1,105 @@
+//! Reading and changing nodes outside a drain: cordon, uncordon, cancel, taint, and finding nodes.
+
+use evac_api::call::{self, escape};
+use evac_api::{Call, wire};
+use evac_core::taints::{self, Changed, TaintChange, TaintError};
+use evac_core::{Node, ownership};
+use thiserror::Error;
+
+use crate::http::{Http, HttpError, parse};
+use crate::watch::{Source, list};
+
+#[derive(Debug, Error)]
+pub enum NodeError {
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error(transparent)]
+    Taint(#[from] TaintError),
+    #[error("the node kept changing, gave up after {0} tries")]
+    Contended(u32),
+}
+
+/// Conflicts with concurrent writers that are tried again.
+const TRIES: u32 = 10;
+
+pub async fn get(http: &Http, name: &str) -> Result<Node, HttpError> {
+    http.read::<wire::Node>(&Call::get(call::node_path(name))).await.map(Into::into)
+}
+
+pub async fn by_selector(http: &Http, selector: &str, page: u32) -> Result<Vec<Node>, HttpError> {
+    let query =
+        if selector.is_empty() { String::new() } else { format!("labelSelector={}", escape(selector)) };
+    let source = Source { path: "/api/v1/nodes", query, page };
+    let (nodes, _) = list::<wire::Node>(http, &source).await?;
+    Ok(nodes.into_iter().map(Into::into).collect())
+}
+
+/// Cordons or uncordons; `Ok(false)` when the node already was as wanted and nothing was sent.
+pub async fn set_schedulable(http: &Http, node: &Node, schedulable: bool, dry_run: bool) -> Result<bool, HttpError> {
+    if node.unschedulable != schedulable {
+        return Ok(false);
+    }
+    let answer = http.send(&call::set_schedulable(&node.name, schedulable, dry_run)).await?;
+    parse::<wire::Named>(&answer).map(|_| true)
+}
+
+/// What a cancel changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undone {
+    pub uncordoned: bool,
+    pub taints_removed: bool,
+    pub mark_removed: bool,
+}
+
+/// Takes back what a drain did to the node, by three-way merge with what others did since.
+///
+/// With `uncordon` the node becomes schedulable even if it had been cordoned before the drain.
+pub async fn undo(http: &Http, name: &str, uncordon: bool, dry_run: bool) -> Result<Undone, NodeError> {
+    for _ in 0..TRIES {
+        let node = get(http, name).await?;
+        let mut undo = ownership::undo(&node);
+        if uncordon && node.unschedulable {
+            undo.unschedulable = Some(false);
+        }
+        let undone = Undone {
+            uncordoned: undo.unschedulable == Some(false),
+            taints_removed: undo.taints.is_some(),
+            mark_removed: undo.remove_mark,
+        };
+        if undo.is_nothing() {
+            return Ok(undone);
+        }
+        let answer = http.send(&call::undo(name, &node.resource_version, &undo, dry_run)).await?;
+        match parse::<wire::Named>(&answer) {
+            Ok(_) => return Ok(undone),
+            Err(HttpError::Status { status: 409, .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(NodeError::Contended(TRIES))
+}
+
+pub async fn taint(
+    http: &Http,
+    name: &str,
+    change: &TaintChange,
+    overwrite: bool,
+    manager: &str,
+    dry_run: bool,
+    send: bool,
+) -> Result<Changed, NodeError> {
+    for _ in 0..TRIES {
+        let node = get(http, name).await?;
+        let (wanted, word) = taints::apply(name, &node.taints, change, overwrite)?;
+        if !send {
+            return Ok(word);
+        }
+        let answer = http.send(&call::set_taints(name, &node.resource_version, &wanted, manager, dry_run)).await?;
+        match parse::<wire::Named>(&answer) {
+            Ok(_) => return Ok(word),
+            Err(HttpError::Status { status: 409, .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(NodeError::Contended(TRIES))
+}
