@@ -1,5 +1,7 @@
 //! Failure answers: the `Status` object with the code, reason and details that Kubernetes clients test for.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -8,9 +10,11 @@ use serde_json::{Value, json};
 #[error("{message}")]
 pub struct ApiError {
     pub code: u16,
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
     pub details: Details,
+    /// Where a list may go on although it is no longer consistent.
+    pub continue_token: Option<String>,
 }
 
 /// `Status.details`.
@@ -193,11 +197,11 @@ impl About<'_> {
 
 impl ApiError {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Details::default() }
+        Self { code, reason: Cow::Borrowed(reason), message: message.into(), details: Details::default(), continue_token: None }
     }
 
     fn about(code: u16, reason: &'static str, message: String, about: About<'_>) -> Self {
-        Self { code, reason, message, details: about.details() }
+        Self { code, reason: Cow::Borrowed(reason), message, details: about.details(), continue_token: None }
     }
 
     #[must_use]
@@ -332,6 +336,9 @@ impl ApiError {
         });
         if !self.reason.is_empty() {
             status["reason"] = json!(self.reason);
+        }
+        if let Some(token) = &self.continue_token {
+            status["metadata"] = json!({"continue": token});
         }
         if self.details != Details::default() {
             status["details"] = serde_json::to_value(&self.details).unwrap_or_default();

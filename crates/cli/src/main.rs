@@ -1,1 +1,74 @@
-fn main() {}
+//! `evac`: empties Kubernetes nodes of virtual machines and pods, safely and provably.
+//!
+//! Also found as `kubectl-evac`, which makes it `kubectl evac`.
+
+mod cancel;
+mod cluster;
+mod cordon;
+mod drain;
+mod duration;
+mod exit;
+mod output;
+mod render;
+mod select;
+mod taint;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::exit::{Exit, Failure};
+
+/// Empty Kubernetes nodes of virtual machines and pods, safely and provably
+#[derive(Debug, Parser)]
+#[command(name = "evac", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Drain(drain::DrainArgs),
+    /// Make nodes unschedulable
+    Cordon(cordon::CordonArgs),
+    /// Make nodes schedulable again, and remove what a drain left on them
+    Uncordon(cordon::CordonArgs),
+    Taint(taint::TaintArgs),
+    Cancel(cancel::CancelArgs),
+}
+
+fn main() -> ExitCode {
+    let called_as = std::env::args().next().unwrap_or_default();
+    let plugin = std::path::Path::new(&called_as).file_stem().is_some_and(|name| name == "kubectl-evac");
+    let command = if plugin { Cli::command().bin_name("kubectl evac") } else { Cli::command() };
+    let cli = match Cli::from_arg_matches(&command.get_matches()) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            output::error(&format!("cannot start: {error}"));
+            return Exit::Error.into();
+        }
+    };
+    match runtime.block_on(run(cli.verb)) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            output::error(&failure.message);
+            failure.exit.into()
+        }
+    }
+}
+
+async fn run(verb: Verb) -> Result<Exit, Failure> {
+    match verb {
+        Verb::Drain(args) => drain::run(&args).await,
+        Verb::Cordon(args) => cordon::cordon(&args).await,
+        Verb::Uncordon(args) => cordon::uncordon(&args).await,
+        Verb::Taint(args) => taint::run(&args).await,
+        Verb::Cancel(args) => cancel::run(&args).await,
+    }
+}

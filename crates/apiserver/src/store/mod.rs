@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use serde_json::Value;
-use smallvec::SmallVec;
 
 pub use history::{Change, ChangeKind};
 use history::History;
@@ -51,21 +50,13 @@ pub struct Meta {
     pub name: Box<str>,
     pub uid: Box<str>,
     pub labels: Box<[(Box<str>, Box<str>)]>,
-    /// Values of the selectable fields, in the order of the kind's table.
-    pub fields: SmallVec<[(Arc<str>, Box<str>); 2]>,
+    /// Values of the selectable fields, in the order of the stored kind's table.
+    pub fields: Box<[Box<str>]>,
 }
 
 impl Meta {
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v)
-    }
-
-    pub fn field(&self, path: &str) -> Option<&str> {
-        match path {
-            "metadata.name" => Some(&self.name),
-            "metadata.namespace" => Some(&self.namespace),
-            _ => self.fields.iter().find(|(k, _)| &**k == path).map(|(_, v)| &**v),
-        }
     }
 }
 

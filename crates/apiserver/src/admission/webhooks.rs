@@ -1,0 +1,347 @@
+//! Admission webhooks: who asked to be called, and calling them.
+//!
+//! A webhook is reached over HTTPS at its URL, or, when it names a service, in process: the sandbox has no
+//! service network, so programs that run inside it register a handler for their service.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::Review;
+use crate::kinds::Kind;
+use crate::selector::LabelSelector;
+use crate::server::Api;
+use crate::status::ApiError;
+
+const VALIDATING: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
+const MUTATING: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
+
+/// Answers an `AdmissionReview` in process.
+pub type Handler = Arc<dyn Fn(Value) -> BoxFuture<'static, Result<Value, String>> + Send + Sync>;
+
+/// Knows the registered webhooks and the in-process handlers.
+#[derive(Default)]
+pub struct Dispatcher {
+    /// Handlers by `namespace/service/path`.
+    handlers: RwLock<BTreeMap<String, Handler>>,
+    cache: Mutex<Option<Arc<Hooks>>>,
+    /// Set by the store when a configuration changes.
+    stale: Arc<AtomicBool>,
+}
+
+#[derive(Default)]
+struct Hooks {
+    mutating: Vec<Value>,
+    validating: Vec<Value>,
+}
+
+impl Dispatcher {
+    /// Watches the store for changed configurations.
+    pub fn follow(&self, store: &crate::store::Store) {
+        let stale = self.stale.clone();
+        store.observe(move |resource, _| {
+            if resource == VALIDATING || resource == MUTATING {
+                stale.store(true, Ordering::Release);
+            }
+        });
+    }
+
+    /// Answers calls to a service with a function of this process.
+    pub fn register(&self, namespace: &str, service: &str, path: &str, handler: Handler) {
+        let key = handler_key(namespace, service, path);
+        self.handlers.write().unwrap_or_else(PoisonError::into_inner).insert(key, handler);
+    }
+
+    pub fn unregister(&self, namespace: &str, service: &str, path: &str) {
+        let key = handler_key(namespace, service, path);
+        self.handlers.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+    }
+
+    fn hooks(&self, api: &Api) -> Arc<Hooks> {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.stale.swap(false, Ordering::AcqRel)
+            && let Some(hooks) = &*cache
+        {
+            return hooks.clone();
+        }
+        let read = |resource: &str| {
+            api.read_all(resource, "")
+                .iter()
+                .flat_map(|object| object.value()["webhooks"].as_array().cloned().unwrap_or_default())
+                .collect()
+        };
+        let hooks = Arc::new(Hooks { mutating: read(MUTATING), validating: read(VALIDATING) });
+        *cache = Some(hooks.clone());
+        hooks
+    }
+
+    async fn call(&self, hook: &Value, review: Value) -> Result<Value, String> {
+        let config = &hook["clientConfig"];
+        let seconds = hook["timeoutSeconds"].as_u64().unwrap_or(10);
+        let answer: BoxFuture<'_, Result<Value, String>> = if let Some(url) = config["url"].as_str() {
+            Box::pin(super::tls::post(url, config["caBundle"].as_str().unwrap_or_default(), review))
+        } else {
+            let service = &config["service"];
+            let text = |key: &str| service[key].as_str().unwrap_or_default();
+            let key = handler_key(text("namespace"), text("name"), text("path"));
+            let handler = self.handlers.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+            match handler {
+                Some(handler) => handler(review),
+                None => {
+                    return Err(format!("service \"{}/{}\" is not served here", text("namespace"), text("name")));
+                }
+            }
+        };
+        match tokio::time::timeout(Duration::from_secs(seconds), answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err("context deadline exceeded".into()),
+        }
+    }
+}
+
+fn handler_key(namespace: &str, service: &str, path: &str) -> String {
+    format!("{namespace}/{service}/{}", path.trim_start_matches('/'))
+}
+
+pub(super) async fn mutate(
+    api: &Arc<Api>,
+    review: &Review<'_>,
+    object: &mut Value,
+) -> Result<Vec<String>, ApiError> {
+    let hooks = api.webhooks.hooks(api);
+    let mut warnings = Vec::new();
+    for hook in &hooks.mutating {
+        let Some(answer) = ask(api, hook, review, Some(object), &mut warnings).await? else { continue };
+        let Some(patch) = answer["patch"].as_str() else { continue };
+        let patched = STANDARD
+            .decode(patch)
+            .map_err(|e| e.to_string())
+            .and_then(|bytes| serde_json::from_slice::<json_patch::Patch>(&bytes).map_err(|e| e.to_string()))
+            .and_then(|patch| json_patch::patch(object, &patch).map_err(|e| e.to_string()));
+        if let Err(why) = patched {
+            return Err(ApiError::internal(why));
+        }
+        // What a webhook left out is filled in again before the next one looks.
+        review.kind.default(object);
+    }
+    Ok(warnings)
+}
+
+pub(super) async fn validate(
+    api: &Arc<Api>,
+    review: &Review<'_>,
+    object: Option<&Value>,
+) -> Result<Vec<String>, ApiError> {
+    let hooks = api.webhooks.hooks(api);
+    let mut warnings = Vec::new();
+    for hook in &hooks.validating {
+        ask(api, hook, review, object, &mut warnings).await?;
+    }
+    Ok(warnings)
+}
+
+/// Calls one webhook if it wants to be called; the answer's `response` when it allowed the request.
+async fn ask(
+    api: &Arc<Api>,
+    hook: &Value,
+    review: &Review<'_>,
+    object: Option<&Value>,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Value>, ApiError> {
+    if !wants(api, hook, review, object) {
+        return Ok(None);
+    }
+    let name = hook["name"].as_str().unwrap_or_default();
+    if review.dry_run && !matches!(hook["sideEffects"].as_str(), Some("None" | "NoneOnDryRun")) {
+        return Err(ApiError::bad_request(format!(
+            "admission webhook \"{name}\" does not support dry run"
+        )));
+    }
+    let uid = api.ids.uid();
+    let request = request(&uid, review, object);
+    match api.webhooks.call(hook, request).await {
+        Ok(answer) => {
+            let response = answer["response"].clone();
+            for warning in response["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                warnings.push(warning.to_owned());
+            }
+            if response["uid"].as_str().is_some_and(|given| given != uid) {
+                return Err(failed(name, "webhook response uid does not match the request"));
+            }
+            if response["allowed"] == true {
+                return Ok(Some(response));
+            }
+            Err(denied(name, &response["status"]))
+        }
+        Err(why) if hook["failurePolicy"] == "Ignore" => {
+            tracing::warn!(webhook = name, why, "webhook failed and is ignored");
+            Ok(None)
+        }
+        Err(why) => Err(failed(name, &format!("failed to call webhook: {why}"))),
+    }
+}
+
+fn failed(name: &str, why: &str) -> ApiError {
+    ApiError::internal(format!("failed calling webhook \"{name}\": {why}"))
+}
+
+/// The refusal of a webhook, with its own status where it gave one.
+fn denied(name: &str, status: &Value) -> ApiError {
+    let by = format!("admission webhook \"{name}\" denied the request");
+    let text = |key: &str| status[key].as_str().unwrap_or_default();
+    let message = match (text("message"), text("reason")) {
+        ("", "") => format!("{by} without explanation"),
+        ("", reason) => format!("{by}: {reason}"),
+        (message, _) => format!("{by}: {message}"),
+    };
+    let code = status["code"].as_u64().and_then(|c| u16::try_from(c).ok()).filter(|c| *c >= 400);
+    let mut error = ApiError::new(code.unwrap_or(400), "", message);
+    error.reason = text("reason").to_owned().into();
+    let details = &status["details"];
+    for cause in details["causes"].as_array().into_iter().flatten() {
+        let part = |key: &str| cause[key].as_str().unwrap_or_default();
+        error = error.with_cause(part("reason"), part("message"), part("field"));
+    }
+    if let Some(seconds) = details["retryAfterSeconds"].as_u64() {
+        error = error.retry_after(seconds as u32);
+    }
+    error
+}
+
+/// The `AdmissionReview` that a webhook gets.
+fn request(uid: &str, review: &Review<'_>, object: Option<&Value>) -> Value {
+    let kind = review.kind;
+    let object_kind = if review.subresource.is_empty() {
+        json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
+    } else {
+        kind.subresource(review.subresource).map_or_else(
+            || json!({"group": kind.group, "version": kind.version, "kind": kind.kind}),
+            |sub| json!({"group": sub.group, "version": sub.version, "kind": sub.kind}),
+        )
+    };
+    let resource = json!({"group": kind.group, "version": kind.version, "resource": kind.plural});
+    let mut request = json!({
+        "uid": uid,
+        "kind": object_kind,
+        "resource": resource,
+        "requestKind": object_kind,
+        "requestResource": resource,
+        "name": review.name,
+        "operation": review.operation.word(),
+        "userInfo": review.identity.user_info(),
+        "object": object,
+        "oldObject": review.old,
+        "dryRun": review.dry_run,
+        "options": review.options,
+    });
+    if !review.subresource.is_empty() {
+        request["subResource"] = json!(review.subresource);
+        request["requestSubResource"] = json!(review.subresource);
+    }
+    if kind.namespaced {
+        request["namespace"] = json!(review.namespace);
+    }
+    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
+}
+
+/// Does a webhook want to hear of this?
+fn wants(api: &Api, hook: &Value, review: &Review<'_>, object: Option<&Value>) -> bool {
+    // Webhook configurations themselves are never reviewed: a broken webhook could not be removed.
+    if review.kind.group == "admissionregistration.k8s.io" {
+        return false;
+    }
+    let rules = hook["rules"].as_array();
+    rules.is_some_and(|rules| rules.iter().any(|rule| rule_matches(rule, review)))
+        && namespace_matches(api, &hook["namespaceSelector"], review, object)
+        && object_matches(&hook["objectSelector"], review.old, object)
+}
+
+fn rule_matches(rule: &Value, review: &Review<'_>) -> bool {
+    let contains = |key: &str, wanted: &str| {
+        rule[key].as_array().is_some_and(|list| list.iter().any(|item| item == "*" || item == wanted))
+    };
+    contains("operations", review.operation.word())
+        && contains("apiGroups", &review.kind.group)
+        && contains("apiVersions", &review.kind.version)
+        && scope_matches(rule["scope"].as_str().unwrap_or("*"), review.kind)
+        && rule["resources"].as_array().is_some_and(|list| {
+            list.iter()
+                .filter_map(Value::as_str)
+                .any(|resource| resource_matches(resource, &review.kind.plural, review.subresource))
+        })
+}
+
+fn scope_matches(scope: &str, kind: &Kind) -> bool {
+    match scope {
+        "Namespaced" => kind.namespaced,
+        "Cluster" => !kind.namespaced,
+        _ => true,
+    }
+}
+
+/// `pods`, `pods/eviction`, `pods/*`, `*/eviction`, `*` (no subresources), `*/*`.
+fn resource_matches(rule: &str, plural: &str, subresource: &str) -> bool {
+    let (resource, sub) = rule.split_once('/').unwrap_or((rule, ""));
+    (resource == "*" || resource == plural) && (sub == subresource || sub == "*")
+}
+
+fn namespace_matches(api: &Api, selector: &Value, review: &Review<'_>, object: Option<&Value>) -> bool {
+    let Ok(selector) = LabelSelector::from_object(Some(selector).filter(|s| !s.is_null())) else {
+        return false;
+    };
+    if selector.is_everything() || selector_is_absent(&selector) {
+        return true;
+    }
+    let is_namespace = review.kind.group.is_empty() && review.kind.plural == "namespaces";
+    if is_namespace {
+        return selector.matches(object.or(review.old).and_then(|o| o["metadata"]["labels"].as_object()));
+    }
+    if !review.kind.namespaced {
+        return true;
+    }
+    let namespace = api.read("namespaces", "", review.namespace).map(|n| n.value()).unwrap_or_default();
+    selector.matches(namespace["metadata"]["labels"].as_object())
+}
+
+/// An absent selector reads as one that matches nothing; for webhooks absent means everything.
+fn selector_is_absent(selector: &LabelSelector) -> bool {
+    *selector == LabelSelector::nothing()
+}
+
+fn object_matches(selector: &Value, old: Option<&Value>, object: Option<&Value>) -> bool {
+    let Ok(selector) = LabelSelector::from_object(Some(selector).filter(|s| !s.is_null())) else {
+        return false;
+    };
+    if selector.is_everything() || selector_is_absent(&selector) {
+        return true;
+    }
+    [old, object].into_iter().flatten().any(|o| selector.matches(o["metadata"]["labels"].as_object()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_does_not_include_subresources() {
+        assert!(resource_matches("*", "pods", ""));
+        assert!(!resource_matches("*", "pods", "eviction"));
+        assert!(resource_matches("*/*", "pods", "eviction"));
+        assert!(resource_matches("pods/eviction", "pods", "eviction"));
+        assert!(!resource_matches("pods", "pods", "eviction"));
+    }
+
+    #[test]
+    fn a_refusal_keeps_the_code_and_says_who_refused() {
+        let error = denied("guard.example.com", &json!({"code": 429, "message": "migrating"}));
+        assert_eq!((error.code, error.reason.as_ref()), (429, ""));
+        assert_eq!(error.message, "admission webhook \"guard.example.com\" denied the request: migrating");
+        assert_eq!(denied("x", &Value::Null).code, 400);
+    }
+}

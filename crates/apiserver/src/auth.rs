@@ -1,0 +1,348 @@
+//! Who is calling, and what they may do: bearer tokens, impersonation, RBAC.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Method};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::identity::{AUTHENTICATED, Identity};
+use crate::kinds::Kind;
+use crate::rest::path::ResourcePath;
+use crate::server::Api;
+use crate::status::{About, ApiError};
+
+/// Bearer tokens and whom they stand for.
+#[derive(Default)]
+pub struct Credentials {
+    tokens: RwLock<BTreeMap<String, (Identity, Option<Timestamp>)>>,
+}
+
+impl Credentials {
+    /// A new secret token for somebody, without an end.
+    pub fn grant(&self, identity: Identity) -> Result<String, String> {
+        self.add(identity, None)
+    }
+
+    /// A new secret token with an end.
+    pub fn issue(&self, identity: Identity, until: Timestamp) -> Result<String, String> {
+        self.add(identity, Some(until))
+    }
+
+    fn add(&self, identity: Identity, until: Option<Timestamp>) -> Result<String, String> {
+        let token = secret()?;
+        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        tokens.insert(token.clone(), (identity, until));
+        Ok(token)
+    }
+
+    pub fn holder(&self, token: &str, now: Timestamp) -> Option<Identity> {
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let (identity, until) = tokens.get(token)?;
+        until.is_none_or(|until| now < until).then(|| identity.clone())
+    }
+}
+
+/// 128 bits nobody can guess. Never from the seed of the simulation.
+fn secret() -> Result<String, String> {
+    let mut bytes = [0u8; 16];
+    let provider = rustls::crypto::ring::default_provider();
+    provider.secure_random.fill(&mut bytes).map_err(|_| "no randomness available".to_owned())?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// The caller: the transport's word, else a bearer token, else nobody; then whom they act for.
+pub fn identify(
+    api: &Api,
+    headers: &HeaderMap,
+    trusted: Option<&Identity>,
+) -> Result<Identity, ApiError> {
+    let given = headers.get(AUTHORIZATION).and_then(|h| h.to_str().ok()).unwrap_or_default();
+    let caller = match (given.strip_prefix("Bearer "), trusted) {
+        (Some(token), _) => {
+            api.credentials.holder(token.trim(), api.now()).ok_or_else(ApiError::unauthorized)?
+        }
+        (None, Some(identity)) => identity.clone(),
+        (None, None) if given.is_empty() => Identity::anonymous(),
+        (None, None) => return Err(ApiError::unauthorized()),
+    };
+    impersonated(api, headers, caller)
+}
+
+fn impersonated(api: &Api, headers: &HeaderMap, caller: Identity) -> Result<Identity, ApiError> {
+    let Some(name) = headers.get("impersonate-user").and_then(|h| h.to_str().ok()) else {
+        return Ok(caller);
+    };
+    let mut groups: Vec<String> = headers
+        .get_all("impersonate-group")
+        .iter()
+        .filter_map(|h| h.to_str().ok())
+        .map(str::to_owned)
+        .collect();
+    let ask = |resource: &str, name: &str| {
+        let attributes = Attributes::Resource {
+            verb: "impersonate",
+            group: "",
+            resource,
+            subresource: "",
+            namespace: "",
+            name,
+        };
+        match decide(api, &caller, &attributes) {
+            Some(_) => Ok(()),
+            None => Err(ApiError::forbidden(
+                About { group: "", kind: resource, name },
+                &format!("User \"{}\" cannot impersonate resource \"{resource}\" in API group \"\" at the \
+                          cluster scope", caller.name),
+            )),
+        }
+    };
+    ask("users", name)?;
+    for group in &groups {
+        ask("groups", group)?;
+    }
+    let mut parts = name.strip_prefix("system:serviceaccount:").into_iter().flat_map(|s| s.split(':'));
+    if let (true, Some(namespace), Some(account)) = (groups.is_empty(), parts.next(), parts.next()) {
+        return Ok(Identity::service_account(namespace, account));
+    }
+    if !groups.iter().any(|g| g == AUTHENTICATED) {
+        groups.push(AUTHENTICATED.into());
+    }
+    Ok(Identity { name: name.to_owned(), uid: String::new(), groups })
+}
+
+/// What somebody wants to do.
+#[derive(Debug, Clone, Copy)]
+pub enum Attributes<'a> {
+    Resource {
+        verb: &'a str,
+        group: &'a str,
+        resource: &'a str,
+        subresource: &'a str,
+        namespace: &'a str,
+        name: &'a str,
+    },
+    Path { verb: &'a str, path: &'a str },
+}
+
+/// Refuses what the caller may not do with a resource.
+pub fn allow(
+    api: &Api,
+    identity: &Identity,
+    verb: &str,
+    kind: &Kind,
+    path: &ResourcePath,
+) -> Result<(), ApiError> {
+    if identity.is_master() {
+        return Ok(());
+    }
+    // A namespace is in its own scope for the verbs that name it.
+    let namespace =
+        if kind.group.is_empty() && kind.plural == "namespaces" { &path.name } else { &path.namespace };
+    let attributes = Attributes::Resource {
+        verb,
+        group: &kind.group,
+        resource: &kind.plural,
+        subresource: &path.subresource,
+        namespace,
+        name: &path.name,
+    };
+    if decide(api, identity, &attributes).is_some() {
+        return Ok(());
+    }
+    let resource = if path.subresource.is_empty() {
+        kind.plural.to_string()
+    } else {
+        format!("{}/{}", kind.plural, path.subresource)
+    };
+    let scope = if path.namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace \"{}\"", path.namespace)
+    };
+    let why = format!(
+        "User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{}\" {scope}",
+        identity.name, kind.group
+    );
+    Err(ApiError::forbidden(About { group: &kind.group, kind: &kind.plural, name: &path.name }, &why))
+}
+
+/// Discovery, health and version are open to everybody; the rest of the paths to the authenticated.
+pub fn allow_document(api: &Api, identity: &Identity, method: &Method, path: &str) -> Result<(), ApiError> {
+    let verb = method.as_str().to_ascii_lowercase();
+    if identity.is_master() || decide(api, identity, &Attributes::Path { verb: &verb, path }).is_some() {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        403,
+        "Forbidden",
+        format!("forbidden: User \"{}\" cannot {verb} path \"{path}\"", identity.name),
+    ))
+}
+
+/// Why somebody may do something; `None` when they may not.
+pub fn decide(api: &Api, identity: &Identity, attributes: &Attributes<'_>) -> Option<String> {
+    if identity.is_master() {
+        return Some(String::new());
+    }
+    for granted in grants(api, identity, namespace_of(attributes)) {
+        if granted.rules.iter().any(|rule| rule_allows(rule, attributes)) {
+            return Some(granted.why);
+        }
+    }
+    None
+}
+
+fn namespace_of<'a>(attributes: &Attributes<'a>) -> &'a str {
+    match attributes {
+        Attributes::Resource { namespace, .. } => namespace,
+        Attributes::Path { .. } => "",
+    }
+}
+
+/// `SelfSubjectRulesReview`: everything somebody may do in a namespace.
+pub fn rules_of(api: &Api, identity: &Identity, namespace: &str) -> Value {
+    let mut resources = Vec::new();
+    let mut paths = Vec::new();
+    if identity.is_master() {
+        resources.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
+        paths.push(json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));
+    }
+    for rule in grants(api, identity, namespace).into_iter().flat_map(|granted| granted.rules) {
+        if rule.get("nonResourceURLs").is_some() {
+            paths.push(rule);
+        } else {
+            resources.push(rule);
+        }
+    }
+    json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false})
+}
+
+struct Granted {
+    rules: Vec<Value>,
+    why: String,
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// The roles bound to somebody, cluster-wide and in a namespace.
+fn grants(api: &Api, identity: &Identity, namespace: &str) -> Vec<Granted> {
+    let mut granted = Vec::new();
+    let mut collect = |bindings: &str, scope: &str, word: &str| {
+        for binding in api.read_all(&format!("{bindings}.{RBAC}"), scope) {
+            let value = binding.value();
+            let own = value["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+            let subjects = value["subjects"].as_array().cloned().unwrap_or_default();
+            if !subjects.iter().any(|subject| is_subject(subject, identity, &own)) {
+                continue;
+            }
+            let (kind, name) =
+                (value["roleRef"]["kind"].as_str().unwrap_or_default(), value["roleRef"]["name"].as_str());
+            let role = match kind {
+                "ClusterRole" => api.read(&format!("clusterroles.{RBAC}"), "", name.unwrap_or_default()),
+                _ => api.read(&format!("roles.{RBAC}"), &own, name.unwrap_or_default()),
+            };
+            let rules = role.map(|r| r.value()["rules"].as_array().cloned().unwrap_or_default());
+            granted.push(Granted {
+                rules: rules.unwrap_or_default(),
+                why: format!(
+                    "RBAC: allowed by {word} \"{}\" of {kind} \"{}\" to {}",
+                    &*binding.meta.name,
+                    name.unwrap_or_default(),
+                    identity.name
+                ),
+            });
+        }
+    };
+    collect("clusterrolebindings", "", "ClusterRoleBinding");
+    if !namespace.is_empty() {
+        collect("rolebindings", namespace, "RoleBinding");
+    }
+    granted
+}
+
+fn is_subject(subject: &Value, identity: &Identity, binding_namespace: &str) -> bool {
+    let name = subject["name"].as_str().unwrap_or_default();
+    match subject["kind"].as_str() {
+        Some("User") => identity.name == name,
+        Some("Group") => identity.groups.iter().any(|g| g == name),
+        Some("ServiceAccount") => {
+            let namespace = subject["namespace"].as_str().unwrap_or(binding_namespace);
+            identity.name == format!("system:serviceaccount:{namespace}:{name}")
+        }
+        _ => false,
+    }
+}
+
+fn rule_allows(rule: &Value, attributes: &Attributes<'_>) -> bool {
+    let has = |key: &str, wanted: &str| {
+        rule[key].as_array().is_some_and(|list| list.iter().any(|v| v == "*" || v == wanted))
+    };
+    match attributes {
+        Attributes::Resource { verb, group, resource, subresource, name, .. } => {
+            let full = if subresource.is_empty() {
+                (*resource).to_owned()
+            } else {
+                format!("{resource}/{subresource}")
+            };
+            let names = rule["resourceNames"].as_array().filter(|list| !list.is_empty());
+            has("verbs", verb)
+                && has("apiGroups", group)
+                && (has("resources", &full)
+                    || (!subresource.is_empty() && has_exact(rule, &format!("*/{subresource}"))))
+                && names.is_none_or(|list| list.iter().any(|n| n == name))
+        }
+        Attributes::Path { verb, path } => {
+            has("verbs", verb)
+                && rule["nonResourceURLs"].as_array().is_some_and(|list| {
+                    list.iter().filter_map(Value::as_str).any(|allowed| match allowed.strip_suffix('*') {
+                        Some(prefix) => path.starts_with(prefix),
+                        None => allowed == *path,
+                    })
+                })
+        }
+    }
+}
+
+fn has_exact(rule: &Value, wanted: &str) -> bool {
+    rule["resources"].as_array().is_some_and(|list| list.iter().any(|v| v == wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asks<'a>(verb: &'a str, resource: &'a str, subresource: &'a str, name: &'a str) -> Attributes<'a> {
+        Attributes::Resource { verb, group: "", resource, subresource, namespace: "ns", name }
+    }
+
+    #[test]
+    fn a_rule_for_a_resource_does_not_cover_its_subresources() {
+        let rule = json!({"verbs": ["create"], "apiGroups": [""], "resources": ["pods"]});
+        assert!(rule_allows(&rule, &asks("create", "pods", "", "")));
+        assert!(!rule_allows(&rule, &asks("create", "pods", "eviction", "p")));
+    }
+
+    #[test]
+    fn resource_names_narrow_a_rule() {
+        let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a"]});
+        assert!(rule_allows(&rule, &asks("get", "secrets", "", "a")));
+        assert!(!rule_allows(&rule, &asks("get", "secrets", "", "b")));
+    }
+
+    #[test]
+    fn a_path_rule_ends_in_a_star() {
+        let rule = json!({"verbs": ["get"], "nonResourceURLs": ["/healthz*"]});
+        assert!(rule_allows(&rule, &Attributes::Path { verb: "get", path: "/healthz/etcd" }));
+        assert!(!rule_allows(&rule, &Attributes::Path { verb: "get", path: "/metrics" }));
+    }
+
+    #[test]
+    fn secrets_are_long_and_never_repeat() {
+        let (a, b) = (secret().unwrap(), secret().unwrap());
+        assert_eq!(a.len(), 32);
+        assert_ne!(a, b);
+    }
+}

@@ -1,0 +1,222 @@
+//! Custom resource definitions at work: a definition that is stored adds kinds, one that goes takes them
+//! and their objects along.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::kinds::{Kind, custom};
+use crate::rest::delete::Deleted;
+use crate::rest::deletion::seconds;
+use crate::schema::crd;
+use crate::schema::SchemaRef;
+use crate::server::{Api, meta_of, storage_of};
+use crate::status::FieldError;
+use crate::store::{Expect, Key, Object};
+
+/// Holds a definition until its objects are gone.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+fn is_definition(kind: &Kind) -> bool {
+    kind.group == "apiextensions.k8s.io" && kind.plural == "customresourcedefinitions"
+}
+
+/// What is wrong with the schemas of a definition.
+pub fn schema_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    if !is_definition(kind) {
+        return Vec::new();
+    }
+    let versions = object["spec"]["versions"].as_array().cloned().unwrap_or_default();
+    versions
+        .iter()
+        .enumerate()
+        .filter(|(_, version)| version["schema"]["openAPIV3Schema"].is_object())
+        .filter_map(|(n, version)| {
+            let path = format!("spec.versions[{n}].schema.openAPIV3Schema");
+            crd::from_openapi(&version["schema"]["openAPIV3Schema"], &path).err()
+        })
+        .flatten()
+        .collect()
+}
+
+/// After an object was written: a definition is put into effect, a custom object that was the last one
+/// of a dying definition lets it go.
+pub fn after_write(api: &Api, kind: &Kind, object: &Object) {
+    if is_definition(kind) {
+        establish(api, kind, object);
+    }
+}
+
+/// After an object was deleted or marked.
+pub fn after_delete(api: &Api, kind: &Kind, deleted: &Deleted) {
+    match deleted {
+        Deleted::Removed(object) if is_definition(kind) => forget(api, &object.value()),
+        Deleted::Marked(object) if is_definition(kind) => finish_deletion(api, kind, &object.value()),
+        Deleted::Removed(_) if kind.custom.is_some() => {
+            let kinds = api.kinds();
+            let Some(definitions) =
+                kinds.by_plural("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+            else {
+                return;
+            };
+            let name = kind.custom.as_ref().map(|c| c.definition.clone()).unwrap_or_default();
+            if let Some(definition) = api.store.get(&storage_of(definitions), &Key::new("", &name)) {
+                let value = definition.value();
+                if value["metadata"].get("deletionTimestamp").is_some() {
+                    finish_deletion(api, definitions, &value);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Accepts the names, marks the definition established and starts serving it.
+fn establish(api: &Api, kind: &Kind, object: &Object) {
+    let mut definition = object.value();
+    if definition["metadata"].get("deletionTimestamp").is_some() {
+        finish_deletion(api, kind, &definition);
+        return;
+    }
+    let wanted = with_status(&definition, api.now());
+    if wanted != definition {
+        let meta = meta_of(kind, &wanted);
+        let key = Key::new("", &object.meta.name);
+        let expect = Expect::Revision(object.revision);
+        if api.store.put(&storage_of(kind), &key, expect, wanted.clone(), meta).is_err() {
+            // Somebody wrote it again; that write establishes it.
+            return;
+        }
+        definition = wanted;
+    }
+    let served = custom::kinds_of(&definition, |version| schema_of(&definition, version));
+    let group = definition["spec"]["group"].as_str().unwrap_or_default().to_owned();
+    let plural = definition["spec"]["names"]["plural"].as_str().unwrap_or_default().to_owned();
+    api.change_kinds(|kinds| {
+        let old: Vec<Arc<Kind>> =
+            kinds.iter().filter(|k| k.group == group && k.plural == plural).cloned().collect();
+        for kind in old {
+            kinds.remove(&kind.group, &kind.version, &kind.plural);
+        }
+        for kind in served {
+            kinds.insert(kind);
+        }
+    });
+}
+
+fn with_status(definition: &Value, now: jiff::Timestamp) -> Value {
+    let mut definition = definition.clone();
+    let has = |definition: &Value, kind: &str| {
+        definition["status"]["conditions"]
+            .as_array()
+            .is_some_and(|list| list.iter().any(|c| c["type"] == kind && c["status"] == "True"))
+    };
+    definition["status"]["acceptedNames"] = definition["spec"]["names"].clone();
+    let stored: Vec<Value> = definition["status"]["storedVersions"].as_array().cloned().unwrap_or_default();
+    let storage = definition["spec"]["versions"]
+        .as_array()
+        .and_then(|list| list.iter().find(|v| v["storage"] == true))
+        .map(|v| v["name"].clone())
+        .unwrap_or_default();
+    if !stored.contains(&storage) {
+        let mut versions = stored;
+        versions.push(storage);
+        definition["status"]["storedVersions"] = json!(versions);
+    }
+    for (kind, reason, message) in [
+        ("NamesAccepted", "NoConflicts", "no conflicts found"),
+        ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+    ] {
+        if has(&definition, kind) {
+            continue;
+        }
+        if !definition["status"]["conditions"].is_array() {
+            definition["status"]["conditions"] = json!([]);
+        }
+        if let Some(list) = definition["status"]["conditions"].as_array_mut() {
+            list.retain(|c| c["type"] != kind);
+            list.push(json!({
+                "type": kind, "status": "True", "reason": reason, "message": message,
+                "lastTransitionTime": seconds(now),
+            }));
+        }
+    }
+    if let Some(metadata) = definition["metadata"].as_object_mut() {
+        let finalizers = metadata.entry("finalizers").or_insert_with(|| json!([]));
+        if let Some(list) = finalizers.as_array_mut()
+            && !list.iter().any(|f| f == CLEANUP)
+        {
+            list.push(json!(CLEANUP));
+        }
+    }
+    definition
+}
+
+/// The type of one version. Definitions are validated when they are written, so a schema that cannot be
+/// read any more only loses its checks.
+fn schema_of(definition: &Value, version: &str) -> SchemaRef {
+    let found = definition["spec"]["versions"]
+        .as_array()
+        .and_then(|list| list.iter().find(|v| v["name"] == version))
+        .map(|v| &v["schema"]["openAPIV3Schema"]);
+    found
+        .filter(|schema| schema.is_object())
+        .and_then(|schema| crd::from_openapi(schema, "").ok())
+        .unwrap_or_else(crd::free_resource)
+}
+
+/// Deletes the objects of a dying definition; when the last is gone, the definition follows.
+fn finish_deletion(api: &Api, definitions: &Kind, definition: &Value) {
+    let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+    let kinds = api.kinds();
+    let served = kinds.iter().find(|k| k.custom.as_ref().is_some_and(|c| c.definition == name)).cloned();
+    if let Some(kind) = &served {
+        for object in api.read_all(&storage_of(kind), "") {
+            let key = Key::new(&object.meta.namespace, &object.meta.name);
+            let _ = crate::rest::delete::remove(api, kind, &key, &crate::rest::deletion::DeleteOptions::default());
+        }
+        if api.store.count(&storage_of(kind)) > 0 {
+            return;
+        }
+    }
+    let key = Key::new("", name);
+    let storage = storage_of(definitions);
+    while let Some(stored) = api.store.get(&storage, &key) {
+        let mut value = stored.value();
+        let Some(finalizers) = value.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) else {
+            break;
+        };
+        finalizers.retain(|f| f != CLEANUP);
+        let last = finalizers.is_empty();
+        let expect = Expect::Revision(stored.revision);
+        let done = if last {
+            api.store.remove(&storage, &key, expect).is_ok()
+        } else {
+            let meta = meta_of(definitions, &value);
+            api.store.put(&storage, &key, expect, value.clone(), meta).is_ok()
+        };
+        if done {
+            if last {
+                forget(api, &value);
+            }
+            return;
+        }
+    }
+}
+
+/// Stops serving what a definition defined.
+fn forget(api: &Api, definition: &Value) {
+    let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let mut storage = None;
+    api.change_kinds(|kinds| {
+        let gone: Vec<Arc<Kind>> =
+            kinds.iter().filter(|k| k.custom.as_ref().is_some_and(|c| c.definition == name)).cloned().collect();
+        for kind in gone {
+            storage = Some(storage_of(&kind));
+            kinds.remove(&kind.group, &kind.version, &kind.plural);
+        }
+    });
+    if let Some(storage) = storage {
+        api.store.end_watches(&storage);
+    }
+}

@@ -1,0 +1,88 @@
+//! What is not a resource: discovery, OpenAPI, health, version.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::header::ACCEPT;
+use http::{HeaderMap, Method};
+use serde_json::Value;
+
+use super::negotiate::{Form, accepted};
+use super::path::Route;
+use super::reply::Reply;
+use crate::server::Api;
+use crate::status::ApiError;
+use crate::{discovery, openapi};
+
+/// Documents that are costly to build and change only when kinds do.
+#[derive(Default)]
+pub struct Documents {
+    cache: Mutex<BTreeMap<String, Bytes>>,
+}
+
+impl Documents {
+    pub fn forget(&self) {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn get(&self, key: &str, build: impl FnOnce() -> Option<Value>) -> Option<Bytes> {
+        if let Some(found) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+            return Some(found.clone());
+        }
+        let text: Bytes = serde_json::to_vec(&build()?).unwrap_or_default().into();
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), text.clone());
+        Some(text)
+    }
+}
+
+const DISCOVERY_V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+pub fn serve(api: &Api, method: &Method, route: &Route, headers: &HeaderMap) -> Result<Reply, ApiError> {
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        return Err(ApiError::method_not_allowed());
+    }
+    let kinds = api.kinds();
+    let documents = &api.documents;
+    let aggregated = accepted(headers).is_ok_and(|form| form == Form::AggregatedDiscovery);
+    let found = match route {
+        Route::LegacyGroup | Route::Groups if aggregated => {
+            let legacy = *route == Route::LegacyGroup;
+            let key = if legacy { "aggregated legacy" } else { "aggregated" };
+            let text = documents.get(key, || Some(discovery::aggregated(&kinds, legacy)));
+            let mut reply = Reply::text(200, text.unwrap_or_default());
+            reply.content_type = DISCOVERY_V2;
+            return Ok(reply);
+        }
+        Route::LegacyGroup => documents.get("legacy", || Some(discovery::legacy_versions())),
+        Route::Groups => documents.get("groups", || Some(discovery::groups(&kinds))),
+        Route::Group(group) => documents.get(&format!("group {group}"), || discovery::group(&kinds, group)),
+        Route::Resources { group, version } => documents
+            .get(&format!("resources {group}/{version}"), || discovery::resources(&kinds, group, version)),
+        Route::OpenApiV2 => {
+            if !openapi_v2_readable(headers) {
+                return Err(ApiError::new(
+                    406,
+                    "NotAcceptable",
+                    "only the following media types are accepted: application/json",
+                ));
+            }
+            documents.get("openapi v2", || Some(openapi::v2(&kinds)))
+        }
+        Route::OpenApiV3(path) if path.is_empty() => {
+            documents.get("openapi v3", || Some(openapi::v3_index(&kinds)))
+        }
+        Route::OpenApiV3(path) => {
+            documents.get(&format!("openapi v3 {path}"), || openapi::v3(&kinds, path))
+        }
+        Route::Version => Some(serde_json::to_vec(&discovery::version()).unwrap_or_default().into()),
+        Route::Health(_) => return Ok(Reply::plain("ok")),
+        Route::Resource(_) | Route::Unknown => None,
+    };
+    found.map(|text| Reply::text(200, text)).ok_or_else(ApiError::no_such_path)
+}
+
+fn openapi_v2_readable(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|h| h.to_str().ok()).unwrap_or_default();
+    accept.is_empty() || accept.contains("application/json") || accept.contains("*/*")
+}

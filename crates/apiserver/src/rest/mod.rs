@@ -1,0 +1,189 @@
+//! The REST front: from an HTTP request to a verb on a resource, and back.
+
+pub mod allocate;
+pub mod body;
+pub mod call;
+pub mod continuation;
+pub mod delete;
+pub mod deletion;
+pub mod documents;
+pub mod eviction;
+pub mod negotiate;
+pub mod path;
+pub mod query;
+pub mod read;
+pub mod reply;
+pub mod reviews;
+pub mod scale;
+pub mod selection;
+pub mod show;
+pub mod subresources;
+pub mod watch;
+pub mod write;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response};
+
+use self::body::Body;
+use self::call::Call;
+use self::path::{ResourcePath, Route};
+use self::query::Query;
+use self::reply::{Reply, failure};
+use crate::auth;
+use crate::identity::Identity;
+use crate::kinds::{Kind, Part};
+use crate::server::Api;
+use crate::status::ApiError;
+
+/// Answers one request. `trusted` is the caller's identity when the transport vouches for it.
+pub async fn answer(
+    api: &Arc<Api>,
+    request: Request<Bytes>,
+    trusted: Option<&Identity>,
+) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    match handle(api, &parts.method, &parts.uri, parts.headers, body, trusted).await {
+        Ok(reply) => reply.into(),
+        Err(error) => failure(&error),
+    }
+}
+
+async fn handle(
+    api: &Arc<Api>,
+    method: &Method,
+    uri: &http::Uri,
+    headers: HeaderMap,
+    body: Bytes,
+    trusted: Option<&Identity>,
+) -> Result<Reply, ApiError> {
+    let identity = auth::identify(api, &headers, trusted)?;
+    let route = Route::of(uri.path());
+    let path = match route {
+        Route::Resource(path) => path,
+        other => {
+            auth::allow_document(api, &identity, method, uri.path())?;
+            return documents::serve(api, method, &other, &headers);
+        }
+    };
+    if body.len() > api.settings.body_limit {
+        return Err(ApiError::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {}", api.settings.body_limit),
+        ));
+    }
+    let query = Query::parse(uri.query())?;
+    let kinds = api.kinds();
+    let Some(kind) = kinds.by_plural(&path.group, &path.version, &path.resource).cloned() else {
+        return aggregated(api, method, uri, &path, &identity, headers, body).await;
+    };
+    let verb = verb(method, &path, &query)?;
+    auth::allow(api, &identity, verb, &kind, &path)?;
+    must_exist_here(&kind, &path, verb)?;
+    let form = negotiate::accepted(&headers)?;
+    let call = Call { kind, path, query, identity, form, headers, body };
+    let warning = call.kind.custom.as_ref().and_then(|c| c.deprecation_warning.clone());
+    let mut reply = perform(api, &call, verb).await?;
+    reply.warnings.extend(warning);
+    Ok(reply)
+}
+
+/// A group that another server answers for, or nothing.
+async fn aggregated(
+    api: &Arc<Api>,
+    method: &Method,
+    uri: &http::Uri,
+    path: &ResourcePath,
+    identity: &Identity,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Reply, ApiError> {
+    let Some(handler) = api.aggregated(&path.group, &path.version) else {
+        return Err(ApiError::no_such_path());
+    };
+    let mut request = Request::new(body);
+    *request.method_mut() = method.clone();
+    *request.uri_mut() = uri.clone();
+    *request.headers_mut() = headers;
+    request.extensions_mut().insert(identity.clone());
+    Ok(handler(request).await)
+}
+
+fn verb(method: &Method, path: &ResourcePath, query: &Query) -> Result<&'static str, ApiError> {
+    let named = !path.name.is_empty();
+    Ok(match *method {
+        Method::GET | Method::HEAD if path.watch || (query.watch && path.subresource.is_empty()) => "watch",
+        Method::GET | Method::HEAD if named => "get",
+        Method::GET | Method::HEAD => "list",
+        Method::POST => "create",
+        Method::PUT if named => "update",
+        Method::PATCH if named => "patch",
+        Method::DELETE if named => "delete",
+        Method::DELETE => "deletecollection",
+        _ => return Err(ApiError::method_not_allowed()),
+    })
+}
+
+/// Paths that are well formed but lead nowhere for this kind.
+fn must_exist_here(kind: &Kind, path: &ResourcePath, verb: &str) -> Result<(), ApiError> {
+    if !kind.namespaced && !path.namespace.is_empty() {
+        return Err(ApiError::no_such_path());
+    }
+    if path.subresource.is_empty() {
+        let has_place = !kind.namespaced || !path.namespace.is_empty();
+        let across_namespaces = path.name.is_empty() && matches!(verb, "list" | "watch");
+        if !kind.allows(verb) || (!has_place && !across_namespaces) {
+            return Err(ApiError::method_not_allowed());
+        }
+        if verb == "create" && !path.name.is_empty() {
+            return Err(ApiError::method_not_allowed());
+        }
+        return Ok(());
+    }
+    match kind.subresource(&path.subresource) {
+        None if kind.group.is_empty() && kind.plural == "pods" && is_streaming(&path.subresource) => {
+            Err(ApiError::not_implemented(format!(
+                "pods/{} is outside the profile of this server: its containers are simulated and have \
+                 neither processes nor logs",
+                path.subresource
+            )))
+        }
+        None => Err(ApiError::no_such_path()),
+        Some(sub) if sub.verbs.contains(&verb) => Ok(()),
+        Some(_) => Err(ApiError::method_not_allowed()),
+    }
+}
+
+fn is_streaming(subresource: &str) -> bool {
+    let first = subresource.split('/').next().unwrap_or_default();
+    matches!(first, "log" | "exec" | "attach" | "portforward" | "proxy")
+}
+
+async fn perform(api: &Arc<Api>, call: &Call, verb: &str) -> Result<Reply, ApiError> {
+    match (call.path.subresource.as_str(), verb) {
+        ("", "create") if !call.kind.is_stored() => reviews::answer(api, call),
+        ("", "get") => read::get(api, call),
+        ("", "list") => read::list(api, call),
+        ("", "watch") => watch::watch(api, call),
+        ("", "create") => write::create(api, call).await,
+        ("", "update") => write::update(api, call, Part::Main).await,
+        ("", "patch") => write::patch(api, call, Part::Main).await,
+        ("", "delete") => delete::delete(api, call).await,
+        ("", "deletecollection") => delete::delete_collection(api, call).await,
+        ("scale", verb) => scale::serve(api, call, verb).await,
+        ("eviction", "create") => eviction::evict(api, call).await,
+        ("binding", "create") => subresources::bind(api, call).await,
+        ("token", "create") => subresources::token(api, call),
+        (_, "get") => read::get(api, call),
+        (name, verb) => {
+            let part = subresources::part(name).ok_or_else(ApiError::method_not_allowed)?;
+            match verb {
+                "update" => write::update(api, call, part).await,
+                "patch" => write::patch(api, call, part).await,
+                _ => Err(ApiError::method_not_allowed()),
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Questions that are asked by creating them: who am I, may I, may they.
+
+use serde_json::{Value, json};
+
+use super::call::Call;
+use super::reply::Reply;
+use crate::auth::{self, Attributes};
+use crate::identity::Identity;
+use crate::server::Api;
+use crate::status::ApiError;
+
+pub fn answer(api: &Api, call: &Call) -> Result<Reply, ApiError> {
+    let mut review = super::write::parse_plain(call, &call.kind.kind)?;
+    review["kind"] = json!(call.kind.kind);
+    review["apiVersion"] = json!(call.kind.api_version());
+    if review["metadata"].is_null() {
+        review["metadata"] = json!({"creationTimestamp": null});
+    }
+    match call.kind.kind.as_ref() {
+        "SelfSubjectReview" => review["status"] = json!({"userInfo": call.identity.user_info()}),
+        "TokenReview" => review["status"] = token_status(api, &review),
+        "SelfSubjectAccessReview" => {
+            review["status"] = access(api, &call.identity, &review["spec"]);
+        }
+        "SubjectAccessReview" | "LocalSubjectAccessReview" => {
+            let identity = subject(&review["spec"]);
+            review["status"] = access(api, &identity, &review["spec"]);
+        }
+        "SelfSubjectRulesReview" => {
+            let namespace = review["spec"]["namespace"].as_str().unwrap_or_default().to_owned();
+            review["status"] = auth::rules_of(api, &call.identity, &namespace);
+        }
+        other => {
+            return Err(ApiError::not_implemented(format!("{other} is outside the profile of this server")));
+        }
+    }
+    Ok(Reply::json(201, &review))
+}
+
+fn token_status(api: &Api, review: &Value) -> Value {
+    let token = review["spec"]["token"].as_str().unwrap_or_default();
+    match api.credentials.holder(token, api.now()) {
+        Some(identity) => json!({"authenticated": true, "user": identity.user_info()}),
+        None => json!({"error": "invalid bearer token"}),
+    }
+}
+
+fn subject(spec: &Value) -> Identity {
+    Identity {
+        name: spec["user"].as_str().unwrap_or_default().to_owned(),
+        uid: spec["uid"].as_str().unwrap_or_default().to_owned(),
+        groups: spec["groups"]
+            .as_array()
+            .map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+            .unwrap_or_default(),
+    }
+}
+
+fn access(api: &Api, identity: &Identity, spec: &Value) -> Value {
+    let part = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let attributes = if spec["nonResourceAttributes"].is_object() {
+        Attributes::Path { verb: part("/nonResourceAttributes/verb"), path: part("/nonResourceAttributes/path") }
+    } else {
+        Attributes::Resource {
+            verb: part("/resourceAttributes/verb"),
+            group: part("/resourceAttributes/group"),
+            resource: part("/resourceAttributes/resource"),
+            subresource: part("/resourceAttributes/subresource"),
+            namespace: part("/resourceAttributes/namespace"),
+            name: part("/resourceAttributes/name"),
+        }
+    };
+    match auth::decide(api, identity, &attributes) {
+        Some(reason) => json!({"allowed": true, "reason": reason}),
+        None => json!({"allowed": false}),
+    }
+}

@@ -1,0 +1,113 @@
+//! Stored objects in the form and version the client asked for.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::call::Call;
+use super::negotiate::Form;
+use super::read::metadata_only;
+use crate::kinds::Kind;
+use crate::store::Object;
+use crate::table::{Include, Tables};
+
+/// A stored object as an object of the version that was asked for.
+pub fn in_version(kind: &Kind, object: &Object) -> Value {
+    convert_from_stored(kind, object.value())
+}
+
+pub fn convert_from_stored(kind: &Kind, value: Value) -> Value {
+    if let Some(convert) = kind.from_stored() {
+        return convert(value);
+    }
+    let mut value = value;
+    if stored_differently(kind) {
+        value["apiVersion"] = json!(kind.api_version());
+    }
+    value
+}
+
+/// An object of the served version in the form in which it is stored.
+pub fn convert_to_stored(kind: &Kind, value: Value) -> Value {
+    if let Some(convert) = kind.to_stored() {
+        return convert(value);
+    }
+    let mut value = value;
+    if let Some(custom) = &kind.custom
+        && stored_differently(kind)
+    {
+        value["apiVersion"] = json!(crate::kinds::api_version(&kind.group, &custom.storage_version));
+    }
+    value
+}
+
+fn stored_differently(kind: &Kind) -> bool {
+    kind.custom.as_ref().is_some_and(|custom| custom.storage_version != kind.version)
+}
+
+/// Turns stored objects into what one client sees.
+pub struct Shower {
+    kind: std::sync::Arc<Kind>,
+    form: Form,
+    tables: Tables,
+}
+
+impl Shower {
+    pub fn new(call: &Call) -> Self {
+        let include = match call.query.include_object.as_deref() {
+            Some("None") => Include::None,
+            Some("Object") => Include::Object,
+            _ => Include::Metadata,
+        };
+        Self { kind: call.kind.clone(), form: call.form, tables: Tables::new(call.kind.clone(), include) }
+    }
+
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// One object as a whole answer.
+    pub fn one(&mut self, object: &Object, now: Timestamp) -> Bytes {
+        match self.form {
+            Form::Table => {
+                let metadata = json!({"resourceVersion": object.revision.to_string()});
+                text(&self.table(std::slice::from_ref(object), metadata, now))
+            }
+            _ => self.item(object),
+        }
+    }
+
+    /// One object as an element of a list.
+    pub fn item(&mut self, object: &Object) -> Bytes {
+        match self.form {
+            Form::Metadata => text(&metadata_only(&object.value())),
+            _ if self.kind.from_stored().is_none() && !stored_differently(&self.kind) => object.json.clone(),
+            _ => text(&in_version(&self.kind, object)),
+        }
+    }
+
+    /// One object as it stands in a watch event of a revision.
+    pub fn event_object(&mut self, object: &Object, revision: u64, now: Timestamp) -> Bytes {
+        if revision == object.revision {
+            return self.one(object, now);
+        }
+        let mut value = object.value();
+        value["metadata"]["resourceVersion"] = json!(revision.to_string());
+        let moved = Object { revision, json: text(&value), meta: object.meta.clone() };
+        self.one(&moved, now)
+    }
+
+    /// Objects as a table for people.
+    pub fn table(&mut self, objects: &[Object], metadata: Value, now: Timestamp) -> Value {
+        let values: Vec<Value> = objects.iter().map(|object| in_version(&self.kind, object)).collect();
+        self.tables.render(&values, metadata, now)
+    }
+
+    pub fn table_bookmark(&mut self, revision: u64) -> Value {
+        self.tables.bookmark(revision)
+    }
+}
+
+fn text(value: &Value) -> Bytes {
+    serde_json::to_vec(value).unwrap_or_default().into()
+}

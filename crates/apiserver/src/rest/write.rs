@@ -1,0 +1,479 @@
+//! Creating and changing objects: decode, default, admit, prepare, validate, own, commit.
+//!
+//! Every change runs against the stored object it was computed from; if that moved in the meantime the
+//! change is computed again, unless the client named the version it meant.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::call::Call;
+use super::deletion::{may_be_removed, seconds};
+use super::negotiate::{BodyForm, PatchForm, body_form, patch_form};
+use super::query;
+use super::reply::Reply;
+use super::show::{Shower, convert_from_stored, convert_to_stored};
+use crate::admission::{Operation, Review};
+use crate::kinds::Part;
+use crate::patch::{self, managed};
+use crate::schema::decode::{self, Decoded, FieldValidation, Media, Target};
+use crate::schema::{canonical, default, validate};
+use crate::server::{Api, about_kind, meta_of, not_found};
+use crate::status::{About, ApiError, FieldError};
+use crate::store::{Expect, Object, Stale};
+
+/// How often a change is computed again when the object keeps moving.
+const TRIES: usize = 50;
+
+pub async fn create(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
+    let decoded = decode_body(call)?;
+    create_object(api, call, decoded.object, decoded.warnings, OnCreate::Update).await
+}
+
+/// Who owns the fields of an object that is created.
+enum OnCreate {
+    /// The caller, by an ordinary write.
+    Update,
+    /// The caller, by server-side apply.
+    Apply,
+}
+
+async fn create_object(
+    api: &Arc<Api>,
+    call: &Call,
+    mut object: Value,
+    mut warnings: Vec<String>,
+    ownership: OnCreate,
+) -> Result<Reply, ApiError> {
+    let kind = &call.kind;
+    place(call, &mut object)?;
+    if !object["metadata"]["resourceVersion"].as_str().unwrap_or_default().is_empty() {
+        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    let generated = name_of(&object).is_empty() && !text_at(&object, "generateName").is_empty();
+    fill_defaults(call, &mut object);
+    let draft = object.clone();
+    for attempt in 0..TRIES {
+        let mut object = draft.clone();
+        if generated {
+            object["metadata"]["name"] = json!(api.ids.name(text_at(&draft, "generateName")));
+        }
+        system_fields(api, &mut object);
+        let name = name_of(&object).to_owned();
+        let review = Review {
+            kind,
+            subresource: "",
+            operation: Operation::Create,
+            namespace: &call.path.namespace,
+            name: &name,
+            identity: &call.identity,
+            dry_run: call.query.dry_run,
+            old: None,
+            options: options_of(call, "CreateOptions"),
+        };
+        warnings.extend(crate::admission::mutate(api, &review, &mut object).await?);
+        fill_defaults(call, &mut object);
+        kind.prepare_create(&mut object, api.now());
+        super::allocate::on_create(api, kind, &mut object);
+        complete(call, &mut object);
+        let mut errors = kind.validate_create(&object);
+        errors.extend(schema_errors(call, &object, None));
+        refuse_if_any(call, &name, &errors)?;
+        let applied = matches!(ownership, OnCreate::Apply);
+        managed::track_create(&ownership_context(api, call, applied), &mut object);
+        warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
+        let key = crate::store::Key::new(text_at(&object, "namespace"), &name);
+        if call.query.dry_run {
+            if api.store.get(&call.storage(), &key).is_some() {
+                return Err(ApiError::already_exists(crate::server::about(kind, &name)));
+            }
+            return Ok(Reply::json(201, &object).with_warnings(warnings));
+        }
+        let meta = meta_of(kind, &object);
+        let stored = convert_to_stored(kind, object);
+        match api.store.put(&call.storage(), &key, Expect::Absent, stored, meta) {
+            Ok(object) => {
+                crate::crds::after_write(api, kind, &object);
+                return Ok(Reply::text(201, Shower::new(call).one(&object, api.now()))
+                    .with_warnings(warnings));
+            }
+            // A generated name that is taken is bad luck, not the caller's mistake.
+            Err(_) if generated && attempt + 1 < 8 => {}
+            Err(_) => return Err(ApiError::already_exists(crate::server::about(kind, &name))),
+        }
+    }
+    Err(ApiError::internal("no free name was found"))
+}
+
+pub async fn update(api: &Arc<Api>, call: &Call, part: Part) -> Result<Reply, ApiError> {
+    let decoded = decode_body(call)?;
+    let mut object = decoded.object;
+    place(call, &mut object)?;
+    if name_of(&object).is_empty() {
+        object["metadata"]["name"] = json!(call.path.name);
+    } else if name_of(&object) != call.path.name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            name_of(&object),
+            call.path.name
+        )));
+    }
+    let exists = api.store.get(&call.storage(), &call.key()).is_some();
+    if !exists && part == Part::Main && call.kind.strategy.create_on_update {
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("resourceVersion");
+        }
+        return create_object(api, call, object, decoded.warnings, OnCreate::Update).await;
+    }
+    modify(api, call, part, Owner::Update, |_| Ok((object.clone(), decoded.warnings.clone()))).await
+}
+
+pub async fn patch(api: &Arc<Api>, call: &Call, part: Part) -> Result<Reply, ApiError> {
+    let form = patch_form(&call.headers)?;
+    if form == PatchForm::Strategic && !call.kind.is_builtin() {
+        return Err(ApiError::new(
+            415,
+            "UnsupportedMediaType",
+            "the body of the request was in an unknown format - accepted media types include: \
+             application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+        ));
+    }
+    check_patch_options(call, form)?;
+    if form == PatchForm::Apply {
+        return apply(api, call, part).await;
+    }
+    modify(api, call, part, Owner::Update, |current| {
+        let (patched, complaints) = match form {
+            PatchForm::Json => patch::json_patch(current, &call.body, validation(call))?,
+            _ => {
+                let (wanted, complaints) = patch::read(&call.body)?;
+                let patched = if form == PatchForm::Merge {
+                    patch::merge_patch(current, &wanted)
+                } else {
+                    patch::strategic_merge(call.kind.schema.get(), current, &wanted)?
+                };
+                (patched, complaints)
+            }
+        };
+        let decoded = patch::finish(patched, &target(call), validation(call), complaints)?;
+        Ok((decoded.object, decoded.warnings))
+    })
+    .await
+}
+
+async fn apply(api: &Arc<Api>, call: &Call, part: Part) -> Result<Reply, ApiError> {
+    let media = if call.body.first() == Some(&b'{') { Media::Json } else { Media::Yaml };
+    let decoded = decode_as(call, media)?;
+    let mut config = decoded.object;
+    place(call, &mut config)?;
+    if config["metadata"].get("managedFields").is_some_and(|m| !m.is_null()) {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    if !name_of(&config).is_empty() && name_of(&config) != call.path.name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            name_of(&config),
+            call.path.name
+        )));
+    }
+    config["metadata"]["name"] = json!(call.path.name);
+    if api.store.get(&call.storage(), &call.key()).is_none() {
+        if part != Part::Main {
+            return Err(not_found(&call.kind, &call.path.name));
+        }
+        return create_object(api, call, config, decoded.warnings, OnCreate::Apply).await;
+    }
+    modify(api, call, part, Owner::Apply { config: &config }, |current| {
+        let context = ownership_context(api, call, true);
+        let merged = managed::apply(&context, current, &config, call.query.force.unwrap_or(false))
+            .map_err(|conflicts| conflicts.into_error())?;
+        Ok((merged, decoded.warnings.clone()))
+    })
+    .await
+}
+
+/// How the ownership of fields is recorded for a change.
+enum Owner<'a> {
+    Update,
+    /// Recorded by the apply itself.
+    Apply { config: &'a Value },
+}
+
+/// Computes a change from the stored object and commits it.
+async fn modify(
+    api: &Arc<Api>,
+    call: &Call,
+    part: Part,
+    owner: Owner<'_>,
+    change: impl Fn(&Value) -> Result<(Value, Vec<String>), ApiError>,
+) -> Result<Reply, ApiError> {
+    let kind = &call.kind;
+    let name = &call.path.name;
+    for _ in 0..TRIES {
+        let stored = api.store.get(&call.storage(), &call.key()).ok_or_else(|| not_found(kind, name))?;
+        let current = convert_from_stored(kind, stored.value());
+        let (mut object, mut warnings) = change(&current)?;
+        let named_version = check_identity(call, &current, &object)?;
+        fill_defaults(call, &mut object);
+        let review = Review {
+            kind,
+            subresource: &call.path.subresource,
+            operation: Operation::Update,
+            namespace: &call.path.namespace,
+            name,
+            identity: &call.identity,
+            dry_run: call.query.dry_run,
+            old: Some(&current),
+            options: options_of(call, "UpdateOptions"),
+        };
+        warnings.extend(crate::admission::mutate(api, &review, &mut object).await?);
+        fill_defaults(call, &mut object);
+        kind.prepare_update(&current, &mut object, part, api.now());
+        super::allocate::on_update(kind, &current, &mut object);
+        complete(call, &mut object);
+        keep_resource_version(&current, &mut object);
+        let mut errors = kind.validate_update(&current, &object, part);
+        errors.extend(schema_errors(call, &object, Some(&current)));
+        refuse_if_any(call, name, &errors)?;
+        match &owner {
+            Owner::Update => {
+                managed::track_update(&ownership_context(api, call, false), &current, &mut object);
+            }
+            Owner::Apply { config } => {
+                managed::settle_apply(&ownership_context(api, call, true), &current, config, &mut object);
+            }
+        }
+        warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
+        if object == current {
+            return Ok(shown(api, call, &stored, warnings));
+        }
+        if call.query.dry_run {
+            return Ok(Reply::json(200, &object).with_warnings(warnings));
+        }
+        match commit(api, call, &stored, object) {
+            Ok(object) => return Ok(shown(api, call, &object, warnings)),
+            Err(_) if named_version => return Err(ApiError::modified(call.about())),
+            Err(_) => {}
+        }
+    }
+    Err(ApiError::modified(call.about()))
+}
+
+fn shown(api: &Api, call: &Call, object: &Object, warnings: Vec<String>) -> Reply {
+    Reply::text(200, Shower::new(call).one(object, api.now())).with_warnings(warnings)
+}
+
+/// Writes the changed object; one that was only held by what this change released goes.
+fn commit(api: &Arc<Api>, call: &Call, stored: &Object, object: Value) -> Result<Object, Stale> {
+    let expect = Expect::Revision(stored.revision);
+    let meta = meta_of(&call.kind, &object);
+    let gone = may_be_removed(&object) && !super::subresources::namespace_is_held(&call.kind, &object);
+    let value = convert_to_stored(&call.kind, object);
+    if gone {
+        let removed = api.store.remove(&call.storage(), &call.key(), expect)?;
+        crate::crds::after_delete(
+            api,
+            &call.kind,
+            &super::delete::Deleted::Removed(removed.clone()),
+        );
+        // The client sees the state it asked for, not the state before.
+        let json = serde_json::to_vec(&value).unwrap_or_default().into();
+        return Ok(Object { revision: removed.revision, json, meta: meta.into() });
+    }
+    let written = api.store.put(&call.storage(), &call.key(), expect, value, meta)?;
+    crate::crds::after_write(api, &call.kind, &written);
+    Ok(written)
+}
+
+/// Refuses a change meant for another version or another object of the same name; true when the caller
+/// named a version.
+fn check_identity(call: &Call, current: &Value, object: &Value) -> Result<bool, ApiError> {
+    let given = text_at(object, "resourceVersion");
+    let stored = text_at(current, "resourceVersion");
+    if given.is_empty() {
+        if !call.kind.strategy.unconditional_update && !is_patch(call) {
+            return Err(ApiError::invalid(about_kind(&call.kind, &call.path.name), &[FieldError::invalid(
+                "metadata.resourceVersion",
+                json!(0),
+                "must be specified for an update",
+            )]));
+        }
+    } else if given != stored {
+        return Err(ApiError::modified(call.about()));
+    }
+    let (uid, stored_uid) = (text_at(object, "uid"), text_at(current, "uid"));
+    if !uid.is_empty() && uid != stored_uid {
+        return Err(ApiError::conflict(
+            call.about(),
+            &format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}"
+            ),
+        ));
+    }
+    // A patch starts from the stored object and so carries its version without meaning it.
+    Ok(!given.is_empty() && !is_patch(call))
+}
+
+fn is_patch(call: &Call) -> bool {
+    patch_form(&call.headers).is_ok()
+}
+
+fn keep_resource_version(current: &Value, object: &mut Value) {
+    object["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
+}
+
+/// The namespace of the path belongs to the object; another one in the body is a mistake.
+fn place(call: &Call, object: &mut Value) -> Result<(), ApiError> {
+    if !object["metadata"].is_object() {
+        object["metadata"] = json!({});
+    }
+    if !call.kind.namespaced {
+        if let Some(metadata) = object["metadata"].as_object_mut()
+            && metadata.get("namespace").and_then(Value::as_str).is_some_and(str::is_empty)
+        {
+            metadata.remove("namespace");
+        }
+        return Ok(());
+    }
+    let given = text_at(object, "namespace");
+    if !given.is_empty() && given != call.path.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    object["metadata"]["namespace"] = json!(call.path.namespace);
+    Ok(())
+}
+
+fn system_fields(api: &Api, object: &mut Value) {
+    let uid = api.ids.uid();
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.insert("uid".into(), json!(uid));
+        metadata.insert("creationTimestamp".into(), json!(seconds(api.now())));
+        for key in
+            ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion", "generation"]
+        {
+            metadata.remove(key);
+        }
+    }
+}
+
+fn fill_defaults(call: &Call, object: &mut Value) {
+    if call.kind.is_builtin() {
+        call.kind.default(object);
+    } else {
+        default::default_object(call.kind.schema.get(), object);
+    }
+}
+
+fn complete(call: &Call, object: &mut Value) {
+    if call.kind.is_builtin() {
+        canonical::complete(call.kind.schema.get(), object);
+    }
+}
+
+fn schema_errors(call: &Call, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    if call.kind.is_builtin() {
+        return crate::crds::schema_errors(&call.kind, object);
+    }
+    validate::validate(call.kind.schema.get(), object, old)
+}
+
+fn refuse_if_any(call: &Call, name: &str, errors: &[FieldError]) -> Result<(), ApiError> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid(about_kind(&call.kind, name), errors))
+}
+
+fn ownership_context<'a>(api: &Api, call: &'a Call, applied: bool) -> managed::Context<'a> {
+    managed::Context {
+        schema: call.kind.schema.get(),
+        manager: call.manager(),
+        api_version: call.kind.api_version(),
+        subresource: call.path.subresource.clone(),
+        applied,
+        now: api.now(),
+    }
+}
+
+fn check_patch_options(call: &Call, form: PatchForm) -> Result<(), ApiError> {
+    let about = About { group: "meta.k8s.io", kind: "PatchOptions", name: "" };
+    if form == PatchForm::Apply {
+        if call.query.field_manager.is_none() {
+            return Err(ApiError::invalid(about, &[FieldError::required(
+                "fieldManager",
+                "is required for apply patch",
+            )]));
+        }
+    } else if call.query.force.is_some() {
+        return Err(ApiError::invalid(about, &[FieldError::forbidden(
+            "force",
+            "may not be specified for non-apply patch",
+        )]));
+    }
+    Ok(())
+}
+
+fn decode_body(call: &Call) -> Result<Decoded, ApiError> {
+    let media = match body_form(&call.headers)? {
+        BodyForm::Json => Media::Json,
+        BodyForm::Yaml => Media::Yaml,
+    };
+    decode_as(call, media)
+}
+
+fn decode_as(call: &Call, media: Media) -> Result<Decoded, ApiError> {
+    decode::decode(&call.body, media, &target(call), validation(call))
+}
+
+fn target(call: &Call) -> Target<'_> {
+    Target {
+        group: &call.kind.group,
+        version: &call.kind.version,
+        kind: &call.kind.kind,
+        schema: &call.kind.schema,
+        custom: !call.kind.is_builtin(),
+    }
+}
+
+pub fn validation(call: &Call) -> FieldValidation {
+    match call.query.field_validation {
+        query::FieldValidation::Ignore => FieldValidation::Ignore,
+        query::FieldValidation::Warn => FieldValidation::Warn,
+        query::FieldValidation::Strict => FieldValidation::Strict,
+    }
+}
+
+/// Reads a body that is not an object of the path's kind: options, evictions, bindings.
+pub fn parse_plain(call: &Call, what: &str) -> Result<Value, ApiError> {
+    let media = match body_form(&call.headers)? {
+        BodyForm::Json => Media::Json,
+        BodyForm::Yaml => Media::Yaml,
+    };
+    decode::free_document(&call.body, media).map(|(value, _)| value).map_err(|error| {
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {what}): couldn't get version/kind; json \
+             parse error: {error}"
+        ))
+    })
+}
+
+pub fn options_of(call: &Call, kind: &str) -> Value {
+    let mut options = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+    if call.query.dry_run {
+        options["dryRun"] = json!(["All"]);
+    }
+    if let Some(manager) = &call.query.field_manager {
+        options["fieldManager"] = json!(manager);
+    }
+    options
+}
+
+pub fn name_of(object: &Value) -> &str {
+    text_at(object, "name")
+}
+
+fn text_at<'a>(object: &'a Value, key: &str) -> &'a str {
+    object["metadata"][key].as_str().unwrap_or_default()
+}

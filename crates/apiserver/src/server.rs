@@ -1,0 +1,168 @@
+//! The API server as a value: the store, the kinds it serves, its clock, and who may use it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use evac_clock::Clock;
+use futures::future::BoxFuture;
+use http::Request;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::ids::Ids;
+use crate::kinds::{Kind, Kinds};
+use crate::rest::reply::Reply;
+use crate::status::{About, ApiError};
+use crate::store::{Key, Meta, Object, Store};
+
+/// What distinguishes one server from another.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Names and uids are made from this.
+    pub seed: u64,
+    /// The largest request body that is read; kube-apiserver's limit.
+    pub body_limit: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { seed: 0, body_limit: 3 * 1024 * 1024 }
+    }
+}
+
+/// The server. Share it by `Arc`; [`crate::Service`] makes it answer requests.
+pub struct Api {
+    pub store: Store,
+    pub clock: Clock,
+    pub settings: Settings,
+    pub(crate) ids: Ids,
+    kinds: RwLock<Arc<Kinds>>,
+    pub(crate) documents: crate::rest::documents::Documents,
+    pub(crate) webhooks: crate::admission::webhooks::Dispatcher,
+    pub(crate) credentials: crate::auth::Credentials,
+    /// Other servers that answer for whole groups, by group and version.
+    aggregated: RwLock<BTreeMap<(String, String), Aggregated>>,
+}
+
+/// Answers the requests of a group that this server does not store. The caller's [`Identity`] is among
+/// the request's extensions.
+pub type Aggregated = Arc<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Reply> + Send + Sync>;
+
+impl Api {
+    /// An empty cluster: the system namespaces, roles and priority classes, and nothing that runs.
+    pub fn new(clock: Clock, settings: Settings) -> Arc<Self> {
+        let api = Arc::new(Self {
+            store: Store::new(),
+            clock,
+            ids: Ids::seeded(settings.seed),
+            settings,
+            kinds: RwLock::new(Arc::new(Kinds::builtin())),
+            documents: crate::rest::documents::Documents::default(),
+            webhooks: crate::admission::webhooks::Dispatcher::default(),
+            credentials: crate::auth::Credentials::default(),
+            aggregated: RwLock::default(),
+        });
+        crate::bootstrap::fill(&api);
+        api
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The kinds served right now. Custom ones come and go.
+    pub fn kinds(&self) -> Arc<Kinds> {
+        self.kinds.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn change_kinds(&self, change: impl FnOnce(&mut Kinds)) {
+        let mut guard = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = (**guard).clone();
+        change(&mut kinds);
+        *guard = Arc::new(kinds);
+        drop(guard);
+        self.documents.forget();
+    }
+
+    /// Lets a function of this process answer for a group and version, as an APIService would.
+    pub fn aggregate(&self, group: &str, version: &str, handler: Aggregated) {
+        let key = (group.to_owned(), version.to_owned());
+        self.aggregated.write().unwrap_or_else(PoisonError::into_inner).insert(key, handler);
+    }
+
+    pub(crate) fn aggregated(&self, group: &str, version: &str) -> Option<Aggregated> {
+        let key = (group.to_owned(), version.to_owned());
+        self.aggregated.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+
+    /// In-process answers to admission webhooks that name a service.
+    pub fn webhooks(&self) -> &crate::admission::webhooks::Dispatcher {
+        &self.webhooks
+    }
+
+    /// Reads a stored object of a built-in kind by its storage name.
+    pub(crate) fn read(&self, resource: &str, namespace: &str, name: &str) -> Option<Object> {
+        self.store.get(resource, &Key::new(namespace, name))
+    }
+
+    /// Everything stored of a resource in a namespace, now.
+    pub(crate) fn read_all(&self, resource: &str, namespace: &str) -> Vec<Object> {
+        self.store
+            .list(resource, namespace, None, None, None, |_| true)
+            .map(|listing| listing.objects)
+            .unwrap_or_default()
+    }
+}
+
+/// The name under which the objects of a kind are stored: `pods`, `deployments.apps`.
+pub(crate) fn storage_of(kind: &Kind) -> Arc<str> {
+    let (group, plural) = &kind.storage;
+    if group.is_empty() { (**plural).into() } else { format!("{plural}.{group}").into() }
+}
+
+/// The facts about an object that selectors ask for.
+pub(crate) fn meta_of(kind: &Kind, object: &Value) -> Meta {
+    let metadata = &object["metadata"];
+    let text = |key: &str| metadata[key].as_str().unwrap_or_default().into();
+    let labels = metadata["labels"]
+        .as_object()
+        .map(|labels| {
+            labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect()
+        })
+        .unwrap_or_default();
+    Meta {
+        namespace: text("namespace"),
+        name: text("name"),
+        uid: text("uid"),
+        labels,
+        fields: field_values(kind, object),
+    }
+}
+
+/// The selectable fields in the order of the kind's table, custom ones last.
+fn field_values(kind: &Kind, object: &Value) -> Box<[Box<str>]> {
+    selectable_labels(kind)
+        .map(|label| kind.field(object, label).map(|value| (*value).into()).unwrap_or_default())
+        .collect()
+}
+
+/// The labels a field selector may use, in the order in which [`Meta::fields`] holds their values.
+pub(crate) fn selectable_labels(kind: &Kind) -> impl Iterator<Item = &str> {
+    let custom = kind.custom.iter().flat_map(|custom| custom.selectable.iter().map(|f| f.label.as_ref()));
+    kind.strategy.fields.iter().map(|f| f.label.as_ref()).chain(custom)
+}
+
+/// How errors speak of one object of a kind.
+pub(crate) fn about<'a>(kind: &'a Kind, name: &'a str) -> About<'a> {
+    About { group: &kind.group, kind: &kind.plural, name }
+}
+
+/// How validation errors speak of it: by kind, not by resource.
+pub(crate) fn about_kind<'a>(kind: &'a Kind, name: &'a str) -> About<'a> {
+    About { group: &kind.group, kind: &kind.kind, name }
+}
+
+pub(crate) fn not_found(kind: &Kind, name: &str) -> ApiError {
+    ApiError::not_found(about(kind, name))
+}

@@ -1,0 +1,159 @@
+//! `evac sandbox`: a whole cluster in this process, for trying things out.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use evac_apiserver::front::Front;
+use evac_apiserver::identity::Identity;
+use evac_apiserver::server::{Api, Settings};
+use evac_apiserver::service::Service;
+use evac_clock::Clock;
+use evac_world::{NodeSpec, Options, World};
+
+use crate::exit::{Exit, Failure};
+use crate::output;
+
+#[derive(Debug, Subcommand)]
+pub enum SandboxCommand {
+    /// Start a cluster in this process and serve it on loopback until Ctrl-C
+    #[command(after_help = "Examples:
+  # Three nodes; use it with kubectl in another terminal
+  evac sandbox up
+
+  # Ten nodes, ten times as fast as real time, always the same names
+  evac sandbox up --nodes 10 --speed 10 --seed 7
+
+  # In a script: read the line that says it is ready
+  evac sandbox up --kubeconfig /tmp/sandbox.yaml &")]
+    Up(UpArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    /// How many worker nodes the cluster has
+    #[arg(long, default_value_t = 3)]
+    pub nodes: usize,
+    /// Port on 127.0.0.1; 0 takes a free one
+    #[arg(long, default_value_t = 0)]
+    pub port: u16,
+    /// Where to write the kubeconfig [default: a private file in the temporary folder]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// How many seconds of the cluster pass in one second of yours
+    #[arg(long, default_value_t = 1.0, value_parser = speed)]
+    pub speed: f64,
+    /// Make names, uids and placement repeatable
+    #[arg(long)]
+    pub seed: Option<u64>,
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 && value <= 1000.0 => Ok(value),
+        _ => Err("give a number above 0 and up to 1000".into()),
+    }
+}
+
+/// First line of the kubeconfigs this command writes; a file without it belongs to somebody else.
+const MARK: &str = "# written by evac sandbox; removed when the sandbox stops\n";
+
+pub async fn run(command: SandboxCommand) -> Result<Exit, Failure> {
+    let SandboxCommand::Up(args) = command;
+    up(args).await
+}
+
+/// A running sandbox.
+pub struct Sandbox {
+    pub api: Arc<Api>,
+    pub clock: Clock,
+    pub world: World,
+}
+
+impl Sandbox {
+    pub async fn start(nodes: Vec<NodeSpec>, speed: f64, seed: u64) -> Self {
+        let clock = Clock::real_at_speed(speed);
+        let api = Api::new(clock, Settings { seed, ..Settings::default() });
+        let world = World::start(client(&api), clock, Options { seed, ..Options::cluster(nodes) });
+        world.settled().await;
+        Self { api, clock, world }
+    }
+}
+
+/// A client that reaches the server without a socket, as its owner.
+pub fn client(api: &Arc<Api>) -> kube::Client {
+    kube::Client::new(Service::trusted(api.clone(), Identity::admin()), "default")
+}
+
+async fn up(args: UpArgs) -> Result<Exit, Failure> {
+    let path = args.kubeconfig.clone().unwrap_or_else(default_path);
+    must_be_ours(&path)?;
+    let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()));
+    let sandbox = Sandbox::start(NodeSpec::workers(args.nodes), args.speed, seed).await;
+    let front = Front::open(sandbox.api.clone(), args.port)
+        .await
+        .map_err(|error| Failure::error(error.to_string()))?;
+    write_private(&path, &front.kubeconfig)?;
+    output::talk(&format!(
+        "sandbox: {} node(s), Kubernetes API on https://{}, {}",
+        args.nodes,
+        front.address,
+        if (args.speed - 1.0).abs() < f64::EPSILON {
+            "in real time".to_owned()
+        } else {
+            format!("{} times as fast as real time", args.speed)
+        }
+    ));
+    output::talk("sandbox: this is a simulation for trying things out, not a cluster; Ctrl-C stops it");
+    output::data(&format!("ready: export KUBECONFIG={}", path.display()));
+    wait_for_stop().await;
+    front.close().await;
+    sandbox.world.stop().await;
+    let _ = fs::remove_file(&path);
+    Ok(Exit::Done)
+}
+
+async fn wait_for_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+        }
+        Err(_) => {
+            let _ = tokio::signal::ctrl_c().await;
+        }
+    }
+}
+
+fn default_path() -> PathBuf {
+    std::env::temp_dir().join(format!("evac-sandbox-{}.kubeconfig", std::process::id()))
+}
+
+/// Never overwrites the kubeconfig of a real cluster.
+fn must_be_ours(path: &Path) -> Result<(), Failure> {
+    match fs::read_to_string(path) {
+        Ok(text) if !text.starts_with(MARK) => Err(Failure::usage(format!(
+            "{} exists and was not written by evac sandbox; give another --kubeconfig",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file only its owner can read: it holds the token of the cluster.
+fn write_private(path: &Path, kubeconfig: &str) -> Result<(), Failure> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let cannot = |error: std::io::Error| {
+        Failure::error(format!("cannot write the kubeconfig {}: {error}; give another --kubeconfig", path.display()))
+    };
+    let _ = fs::remove_file(path);
+    let mut file =
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(cannot)?;
+    file.write_all(MARK.as_bytes()).map_err(cannot)?;
+    file.write_all(kubeconfig.as_bytes()).map_err(cannot)
+}
