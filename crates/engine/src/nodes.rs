@@ -103,3 +103,8 @@ pub async fn taint(
     }
     Err(NodeError::Contended(TRIES))
 }
+
+/// The lease of a remediation operator, if there is one we may read.
+pub async fn lease(http: &Http, key: &evac_core::Key) -> Option<evac_core::Lease> {
+    http.read::<wire::Lease>(&Call::get(call::lease_path(key))).await.ok().map(Into::into)
+}

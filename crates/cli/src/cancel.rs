@@ -1,0 +1,83 @@
+//! `evac cancel`: take back what a drain did to nodes, and nothing else.
+
+use clap::Args;
+use evac_core::ownership::{MarkState, Ownership, lease_key, ownership};
+use evac_core::{Fact, Index};
+use evac_engine::nodes;
+
+use crate::cluster::{ClusterArgs, owner};
+use crate::drain::DryRunArg;
+use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::select::{NodeArgs, from_server};
+
+/// Undo what a drain did to nodes; what others changed meanwhile stays
+///
+/// A node that was cordoned before the drain stays cordoned. Pods that were already evicted do not come back by themselves;
+/// a drain that is still running on the node notices and ends.
+#[derive(Debug, Clone, Args)]
+pub struct CancelArgs {
+    #[command(flatten)]
+    pub nodes: NodeArgs,
+    /// Cancel a drain that somebody else started
+    #[arg(long)]
+    pub force: bool,
+    /// Try without changing anything
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "client", default_value = "none", value_name = "HOW")]
+    pub dry_run: DryRunArg,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
+    args.nodes.check("cancel")?;
+    let (http, _) = args.cluster.connect().await?;
+    let me = owner();
+    let mut ends = Vec::new();
+    for node in args.nodes.resolve(&http, 500).await? {
+        let name = &node.name;
+        let mut index = Index::new();
+        if let Some(lease) = evac_engine::nodes::lease(&http, &lease_key(name)).await {
+            index.apply(Fact::Lease(lease));
+        }
+        if node.mark.is_none() {
+            output::data(&format!("node/{name} not being drained{}", args.dry_run.suffix()));
+            ends.push(Exit::Done);
+            continue;
+        }
+        if let Ownership::Other(reason) = ownership(&index, &node, &me, http.clock().now())
+            && !args.force
+        {
+            output::error(&format!("node {name} {}; use --force to cancel it all the same", reason.message()));
+            ends.push(Exit::Refused);
+            continue;
+        }
+        if args.dry_run == DryRunArg::Client {
+            output::data(&format!("node/{name} drain cancelled{}", args.dry_run.suffix()));
+            ends.push(Exit::Done);
+            continue;
+        }
+        match nodes::undo(&http, name, false, args.dry_run == DryRunArg::Server).await {
+            Ok(undone) => {
+                output::data(&format!("node/{name} drain cancelled{}", args.dry_run.suffix()));
+                if undone.uncordoned {
+                    output::data(&format!("node/{name} uncordoned{}", args.dry_run.suffix()));
+                } else if let Some(MarkState::Valid(mark)) = &node.mark
+                    && mark.before.unschedulable
+                {
+                    output::talk(&format!("node {name} stays cordoned, as it was before the drain"));
+                }
+                ends.push(Exit::Done);
+            }
+            Err(nodes::NodeError::Http(error)) => {
+                output::error(&from_server(&error).message);
+                ends.push(Exit::Error);
+            }
+            Err(error) => {
+                output::error(&format!("node {name}: {error}"));
+                ends.push(Exit::Error);
+            }
+        }
+    }
+    Ok(Exit::worst(ends))
+}

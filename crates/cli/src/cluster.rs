@@ -1,0 +1,152 @@
+//! Which cluster, as whom: kubectl's connection flags.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use evac_clock::Clock;
+use evac_engine::Http;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use crate::exit::Failure;
+
+#[derive(Debug, Clone, Args, Default)]
+#[command(next_help_heading = "Cluster")]
+pub struct ClusterArgs {
+    /// Path to the kubeconfig file to use
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The name of the kubeconfig context to use
+    #[arg(long)]
+    pub context: Option<String>,
+    /// The name of the kubeconfig cluster to use
+    #[arg(long)]
+    pub cluster: Option<String>,
+    /// The name of the kubeconfig user to use
+    #[arg(long)]
+    pub user: Option<String>,
+    /// The namespace of pods named without one
+    #[arg(long, short = 'n')]
+    pub namespace: Option<String>,
+    /// Username to impersonate
+    #[arg(long = "as", value_name = "USER")]
+    pub impersonate: Option<String>,
+    /// Group to impersonate, may be repeated
+    #[arg(long = "as-group", value_name = "GROUP")]
+    pub impersonate_group: Vec<String>,
+    /// UID to impersonate
+    #[arg(long = "as-uid", value_name = "UID")]
+    pub impersonate_uid: Option<String>,
+    /// How long to wait for one request, such as 30s; 0 uses the default
+    #[arg(long, value_name = "DURATION", value_parser = crate::duration::parse_lenient, default_value = "0")]
+    pub request_timeout: Duration,
+    /// The address of the API server
+    #[arg(long, short = 's', value_name = "URL")]
+    pub server: Option<String>,
+    /// Bearer token for authentication
+    #[arg(long)]
+    pub token: Option<String>,
+    /// Do not check the server's certificate
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
+    pub insecure_skip_tls_verify: bool,
+    /// Path to a certificate authority file
+    #[arg(long, value_name = "FILE")]
+    pub certificate_authority: Option<PathBuf>,
+    /// Path to a client certificate file
+    #[arg(long, value_name = "FILE")]
+    pub client_certificate: Option<String>,
+    /// Path to a client key file
+    #[arg(long, value_name = "FILE")]
+    pub client_key: Option<String>,
+    /// Server name to expect in the server's certificate
+    #[arg(long, value_name = "NAME")]
+    pub tls_server_name: Option<String>,
+}
+
+impl ClusterArgs {
+    /// Reads the configuration as kubectl does and connects without hidden retries.
+    pub async fn connect(&self) -> Result<(Http, String), Failure> {
+        let config = self.config().await?;
+        let namespace = config.default_namespace.clone();
+        let client = evac_engine::http::connect(config)
+            .map_err(|error| Failure::error(format!("cannot use this cluster configuration: {error}")))?;
+        Ok((Http::new(client, Clock::real(), self.request_timeout), namespace))
+    }
+
+    async fn config(&self) -> Result<kube::Config, Failure> {
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            cluster: self.cluster.clone(),
+            user: self.user.clone(),
+        };
+        let unusable = |error: &dyn std::fmt::Display| Failure::error(format!("cannot load the cluster configuration: {error}"));
+        let mut config = if let Some(path) = &self.kubeconfig {
+            let file = Kubeconfig::read_from(path).map_err(|error| unusable(&error))?;
+            kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|error| unusable(&error))?
+        } else if options.context.is_some() || options.cluster.is_some() || options.user.is_some() {
+            kube::Config::from_kubeconfig(&options).await.map_err(|error| unusable(&error))?
+        } else if let Some(server) = &self.server {
+            match kube::Config::infer().await {
+                Ok(config) => config,
+                Err(_) => kube::Config::new(address(server)?),
+            }
+        } else {
+            kube::Config::infer().await.map_err(|error| unusable(&error))?
+        };
+        if let Some(server) = &self.server {
+            config.cluster_url = address(server)?;
+        }
+        if let Some(path) = &self.certificate_authority {
+            config.root_cert_file = Some(path.clone());
+            config.root_cert = None;
+        }
+        if let Some(namespace) = &self.namespace {
+            config.default_namespace.clone_from(namespace);
+        }
+        config.accept_invalid_certs |= self.insecure_skip_tls_verify;
+        if self.tls_server_name.is_some() {
+            config.tls_server_name.clone_from(&self.tls_server_name);
+        }
+        let who = &mut config.auth_info;
+        if let Some(token) = &self.token {
+            who.token = Some(token.clone().into());
+        }
+        if self.client_certificate.is_some() {
+            who.client_certificate.clone_from(&self.client_certificate);
+            who.client_certificate_data = None;
+        }
+        if self.client_key.is_some() {
+            who.client_key.clone_from(&self.client_key);
+            who.client_key_data = None;
+        }
+        if self.impersonate.is_some() {
+            who.impersonate.clone_from(&self.impersonate);
+        }
+        if !self.impersonate_group.is_empty() {
+            who.impersonate_groups = Some(self.impersonate_group.clone());
+        }
+        if self.impersonate_uid.is_some() {
+            who.impersonate_uid.clone_from(&self.impersonate_uid);
+        }
+        Ok(config)
+    }
+}
+
+fn address(text: &str) -> Result<http::Uri, Failure> {
+    text.parse().map_err(|_| Failure::usage(format!("'{text}' is not the address of a server")))
+}
+
+/// Who we are in the words other drainers will read on the node.
+pub fn owner() -> String {
+    if let Ok(owner) = std::env::var("EVAC_OWNER")
+        && !owner.is_empty()
+    {
+        return owner;
+    }
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let user = variable("USER").or_else(|| variable("LOGNAME")).or_else(|| variable("USERNAME"));
+    let host = variable("HOSTNAME")
+        .or_else(|| std::fs::read_to_string("/etc/hostname").ok().map(|text| text.trim().to_owned()))
+        .filter(|host| !host.is_empty());
+    format!("{}@{}", user.as_deref().unwrap_or("evac"), host.as_deref().unwrap_or("localhost"))
+}

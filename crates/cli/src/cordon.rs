@@ -1,0 +1,66 @@
+//! `evac cordon` and `evac uncordon`.
+
+use clap::Args;
+use evac_engine::nodes;
+
+use crate::cluster::ClusterArgs;
+use crate::drain::DryRunArg;
+use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::select::{NodeArgs, from_server};
+
+/// Make nodes unschedulable, or schedulable again
+#[derive(Debug, Clone, Args)]
+pub struct CordonArgs {
+    #[command(flatten)]
+    pub nodes: NodeArgs,
+    /// Try without changing anything
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "client", default_value = "none", value_name = "HOW")]
+    pub dry_run: DryRunArg,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+pub async fn cordon(args: &CordonArgs) -> Result<Exit, Failure> {
+    change(args, "cordon", false).await
+}
+
+/// Makes nodes schedulable and removes what a drain of ours left on them.
+pub async fn uncordon(args: &CordonArgs) -> Result<Exit, Failure> {
+    change(args, "uncordon", true).await
+}
+
+async fn change(args: &CordonArgs, verb: &str, schedulable: bool) -> Result<Exit, Failure> {
+    args.nodes.check(verb)?;
+    let (http, _) = args.cluster.connect().await?;
+    let chosen = args.nodes.resolve(&http, 500).await?;
+    let mut exit = Exit::Done;
+    for node in chosen {
+        let already = node.unschedulable != schedulable;
+        let result = match args.dry_run {
+            DryRunArg::Client => Ok(()),
+            how => {
+                let trial = how == DryRunArg::Server;
+                if schedulable && (!already || node.mark.is_some()) {
+                    nodes::undo(&http, &node.name, true, trial).await.map(|_| ())
+                } else {
+                    nodes::set_schedulable(&http, &node, schedulable, trial).await.map(|_| ()).map_err(Into::into)
+                }
+            }
+        };
+        let suffix = args.dry_run.suffix();
+        match result {
+            Ok(()) if already => output::data(&format!("node/{} already {verb}ed{suffix}", node.name)),
+            Ok(()) => output::data(&format!("node/{} {verb}ed{suffix}", node.name)),
+            Err(error) => {
+                let why = match &error {
+                    nodes::NodeError::Http(error) => from_server(error).message,
+                    other => other.to_string(),
+                };
+                output::error(&format!("unable to {verb} node \"{}\": {why}", node.name));
+                exit = Exit::Error;
+            }
+        }
+    }
+    Ok(exit)
+}

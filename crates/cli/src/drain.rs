@@ -1,0 +1,242 @@
+//! `evac drain`: empty nodes, and prove it.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use evac_core::run::End;
+use evac_core::{DryRun, Policy};
+use evac_engine::{DrainError, DrainRequest};
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::{ClusterArgs, owner};
+use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::render::Renderer;
+use crate::select::{NodeArgs, from_server, parse_selector};
+
+/// `--dry-run` as kubectl reads it, with its older spellings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
+pub enum DryRunArg {
+    #[default]
+    #[value(alias = "false")]
+    None,
+    #[value(alias = "true", alias = "unchanged")]
+    Client,
+    Server,
+}
+
+impl DryRunArg {
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Client => " (dry run)",
+            Self::Server => " (server dry run)",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
+pub enum Format {
+    /// Lines for people and scripts, as kubectl writes them
+    #[default]
+    Text,
+    /// One JSON object per line; see docs/events.md
+    Json,
+}
+
+/// What may happen to pods. Shared by the verbs that judge a node.
+#[derive(Debug, Clone, Args, Default)]
+#[command(next_help_heading = "What may happen to pods")]
+pub struct PolicyArgs {
+    /// Let pods without a controller go, though nothing starts them again
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
+    pub force: bool,
+    /// Leave DaemonSet pods where they are
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
+    pub ignore_daemonsets: bool,
+    /// Let pods with emptyDir volumes go, though their data is lost
+    #[arg(long, alias = "delete-local-data", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
+    pub delete_emptydir_data: bool,
+    /// Consider only pods with these labels
+    #[arg(long, default_value = "", value_name = "SELECTOR")]
+    pub pod_selector: String,
+    /// Seconds given to each pod to stop; negative: its own value
+    #[arg(long, default_value_t = -1, allow_negative_numbers = true, value_name = "SECONDS")]
+    pub grace_period: i64,
+    /// Delete pods instead of evicting them: disruption budgets are not asked. Use with caution
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
+    pub disable_eviction: bool,
+    /// Do not wait for pods whose grace period ended more than this many seconds ago
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "SECONDS")]
+    pub skip_wait_for_delete_timeout: i64,
+    /// Let pods that keep the cluster working leave after all others
+    #[arg(long)]
+    pub critical_last: bool,
+}
+
+impl PolicyArgs {
+    pub fn policy(&self) -> Result<Policy, Failure> {
+        if self.skip_wait_for_delete_timeout < 0 {
+            return Err(Failure::usage("--skip-wait-for-delete-timeout must not be negative"));
+        }
+        let skip = Duration::from_secs(self.skip_wait_for_delete_timeout.unsigned_abs());
+        Ok(Policy {
+            force: self.force,
+            ignore_daemonsets: self.ignore_daemonsets,
+            delete_emptydir_data: self.delete_emptydir_data,
+            pod_selector: parse_selector("--pod-selector", &self.pod_selector)?,
+            grace_seconds: (self.grace_period >= 0).then_some(self.grace_period),
+            disable_eviction: self.disable_eviction,
+            skip_wait_for_delete: (!skip.is_zero()).then_some(skip),
+            critical_last: self.critical_last,
+            ..Policy::default()
+        })
+    }
+}
+
+/// Empty nodes of their pods and virtual machines, and prove it
+///
+/// Every pod gets a verdict before anything is changed. Then the nodes are cordoned, and pods are evicted as fast as
+/// their disruption budgets allow. What is in the way is named at once. At the end the nodes are read again, and
+/// the answer to "safe to power off?" is yes, no or unknown.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DrainArgs {
+    #[command(flatten)]
+    pub nodes: NodeArgs,
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// Give up on a node after this time, such as 5m; 0 waits for ever
+    #[arg(long, value_parser = crate::duration::parse, default_value = "0s", value_name = "DURATION", allow_hyphen_values = true)]
+    pub timeout: Duration,
+    /// Try without changing anything: client only judges, server asks about every pod
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "client", default_value = "none", value_name = "HOW")]
+    pub dry_run: DryRunArg,
+    /// Read lists in pages of this size; 0 reads them whole
+    #[arg(long, default_value_t = 500, value_name = "N", allow_negative_numbers = true)]
+    pub chunk_size: i64,
+    /// Drain a node that somebody else is draining
+    #[arg(long)]
+    pub take_over: bool,
+    /// Requests under way at the same time
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    pub parallel: usize,
+    /// Output format
+    #[arg(long, short, value_enum, default_value = "text")]
+    pub output: Format,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  # What would happen to the pods of worker-1, and what is in the way?
+  evac drain worker-1 --dry-run=client
+
+  # Empty it; DaemonSet pods stay, emptyDir data may go
+  evac drain worker-1 --ignore-daemonsets --delete-emptydir-data
+
+  # Empty a whole zone within its disruption budgets, give up after ten minutes
+  evac drain -l topology.kubernetes.io/zone=a --ignore-daemonsets --timeout=10m
+
+  # Undo what the drain did to the node
+  evac cancel worker-1
+
+Exit codes:
+  0 drained and proven    1 error    2 wrong usage    3 blocked, waiting will not help
+  4 timed out             5 owned by someone else or refused    6 cancelled";
+
+pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
+    args.nodes.check("drain")?;
+    let mut policy = args.policy.policy()?;
+    policy.timeout = (!args.timeout.is_zero()).then_some(args.timeout);
+    policy.take_over = args.take_over;
+    policy.parallel = args.parallel.max(1);
+    policy.dry_run = match args.dry_run {
+        DryRunArg::None => DryRun::None,
+        DryRunArg::Client => DryRun::Client,
+        DryRunArg::Server => DryRun::Server,
+    };
+    let page = u32::try_from(args.chunk_size).map_err(|_| Failure::usage("--chunk-size must not be negative"))?;
+
+    let (http, _) = args.cluster.connect().await?;
+    let nodes = if args.nodes.selector.is_some() {
+        args.nodes.resolve(&http, page).await?.into_iter().map(|node| node.name).collect()
+    } else {
+        args.nodes.plain_names()?
+    };
+    if nodes.is_empty() {
+        return Ok(Exit::Done);
+    }
+    let request = DrainRequest {
+        nodes: nodes.clone(),
+        policy,
+        owner: owner(),
+        options: command_line(),
+        page,
+    };
+    let stop = CancellationToken::new();
+    let mut renderer = Renderer::new(args.output, args.dry_run, &nodes);
+    let interrupts = tokio::spawn(on_interrupt(stop.clone()));
+    let ends = evac_engine::drain(http, request, stop, &mut |at, event| renderer.event(at, event)).await;
+    interrupts.abort();
+    renderer.finish();
+    let ends = ends.map_err(|error| failure(&error))?;
+    if ends.is_empty() {
+        return Ok(Exit::Cancelled);
+    }
+    renderer.summary(&ends);
+    Ok(Exit::worst(ends.iter().map(|(_, end)| exit_of(end))))
+}
+
+fn failure(error: &DrainError) -> Failure {
+    match error {
+        DrainError::NodeNotFound(_) => Failure::error(format!("Error from server (NotFound): {error}")),
+        DrainError::Read { what, source } => {
+            let inner = from_server(source);
+            Failure::error(format!("{} (while reading {what})", inner.message))
+        }
+        DrainError::Invariant(_) => Failure::error(error.to_string()),
+    }
+}
+
+pub fn exit_of(end: &End) -> Exit {
+    match end {
+        End::Drained { proof } if proof.fulfils_request() => Exit::Done,
+        End::Rehearsed { blockers } if blockers.is_empty() => Exit::Done,
+        End::Drained { .. } | End::Failed { .. } => Exit::Error,
+        End::Rehearsed { .. } | End::NotStarted { .. } | End::Blocked { .. } => Exit::Blocked,
+        End::TimedOut { .. } => Exit::TimedOut,
+        End::Refused { .. } => Exit::Refused,
+        End::Stopped { .. } => Exit::Cancelled,
+    }
+}
+
+/// The options of this command, for people who find the mark on the node. Secrets are not among drain's own flags,
+/// but a token may be on the command line and must not be written down.
+fn command_line() -> Vec<String> {
+    let mut words = Vec::new();
+    let mut skip = false;
+    for word in std::env::args().skip(1) {
+        if skip {
+            skip = false;
+        } else if word == "--token" || word == "--client-key" {
+            skip = true;
+        } else if !word.starts_with("--token=") && !word.starts_with("--client-key=") {
+            words.push(word);
+        }
+    }
+    words
+}
+
+/// Once: stop starting new things. Twice: leave at once.
+async fn on_interrupt(stop: CancellationToken) {
+    if tokio::signal::ctrl_c().await.is_err() {
+        return;
+    }
+    output::talk("stopping: nothing new is started; press Ctrl-C again to leave at once");
+    stop.cancel();
+    if tokio::signal::ctrl_c().await.is_ok() {
+        std::process::exit(Exit::Cancelled as i32);
+    }
+}

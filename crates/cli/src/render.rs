@@ -1,0 +1,322 @@
+//! What a person or a script sees of a drain.
+//!
+//! Text goes out as kubectl writes it, so that scripts find the words they look for. On a terminal a bar per node and the
+//! pods that keep us waiting are shown below. With `-o json` every event is one line of JSON and nothing else is data.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use evac_core::explain::{explain, span};
+use evac_core::fact::Key;
+use evac_core::run::{Blocker, End};
+use evac_core::step::Event;
+use evac_core::{Fate, Reason};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use jiff::Timestamp;
+
+use crate::drain::{DryRunArg, Format};
+use crate::output;
+
+/// The name and version of the event format; see docs/events.md.
+pub const SCHEMA: &str = "evac.dev/events/v1";
+
+pub struct Renderer {
+    format: Format,
+    dry_run: DryRunArg,
+    screen: Option<Screen>,
+    nodes: Vec<String>,
+    last: Option<Timestamp>,
+}
+
+impl Renderer {
+    pub fn new(format: Format, dry_run: DryRunArg, nodes: &[String]) -> Self {
+        let screen = (format == Format::Text && dry_run == DryRunArg::None && output::is_interactive())
+            .then(Screen::new);
+        Self { format, dry_run, screen, nodes: nodes.to_vec(), last: None }
+    }
+
+    pub fn event(&mut self, at: Timestamp, event: &Event) {
+        self.last = Some(at);
+        match self.format {
+            Format::Json => json_line(at, event),
+            Format::Text => {
+                let lines = text_lines(at, event, self.dry_run);
+                match &mut self.screen {
+                    Some(screen) => screen.show(at, event, &lines),
+                    None => lines.iter().for_each(Line::print),
+                }
+            }
+        }
+    }
+
+    /// Takes the bars away.
+    pub fn finish(&mut self) {
+        if let Some(screen) = self.screen.take() {
+            screen.clear();
+        }
+    }
+
+    /// What kubectl says at the end when nodes are left.
+    pub fn summary(&self, ends: &[(String, End)]) {
+        if self.format == Format::Json {
+            return;
+        }
+        let pending: Vec<&str> = ends
+            .iter()
+            .filter(|(_, end)| !matches!(end, End::Drained { .. } | End::Rehearsed { .. }))
+            .map(|(node, _)| node.as_str())
+            .collect();
+        if !pending.is_empty() && pending.len() <= self.nodes.len() {
+            output::talk("There are pending nodes to be drained:");
+            for node in pending {
+                output::talk(&format!(" {node}"));
+            }
+        }
+    }
+}
+
+fn json_line(at: Timestamp, event: &Event) {
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(event) else { return };
+    let mut line = serde_json::Map::new();
+    line.insert("schema".into(), SCHEMA.into());
+    line.insert("time".into(), at.to_string().into());
+    line.extend(fields);
+    match event {
+        Event::Waiting { blocker, .. } => {
+            line.insert("message".into(), explain(blocker, at).into());
+            line.insert("severity".into(), serde_json::json!(blocker.reason.severity()));
+        }
+        Event::Noted { node, reason } => {
+            line.insert("message".into(), format!("node {node} {}", reason.message()).into());
+        }
+        Event::Ended { end, .. } => {
+            let sentences: Vec<String> = blockers(end).iter().map(|blocker| explain(blocker, at)).collect();
+            line.insert("messages".into(), sentences.into());
+        }
+        _ => {}
+    }
+    output::data(&serde_json::Value::Object(line).to_string());
+}
+
+enum Line {
+    Data(String),
+    Talk(String),
+    Warning(String),
+    Error(String),
+}
+
+impl Line {
+    fn print(&self) {
+        match self {
+            Self::Data(text) => output::data(text),
+            Self::Talk(text) => output::talk(text),
+            Self::Warning(text) => output::warning(text),
+            Self::Error(text) => output::error(text),
+        }
+    }
+}
+
+fn blockers(end: &End) -> &[Blocker] {
+    match end {
+        End::Rehearsed { blockers }
+        | End::NotStarted { blockers }
+        | End::Blocked { blockers }
+        | End::TimedOut { blockers, .. }
+        | End::Failed { blockers, .. }
+        | End::Stopped { blockers } => blockers,
+        End::Drained { .. } | End::Refused { .. } => &[],
+    }
+}
+
+fn text_lines(at: Timestamp, event: &Event, dry_run: DryRunArg) -> Vec<Line> {
+    let suffix = dry_run.suffix();
+    match event {
+        Event::Planned { assessment, node } => {
+            let mut lines = Vec::new();
+            let warnings = assessment.warnings();
+            if !warnings.is_empty() {
+                lines.push(Line::Warning(warnings.join("; ")));
+            }
+            if dry_run == DryRunArg::Client && assessment.refusals().is_empty() {
+                lines.push(Line::Data(format!("node/{node} cordoned{suffix}")));
+                for verdict in assessment.of_fate(Fate::Evict) {
+                    lines.push(Line::Data(format!("evicting pod {}{suffix}", verdict.pod)));
+                }
+            }
+            lines
+        }
+        Event::Noted { node, reason } => vec![Line::Warning(format!("node {node} {}", reason.message()))],
+        Event::AlreadyCordoned { node } => vec![Line::Data(format!("node/{node} already cordoned{suffix}"))],
+        Event::Cordoned { node } => vec![Line::Data(format!("node/{node} cordoned{suffix}"))],
+        Event::Evicting { pod, attempt: 1, deleting: false, .. } => {
+            vec![Line::Data(format!("evicting pod {pod}{suffix}"))]
+        }
+        Event::Evicting { .. } | Event::Progress { .. } => Vec::new(),
+        Event::Waiting { blocker, .. } => vec![Line::Talk(explain(blocker, at))],
+        Event::Left { pod, deleting, .. } => {
+            let how = if *deleting { "deleted" } else { "evicted" };
+            vec![Line::Data(format!("pod/{} {how}", pod.name))]
+        }
+        Event::Rehearsed { .. } => Vec::new(),
+        Event::Ended { node, end } => ended_lines(at, node, end, suffix),
+    }
+}
+
+fn ended_lines(at: Timestamp, node: &str, end: &End, suffix: &str) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let failed = |why: &str| Line::Error(format!("unable to drain node \"{node}\" due to error: {why}"));
+    match end {
+        End::Drained { proof } => {
+            if proof.fulfils_request() {
+                lines.push(Line::Data(format!("node/{node} drained")));
+            } else {
+                lines.push(failed("the node is not proven to be empty"));
+            }
+            lines.push(Line::Talk(format!("node/{node} safe to power off: {proof}")));
+        }
+        End::Rehearsed { blockers } if blockers.is_empty() => {
+            lines.push(Line::Data(format!("node/{node} drained{suffix}")));
+        }
+        End::Rehearsed { .. } => lines.push(failed("some pods would not be let go")),
+        End::NotStarted { blockers } => {
+            let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            for blocker in blockers {
+                let words = blocker.reason.kubectl_words().unwrap_or_else(|| blocker.reason.message());
+                groups.entry(words).or_default().push(blocker.pod.to_string());
+            }
+            let errors: Vec<String> =
+                groups.iter().map(|(words, pods)| format!("cannot delete {words}: {}", pods.join(", "))).collect();
+            let errors = if errors.len() == 1 { errors.concat() } else { format!("[{}]", errors.join(", ")) };
+            lines.push(failed(&errors));
+            lines.push(Line::Talk(format!("nothing was changed on node {node}")));
+        }
+        End::Blocked { .. } => lines.push(failed("what is left will not leave by waiting")),
+        End::TimedOut { after, .. } => {
+            lines.push(failed(&format!("global timeout reached: {}", span(after.as_secs() as i64))));
+        }
+        End::Failed { reason, blockers } if blockers.is_empty() => {
+            lines.push(failed(&reason.message()));
+            if let Some(fix) = reason.fix() {
+                lines.push(Line::Talk(format!("To do: {fix}")));
+            }
+        }
+        End::Failed { .. } => lines.push(failed("some pods could not be evicted")),
+        End::Refused { reason } => lines.push(refused(node, reason)),
+        End::Stopped { blockers } => {
+            lines.push(Line::Talk(format!(
+                "stopped; node {node} stays cordoned. Under way or left: {} pods. Run the same command again to go on, or `evac cancel {node}` to undo",
+                blockers.len()
+            )));
+        }
+    }
+    if !matches!(end, End::NotStarted { .. }) {
+        lines.extend(blockers(end).iter().map(|blocker| Line::Talk(format!("  {}", explain(blocker, at)))));
+    }
+    lines
+}
+
+fn refused(node: &str, reason: &Reason) -> Line {
+    let fix = reason.fix().map_or(String::new(), |fix| format!(". To do: {fix}"));
+    Line::Error(format!("node {node} {}{fix}", reason.message()))
+}
+
+/// Bars on a terminal.
+struct Screen {
+    bars: MultiProgress,
+    nodes: BTreeMap<String, NodeBar>,
+}
+
+struct NodeBar {
+    bar: ProgressBar,
+    began: Timestamp,
+    /// Pods that hold us up, with what to say about them, newest last.
+    waiting: BTreeMap<Key, ProgressBar>,
+}
+
+/// More lines than this about waiting pods would push the bar off the screen.
+const WAITING_LINES: usize = 6;
+
+impl Screen {
+    fn new() -> Self {
+        Self { bars: MultiProgress::new(), nodes: BTreeMap::new() }
+    }
+
+    fn show(&mut self, at: Timestamp, event: &Event, lines: &[Line]) {
+        let quiet = matches!(event, Event::Waiting { .. });
+        if !quiet && !lines.is_empty() {
+            self.bars.suspend(|| lines.iter().for_each(Line::print));
+        }
+        match event {
+            Event::Planned { node, assessment } => {
+                let total = assessment.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave).count();
+                let bar = self.bars.add(ProgressBar::new(total as u64));
+                if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} pods  {msg}") {
+                    bar.set_style(style.progress_chars("=> "));
+                }
+                bar.set_prefix(node.clone());
+                bar.enable_steady_tick(Duration::from_millis(500));
+                self.nodes.insert(node.clone(), NodeBar { bar, began: at, waiting: BTreeMap::new() });
+            }
+            Event::Progress { node, left, total } => {
+                if let Some(known) = self.nodes.get(node) {
+                    known.bar.set_length(*total as u64);
+                    known.bar.set_position((total - left) as u64);
+                    known.bar.set_message(remaining(known.began, at, total - left, *left));
+                }
+            }
+            Event::Waiting { node, blocker } => {
+                if let Some(known) = self.nodes.get_mut(node)
+                    && (known.waiting.len() < WAITING_LINES || known.waiting.contains_key(&blocker.pod))
+                {
+                    let line = known.waiting.entry(blocker.pod.clone()).or_insert_with(|| {
+                        let line = self.bars.insert_after(&known.bar, ProgressBar::new_spinner());
+                        if let Ok(style) = ProgressStyle::with_template("  {wide_msg}") {
+                            line.set_style(style);
+                        }
+                        line
+                    });
+                    line.set_message(output::clean(&explain(blocker, at)));
+                }
+            }
+            Event::Left { pod, node, .. } => {
+                if let Some(line) = self.nodes.get_mut(node).and_then(|known| known.waiting.remove(pod)) {
+                    line.finish_and_clear();
+                }
+            }
+            Event::Ended { node, .. } => {
+                if let Some(known) = self.nodes.remove(node) {
+                    known.waiting.values().for_each(ProgressBar::finish_and_clear);
+                    known.bar.finish_and_clear();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn clear(self) {
+        let _ = self.bars.clear();
+    }
+}
+
+/// A range, because pods do not leave at an even pace: from as fast as now to half as fast.
+fn remaining(began: Timestamp, now: Timestamp, gone: usize, left: usize) -> String {
+    let passed = now.duration_since(began).as_secs_f64();
+    if left == 0 || gone < 3 || passed <= 0.0 {
+        return String::new();
+    }
+    let best = passed / gone as f64 * left as f64;
+    format!("about {} to {} left", span(best as i64), span((best * 2.0).ceil() as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_a_range_and_absent_before_there_is_a_pace() {
+        let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
+        assert_eq!(remaining(at(0), at(10), 2, 8), "");
+        assert_eq!(remaining(at(0), at(10), 10, 20), "about 20s to 40s left");
+        assert_eq!(remaining(at(0), at(10), 10, 0), "");
+    }
+}
