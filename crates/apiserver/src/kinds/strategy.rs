@@ -59,6 +59,8 @@ pub struct Strategy {
     pub validate_status: ValidateStatus,
     /// There is a status that only `…/status` may change.
     pub has_status: bool,
+    /// Creation may set the status (nodes).
+    pub status_on_create: bool,
     /// The status subresource keeps the metadata of the stored object whole (all of it, not only
     /// what the server owns). Custom resources and a few newer kinds do this.
     pub status_keeps_metadata: bool,
@@ -92,6 +94,7 @@ impl Strategy {
         validate_update: valid_update,
         validate_status: valid_status,
         has_status: false,
+        status_on_create: false,
         status_keeps_metadata: false,
         generation: Generation::None,
         name: NameRule::Subdomain,
@@ -106,8 +109,12 @@ impl Strategy {
     pub const SPEC_AND_STATUS: Self =
         Self { has_status: true, generation: Generation::Fields(&["spec"]), ..Self::PLAIN };
 
+    /// A kind with a status subresource and no generation.
+    pub const STATUS: Self = Self { has_status: true, ..Self::PLAIN };
+
     pub(super) fn run_prepare_create(&self, object: &mut Value, now: Timestamp) {
         if self.has_status
+            && !self.status_on_create
             && let Some(map) = object.as_object_mut()
         {
             map.remove("status");

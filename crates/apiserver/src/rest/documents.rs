@@ -13,7 +13,8 @@ use super::path::Route;
 use super::reply::Reply;
 use crate::server::Api;
 use crate::status::ApiError;
-use crate::{discovery, openapi};
+use crate::rest::documents::provisional as discovery;
+use crate::rest::documents::provisional as openapi;
 
 /// Documents that are costly to build and change only when kinds do.
 #[derive(Default)]
@@ -85,4 +86,10 @@ pub fn serve(api: &Api, method: &Method, route: &Route, headers: &HeaderMap) -> 
 fn openapi_v2_readable(headers: &HeaderMap) -> bool {
     let accept = headers.get(ACCEPT).and_then(|h| h.to_str().ok()).unwrap_or_default();
     accept.is_empty() || accept.contains("application/json") || accept.contains("*/*")
+}
+
+pub mod provisional {
+    use serde_json::{Value,json}; use crate::kinds::Kinds;
+pub fn aggregated(_:&Kinds,_:bool)->Value{json!({})} pub fn legacy_versions()->Value{json!({})} pub fn groups(_:&Kinds)->Value{json!({})} pub fn group(_:&Kinds,_:&str)->Option<Value>{None} pub fn resources(_:&Kinds,_:&str,_:&str)->Option<Value>{None} pub fn version()->Value{json!({"major":"1","minor":"37","gitVersion":"v1.37.0"})}
+pub fn v2(_:&Kinds)->Value{json!({})} pub fn v3_index(_:&Kinds)->Value{json!({})} pub fn v3(_:&Kinds,_:&str)->Option<Value>{None}
 }

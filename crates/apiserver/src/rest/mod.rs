@@ -9,6 +9,7 @@ pub mod deletion;
 pub mod documents;
 pub mod eviction;
 pub mod negotiate;
+pub mod ownership;
 pub mod path;
 pub mod query;
 pub mod read;
@@ -18,6 +19,7 @@ pub mod scale;
 pub mod selection;
 pub mod show;
 pub mod subresources;
+pub mod tables;
 pub mod watch;
 pub mod write;
 

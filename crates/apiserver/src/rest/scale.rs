@@ -125,7 +125,7 @@ pub async fn serve(api: &Arc<Api>, call: &Call, verb: &str) -> Result<Reply, Api
         if !errors.is_empty() {
             return Err(ApiError::invalid(about_kind(&call.kind, &call.path.name), &errors));
         }
-        let context = crate::patch::managed::Context {
+        let context = super::ownership::Context {
             schema: call.kind.schema.get(),
             manager: call.manager(),
             api_version: call.kind.api_version(),
@@ -133,7 +133,7 @@ pub async fn serve(api: &Arc<Api>, call: &Call, verb: &str) -> Result<Reply, Api
             applied: false,
             now: api.now(),
         };
-        crate::patch::managed::track_update(&context, &current, &mut object);
+        super::ownership::track_update(&context, &current, &mut object);
         if object == current || call.query.dry_run {
             return Ok(Reply::json(200, &scale_of(&call.kind, &paths, &object)));
         }

@@ -9,7 +9,7 @@ use super::negotiate::Form;
 use super::read::metadata_only;
 use crate::kinds::Kind;
 use crate::store::Object;
-use crate::table::{Include, Tables};
+use super::tables::{Include, Tables};
 
 /// A stored object as an object of the version that was asked for.
 pub fn in_version(kind: &Kind, object: &Object) -> Value {
