@@ -1,0 +1,111 @@
+//! The chores of this repository behind one door: `cargo xtask test|lint|bench`.
+//!
+//! `test` is what people and CI run. It needs only Rust; what it can do beyond that (the arm on a real
+//! Kubernetes API server needs Go) it does when the tool is there, and says what it left out when not.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["test", rest @ ..] => test(rest),
+        ["lint"] => lint(),
+        ["kubernetes"] => kubernetes().map(|path| match path {
+            Kubernetes::Built(path) => println!("{}", path.display()),
+            Kubernetes::Missing(why) => println!("not built: {why}"),
+        }),
+        _ => {
+            eprintln!("usage: cargo xtask test [ARGUMENTS OF cargo test] | lint | kubernetes");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
+/// The real control plane for tests, if it can be had on this machine.
+enum Kubernetes {
+    Built(PathBuf),
+    Missing(String),
+}
+
+fn kubernetes() -> Result<Kubernetes> {
+    let script = root().join("tests/kubernetes/build.sh");
+    let output = match Command::new("bash").arg(&script).stderr(std::process::Stdio::inherit()).output() {
+        Ok(output) => output,
+        Err(error) => return Ok(Kubernetes::Missing(format!("bash cannot be run: {error}"))),
+    };
+    match output.status.code() {
+        Some(0) => {
+            let text = String::from_utf8_lossy(&output.stdout);
+            let path = text.lines().last().context("the build printed no path")?;
+            Ok(Kubernetes::Built(path.trim().into()))
+        }
+        Some(3) => Ok(Kubernetes::Missing("Go is not installed or too old".into())),
+        _ => bail!("the real control plane for tests could not be built, see above"),
+    }
+}
+
+/// Builds what the tests need, runs them all, and counts what was left out.
+fn test(extra: &[&str]) -> Result<()> {
+    let skipped = root().join("target/skipped-tests");
+    fs::create_dir_all(root().join("target")).context("cannot create target")?;
+    fs::write(&skipped, "").context("cannot write target/skipped-tests")?;
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(root()).args(["test", "--workspace"]).args(extra);
+    cargo.env("EVAC_SKIPPED", &skipped);
+    match kubernetes()? {
+        Kubernetes::Built(path) => {
+            println!("real Kubernetes API server: {}", path.display());
+            cargo.env("EVAC_KUBERNETES", path);
+        }
+        Kubernetes::Missing(why) => println!("real Kubernetes API server: none ({why})"),
+    }
+    let status = cargo.status().context("cargo test cannot be run")?;
+    report_skipped(&skipped)?;
+    if !status.success() {
+        bail!("tests failed");
+    }
+    Ok(())
+}
+
+/// Tests that cannot run here leave a line in a file: name and reason.
+fn report_skipped(path: &Path) -> Result<()> {
+    let text = fs::read_to_string(path).context("cannot read target/skipped-tests")?;
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    println!("skipped on this machine: {}", lines.len());
+    for line in lines {
+        println!("  {line}");
+    }
+    Ok(())
+}
+
+fn lint() -> Result<()> {
+    let steps: [&[&str]; 2] = [
+        &["fmt", "--all", "--check"],
+        &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],
+    ];
+    for step in steps {
+        println!("cargo {}", step.join(" "));
+        let status = Command::new(env!("CARGO")).current_dir(root()).args(step).status()?;
+        if !status.success() {
+            bail!("cargo {} failed", step[0]);
+        }
+    }
+    Ok(())
+}
