@@ -1,0 +1,21 @@
+//! Side-by-side benchmarks. Both sides run in the same process tree on the same machine, by turns, and
+//! the results are ratios: `evac-bench apiserver|drain`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
+
+mod apiserver;
+mod cluster;
+mod process;
+mod report;
+
+use anyhow::{Result, bail};
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["apiserver"] => apiserver::run(apiserver::Size::default()).await,
+        ["apiserver", "--quick"] => apiserver::run(apiserver::Size::quick()).await,
+        other => bail!("unknown benchmark {other:?}; there is: apiserver [--quick]"),
+    }
+}

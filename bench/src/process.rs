@@ -1,0 +1,106 @@
+//! A server as a process tree: started, measured, stopped.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// A running server and everything it started.
+pub struct Tree {
+    child: Child,
+    pub kubeconfig: String,
+}
+
+/// What a process tree has used.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Used {
+    pub cpu: Duration,
+    /// Resident memory; shared pages are counted once per process, so this favours single processes only
+    /// by their number of binaries.
+    pub resident_kib: u64,
+}
+
+impl Tree {
+    /// Starts a program and waits for its `ready: export KUBECONFIG=…` line.
+    pub async fn start(program: &Path, arguments: &[&str]) -> Result<Self> {
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let stdout = child.stdout.take().context("no output")?;
+        let mut lines = BufReader::new(stdout).lines();
+        while let Some(line) = lines.next_line().await? {
+            if let Some(path) = line.strip_prefix("ready: export KUBECONFIG=") {
+                return Ok(Self { child, kubeconfig: path.to_owned() });
+            }
+        }
+        bail!("{} ended before it was ready", program.display())
+    }
+
+    pub async fn stop(mut self) {
+        if let Some(pid) = self.child.id() {
+            let _ = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await;
+        }
+        let _ = self.child.wait().await;
+    }
+
+    /// CPU time and memory of the process and its descendants.
+    pub fn used(&self) -> Result<Used> {
+        let root = self.child.id().context("the server has ended")?;
+        let mut used = Used::default();
+        for pid in descendants(root)? {
+            used.cpu += cpu(pid).unwrap_or_default();
+            used.resident_kib += proportional_kib(pid).unwrap_or_default();
+        }
+        Ok(used)
+    }
+}
+
+fn descendants(root: u32) -> Result<Vec<u32>> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        if let Some(parent) = stat(pid).and_then(|fields| fields.get(1).and_then(|f| f.parse::<u32>().ok())) {
+            parents.push((pid, parent));
+        }
+    }
+    let mut found = vec![root];
+    let mut at = 0;
+    while at < found.len() {
+        let parent = found[at];
+        found.extend(parents.iter().filter(|(_, p)| *p == parent).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    Ok(found)
+}
+
+/// The fields of `/proc/PID/stat` behind the command name, which may contain anything.
+fn stat(pid: u32) -> Option<Vec<String>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = text.rsplit_once(')')?;
+    Some(rest.split_whitespace().map(str::to_owned).collect())
+}
+
+fn cpu(pid: u32) -> Option<Duration> {
+    let fields = stat(pid)?;
+    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    // Linux reports in hundredths of a second on every platform we run on.
+    Some(Duration::from_millis(ticks * 10))
+}
+
+/// The proportional share of memory, so that pages of one binary run twice are not counted twice.
+fn proportional_kib(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text.lines().find(|line| line.starts_with("Pss:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}

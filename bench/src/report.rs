@@ -1,0 +1,15 @@
+//! Numbers of repeated rounds.
+
+/// The median; half of the rounds are better, half are worse.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// `median (min–max)`.
+pub fn spread(values: &[f64]) -> String {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    format!("{:.1} ({low:.1}–{high:.1})", median(values))
+}
