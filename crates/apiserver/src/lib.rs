@@ -19,3 +19,4 @@ mod bootstrap;
 mod ids;
 
 pub use service::Service;
+pub mod jsonpath;

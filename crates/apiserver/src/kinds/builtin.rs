@@ -14,7 +14,8 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope, Resource, SubRes
 
 use super::{
     ALL_VERBS, CREATE, CREATE_ONLY, Kind, NO_COLLECTION_DELETE, READ_WRITE, Strategy, Subresource, Text,
-    UPDATE, admission, cluster, custom, events, lifecycle, pod, policy, rbac, service, storage, workloads,
+    UPDATE, admission, cluster, definition, events, lifecycle, pod, policy, rbac, service, storage,
+    workloads,
 };
 use crate::schema::builtin::Types;
 
@@ -191,10 +192,10 @@ fn cluster_kinds(t: &mut Types) -> Vec<Kind> {
             .category("api-extensions"),
         kind::<admissionregistration::ValidatingAdmissionPolicyBinding>(t, admission::POLICY_BINDING)
             .category("api-extensions"),
-        kind::<apiextensions::CustomResourceDefinition>(t, custom::DEFINITION)
+        kind::<apiextensions::CustomResourceDefinition>(t, definition::DEFINITION)
             .short(&["crd", "crds"])
             .category("api-extensions"),
-        kind::<apiregistration::APIService>(t, custom::API_SERVICE).category("api-extensions"),
+        kind::<apiregistration::APIService>(t, definition::API_SERVICE).category("api-extensions"),
     ]
 }
 

@@ -9,9 +9,7 @@ use super::fields::{self, Unsupported};
 use super::meta;
 use super::names::{self, NameRule};
 use super::pod::{validate_quantity_value, validate_taints};
-use super::read::{
-    as_map, each, list_at, obj, obj_mut, semantic_eq, set_default, text, text_at, truth,
-};
+use super::read::{as_map, each, list_at, obj, obj_mut, semantic_eq, set_default, text, text_at, truth};
 use super::strategy::{Part, Strategy};
 use crate::status::FieldError;
 
@@ -116,7 +114,8 @@ pub(super) const NODE: Strategy = Strategy {
 /// `podCIDR` is the first of `podCIDRs`.
 fn keep_pod_networks_in_step(spec: &mut Map<String, Value>) {
     let single = spec.get("podCIDR").and_then(Value::as_str).unwrap_or("").to_owned();
-    let first = spec.get("podCIDRs").and_then(|l| l.pointer("/0")).and_then(Value::as_str).unwrap_or("").to_owned();
+    let first =
+        spec.get("podCIDRs").and_then(|l| l.pointer("/0")).and_then(Value::as_str).unwrap_or("").to_owned();
     if single.is_empty() && !first.is_empty() {
         spec.insert("podCIDR".into(), json!(first));
     } else if !single.is_empty() && first != single {
@@ -150,8 +149,11 @@ fn node_update(old: &Value, new: &Value, errors: &mut Errors) {
     }
     let (before, now) = (text_at(old, "/spec/providerID"), text_at(new, "/spec/providerID"));
     if !before.is_empty() && before != now {
-        let detail =
-            if now.is_empty() { "field cannot be cleared once set" } else { "field cannot be modified once set" };
+        let detail = if now.is_empty() {
+            "field cannot be cleared once set"
+        } else {
+            "field cannot be modified once set"
+        };
         errors.push(FieldError::invalid("spec.providerID", Value::Null, detail));
     }
     validate_taints(list_at(new, "/spec/taints"), "metadata.taints", errors);
@@ -223,8 +225,7 @@ pub(super) const SECRET: Strategy = Strategy {
         if let Some(Value::Object(plain)) = map.remove("stringData") {
             let data = as_map(map.entry("data").or_insert_with(|| json!({})));
             for (key, value) in plain {
-                let encoded =
-                    base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or(""));
+                let encoded = base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or(""));
                 data.insert(key, json!(encoded));
             }
         }

@@ -6,14 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::fields::Unsupported;
-use super::read::{int_at, list, obj, text, text_at};
+use super::read::{int_at, list, text, text_at};
 use super::strategy::{Generation, Strategy};
 use super::{ALL_VERBS, Kind, READ_WRITE, Subresource, Text};
 use crate::schema::SchemaRef;
-
-pub(super) const DEFINITION: Strategy = Strategy { unconditional_update: false, ..Strategy::SPEC_AND_STATUS };
-pub(super) const API_SERVICE: Strategy =
-    Strategy { unconditional_update: false, generation: Generation::None, ..Strategy::SPEC_AND_STATUS };
 
 /// What a custom resource definition says beyond what every kind has.
 #[derive(Debug, Clone, Default)]
@@ -115,7 +111,7 @@ fn kind_of(
                 SelectableField { label, path }
             })
             .collect(),
-        deprecation_warning: deprecation(spec, version, group, names),
+        deprecation_warning: deprecation(version, group, names),
     };
     let kind = text(names, "kind");
     let mut subresources = Vec::new();
@@ -141,13 +137,10 @@ fn kind_of(
         group: owned(group),
         version: owned(name),
         kind: owned(kind),
-        list_kind: owned(
-            match text(names, "listKind") {
-                "" => return_list_kind(kind),
-                given => given.to_owned(),
-            }
-            .as_str(),
-        ),
+        list_kind: match text(names, "listKind") {
+            "" => Cow::Owned(format!("{kind}List")),
+            given => owned(given),
+        },
         plural: owned(text(names, "plural")),
         singular: owned(&match text(names, "singular") {
             "" => kind.to_lowercase(),
@@ -170,10 +163,6 @@ fn kind_of(
         },
         custom: Some(Arc::new(custom)),
     }
-}
-
-fn return_list_kind(kind: &str) -> String {
-    format!("{kind}List")
 }
 
 /// Printer columns; without any, the age is shown.
@@ -202,11 +191,10 @@ fn columns(version: &Value) -> Vec<PrinterColumn> {
         .collect()
 }
 
-fn deprecation(spec: &Value, version: &Value, group: &str, names: &Value) -> Option<String> {
+fn deprecation(version: &Value, group: &str, names: &Value) -> Option<String> {
     if version.get("deprecated").and_then(Value::as_bool) != Some(true) {
         return None;
     }
-    let _ = (spec, obj(spec, "names"));
     match text(version, "deprecationWarning") {
         "" => Some(format!("{group}/{} {} is deprecated", text(version, "name"), text(names, "kind"))),
         given => Some(given.to_owned()),

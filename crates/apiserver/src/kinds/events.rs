@@ -43,9 +43,10 @@ pub(super) const V1: Strategy = Strategy {
     create_on_update: true,
     fields: fields::EVENT_V1,
     unsupported: Unsupported::Label,
-    convert: Some(Convert { to_stored: |event| rename(event, "v1", true), from_stored: |event| {
-        rename(event, "events.k8s.io/v1", false)
-    } }),
+    convert: Some(Convert {
+        to_stored: |event| rename(event, "v1", true),
+        from_stored: |event| rename(event, "events.k8s.io/v1", false),
+    }),
     ..Strategy::PLAIN
 };
 
@@ -80,11 +81,7 @@ fn common(event: &Value, object: &str, controller: &str, errors: &mut Errors) {
     let namespace = text_at(event, "/metadata/namespace");
     let about = event.get(object).map_or("", |o| text(o, "namespace"));
     let mismatch = |errors: &mut Errors| {
-        errors.push(FieldError::invalid(
-            "involvedObject.namespace",
-            about,
-            "does not match event.namespace",
-        ));
+        errors.push(FieldError::invalid("involvedObject.namespace", about, "does not match event.namespace"));
     };
     if !is_set(event, "eventTime") {
         let ok = if about.is_empty() { ["", "default"].contains(&namespace) } else { namespace == about };
@@ -140,7 +137,8 @@ fn v1(event: &Value, errors: &mut Errors) {
         ("deprecatedLastTimestamp", "lastTimestamp"),
         ("deprecatedSource", "source"),
     ] {
-        let given = event.get(field).is_some_and(|v| !v.is_null() && v.as_object().is_none_or(|m| !m.is_empty()));
+        let given =
+            event.get(field).is_some_and(|v| !v.is_null() && v.as_object().is_none_or(|m| !m.is_empty()));
         if given {
             errors.push(FieldError::invalid(shown, "", "needs to be unset"));
         }

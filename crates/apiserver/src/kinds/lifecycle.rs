@@ -35,11 +35,7 @@ fn target(object: &Value, errors: &mut Errors) {
     let none = Value::Null;
     let target = object.pointer("/spec/target").unwrap_or(&none);
     let Some(pod) = target.get("pod").filter(|p| p.is_object()) else {
-        errors.push(FieldError::invalid(
-            "spec.target",
-            "",
-            "must specify one of: `pod`",
-        ));
+        errors.push(FieldError::invalid("spec.target", "", "must specify one of: `pod`"));
         return;
     };
     let name = text(pod, "name");

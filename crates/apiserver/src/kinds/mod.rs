@@ -22,6 +22,7 @@ mod admission;
 mod builtin;
 mod cluster;
 pub mod custom;
+mod definition;
 mod events;
 pub mod fields;
 mod lifecycle;

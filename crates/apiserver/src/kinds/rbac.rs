@@ -12,14 +12,10 @@ use crate::status::FieldError;
 type Errors = Vec<FieldError>;
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-const BASE: Strategy =
-    Strategy { name: NameRule::PathSegment, create_on_update: true, ..Strategy::PLAIN };
+const BASE: Strategy = Strategy { name: NameRule::PathSegment, create_on_update: true, ..Strategy::PLAIN };
 
-pub(super) const ROLE: Strategy = Strategy {
-    validate: role,
-    validate_update: |_, new, _, errors| role(new, errors),
-    ..BASE
-};
+pub(super) const ROLE: Strategy =
+    Strategy { validate: role, validate_update: |_, new, _, errors| role(new, errors), ..BASE };
 
 pub(super) const ROLE_BINDING: Strategy = Strategy {
     default: default_binding,
@@ -57,10 +53,8 @@ fn role(object: &Value, errors: &mut Errors) {
         let path = format!("rules[{i}]");
         let has = |field: &str| !list(rule, field).is_empty();
         if !has("verbs") {
-            errors.push(FieldError::required(
-                format!("{path}.verbs"),
-                "verbs must contain at least one value",
-            ));
+            errors
+                .push(FieldError::required(format!("{path}.verbs"), "verbs must contain at least one value"));
         }
         if has("nonResourceURLs") {
             let urls = rule.get("nonResourceURLs").cloned().unwrap_or_default();

@@ -17,7 +17,7 @@ mod update;
 mod validate;
 mod volumes;
 
-pub(super) use default::{default_template, image_pull_policy};
+pub(super) use default::default_template;
 pub(super) use scheduling::label_selector as validate_label_selector;
 pub(super) use scheduling::{node_selector as validate_node_selector, taints as validate_taints};
 pub(super) use validate::{quantity_value as validate_quantity_value, template as validate_template};

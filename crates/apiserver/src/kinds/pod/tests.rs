@@ -89,7 +89,7 @@ fn defaulting_twice_changes_nothing() {
 #[case("nginx@sha256:abc", "IfNotPresent")]
 #[case("nginx:latest@sha256:abc", "IfNotPresent")]
 fn the_pull_policy_follows_the_tag(#[case] image: &str, #[case] wanted: &str) {
-    assert_eq!(super::image_pull_policy(image), wanted);
+    assert_eq!(super::default::image_pull_policy(image), wanted);
 }
 
 #[rstest]

@@ -57,8 +57,7 @@ fn count_template_changes(old: &Value, new: &mut Value, part: Part, _: Timestamp
         return;
     }
     let pointer = format!("/metadata/annotations/{TEMPLATE_GENERATION}");
-    let before: i64 =
-        old.pointer(&pointer).and_then(Value::as_str).and_then(|s| s.parse().ok()).unwrap_or(1);
+    let before: i64 = old.pointer(&pointer).and_then(Value::as_str).and_then(|s| s.parse().ok()).unwrap_or(1);
     let moved = !semantic_eq(old.pointer("/spec/template"), new.pointer("/spec/template"));
     let now = if moved { before + 1 } else { before };
     let metadata = obj_mut(new, "metadata");

@@ -16,7 +16,8 @@ pub(in crate::kinds) const JOB: Strategy = Strategy {
     default: |object| {
         default_job_spec(obj_mut(object, "spec"));
         let labels = object.pointer("/spec/template/metadata/labels").cloned();
-        let has_own = object.pointer("/metadata/labels").and_then(Value::as_object).is_some_and(|l| !l.is_empty());
+        let has_own =
+            object.pointer("/metadata/labels").and_then(Value::as_object).is_some_and(|l| !l.is_empty());
         if let Some(labels) = labels.filter(|l| !has_own && l.as_object().is_some_and(|l| !l.is_empty())) {
             obj_mut(object, "metadata").insert("labels".into(), labels);
         }
@@ -70,8 +71,7 @@ fn default_job_spec(spec: &mut Map<String, Value>) {
     set_default(spec, "backoffLimit", limit);
     set_default(spec, "completionMode", "NonIndexed");
     set_default(spec, "suspend", false);
-    let replacement =
-        if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+    let replacement = if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
     set_default(spec, "podReplacementPolicy", replacement);
     set_default(spec, "manualSelector", false);
 }
@@ -84,8 +84,7 @@ fn generate_selector(object: &mut Value, _: Timestamp) {
     if object.pointer("/spec/manualSelector").and_then(Value::as_bool) == Some(true) {
         return;
     }
-    let (name, uid) =
-        (meta::name_of(object).to_owned(), text_at(object, "/metadata/uid").to_owned());
+    let (name, uid) = (meta::name_of(object).to_owned(), text_at(object, "/metadata/uid").to_owned());
     let spec = obj_mut(object, "spec");
     let template = spec.entry("template").or_insert_with(|| json!({}));
     let metadata = obj_mut(template, "metadata");
@@ -219,7 +218,8 @@ fn job_update(old: &Value, new: &Value, errors: &mut Errors) {
     }
     meta::immutable(old, new, "/spec/selector", "spec.selector", errors);
     template_update(before, spec, errors);
-    for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
+    for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
+    {
         meta::immutable(old, new, &format!("/spec/{field}"), &format!("spec.{field}"), errors);
     }
 }
@@ -246,11 +246,7 @@ fn template_update(before: &Value, spec: &Value, errors: &mut Errors) {
         }
     }
     if !semantic_eq(Some(&allowed), now) {
-        errors.push(FieldError::invalid(
-            "spec.template",
-            now.cloned().unwrap_or_default(),
-            meta::IMMUTABLE,
-        ));
+        errors.push(FieldError::invalid("spec.template", now.cloned().unwrap_or_default(), meta::IMMUTABLE));
     }
 }
 

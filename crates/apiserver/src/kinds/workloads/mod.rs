@@ -110,8 +110,10 @@ fn selector(spec: &Value, empty: &str, errors: &mut Errors) -> Option<LabelSelec
         None => errors.push(FieldError::required("spec.selector", "")),
         Some(selector) => {
             validate_label_selector(Some(selector), "spec.selector", errors);
-            let size = |field| obj(selector, field).map_or(0, Map::len)
-                + selector.get(field).and_then(Value::as_array).map_or(0, Vec::len);
+            let size = |field| {
+                obj(selector, field).map_or(0, Map::len)
+                    + selector.get(field).and_then(Value::as_array).map_or(0, Vec::len)
+            };
             if size("matchLabels") + size("matchExpressions") == 0 {
                 errors.push(FieldError::invalid(
                     "spec.selector",
@@ -149,11 +151,7 @@ fn template_matches(selector: &LabelSelector, template: &Value, errors: &mut Err
 fn always_restarts(template: &Value, kind: &str, errors: &mut Errors) {
     let policy = text_at(template, "/spec/restartPolicy");
     if policy != "Always" {
-        errors.push(FieldError::not_supported(
-            "spec.template.spec.restartPolicy",
-            policy,
-            &["Always"],
-        ));
+        errors.push(FieldError::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));
     }
     if template.pointer("/spec/activeDeadlineSeconds").is_some_and(|v| !v.is_null()) {
         errors.push(FieldError::forbidden(

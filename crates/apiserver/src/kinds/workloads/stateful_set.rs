@@ -40,8 +40,7 @@ fn default(object: &mut Value) {
         set_default(rolling, "partition", 0);
         set_default(rolling, "maxUnavailable", 1);
     }
-    let retention =
-        as_map(spec.entry("persistentVolumeClaimRetentionPolicy").or_insert_with(|| json!({})));
+    let retention = as_map(spec.entry("persistentVolumeClaimRetentionPolicy").or_insert_with(|| json!({})));
     set_default(retention, "whenDeleted", "Retain");
     set_default(retention, "whenScaled", "Retain");
     set_default(spec, "replicas", 1);

@@ -74,14 +74,20 @@ fn defaults(#[case] kind: &str, #[case] wanted: Value) {
 fn a_selector_is_required_and_must_match_the_template(#[case] kind: &str) {
     let mut object = workload(kind, json!({}));
     object["spec"].as_object_mut().unwrap().remove("selector");
-    assert_eq!(created(&object).1, [
-        "spec.selector: Required value",
-        "spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not match template `labels`",
-    ]);
+    assert_eq!(
+        created(&object).1,
+        [
+            "spec.selector: Required value",
+            "spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not match template `labels`",
+        ]
+    );
     let other = workload(kind, json!({"selector": {"matchLabels": {"app": "db"}}}));
-    assert_eq!(created(&other).1, [
-        "spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not match template `labels`",
-    ]);
+    assert_eq!(
+        created(&other).1,
+        [
+            "spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not match template `labels`",
+        ]
+    );
 }
 
 #[rstest]
@@ -94,9 +100,10 @@ fn the_selector_cannot_change(#[case] kind: &str) {
         o["spec"]["selector"] = json!({"matchLabels": {"app": "web", "x": "y"}});
         o["spec"]["template"]["metadata"]["labels"] = json!({"app": "web", "x": "y"});
     });
-    assert_eq!(errors, [
-        "spec.selector: Invalid value: {\"matchLabels\":{\"app\":\"web\",\"x\":\"y\"}}: field is immutable"
-    ]);
+    assert_eq!(
+        errors,
+        ["spec.selector: Invalid value: {\"matchLabels\":{\"app\":\"web\",\"x\":\"y\"}}: field is immutable"]
+    );
 }
 
 #[test]
@@ -140,17 +147,21 @@ fn a_job_gets_a_selector_from_its_uid() {
 fn pods_of_a_job_may_not_restart_always() {
     let mut object = workload("Job", json!({}));
     object["spec"].as_object_mut().unwrap().remove("selector");
-    assert_eq!(created(&object).1, [
-        "spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\""
-    ]);
+    assert_eq!(
+        created(&object).1,
+        ["spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\""]
+    );
 }
 
 #[test]
 fn claims_of_a_stateful_set_can_be_mounted() {
-    let mut object = workload("StatefulSet", json!({
-        "serviceName": "web",
-        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}],
-    }));
+    let mut object = workload(
+        "StatefulSet",
+        json!({
+            "serviceName": "web",
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}],
+        }),
+    );
     object["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
         json!([{"name": "data", "mountPath": "/data"}]);
     assert_eq!(created(&object).1, Vec::<String>::new());
