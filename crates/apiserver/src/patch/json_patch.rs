@@ -51,10 +51,10 @@ fn word<'a>(operation: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
 
 fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<(), String> {
     let kind = word(operation, "op").unwrap_or("unknown");
-    let path =
-        word(operation, "path").ok_or_else(|| format!("{kind} operation failed to decode path: missing value"));
-    let from =
-        word(operation, "from").ok_or_else(|| format!("{kind} operation failed to decode from: missing value"));
+    let path = word(operation, "path")
+        .ok_or_else(|| format!("{kind} operation failed to decode path: missing value"));
+    let from = word(operation, "from")
+        .ok_or_else(|| format!("{kind} operation failed to decode from: missing value"));
     let value = || operation.get("value").cloned().unwrap_or(Value::Null);
     match kind {
         "add" => add(document, path?, value()),
@@ -143,12 +143,13 @@ fn remove(document: &mut Value, path: &str) -> Result<Value, String> {
     let missing = || format!("remove operation does not apply: doc is missing path: {path:?}: missing value");
     let (container, key) = parent(document, path).ok_or_else(missing)?;
     match container {
-        Value::Object(fields) => fields
-            .remove(&key)
-            .ok_or_else(|| format!("error in remove for path: '{path}': Unable to remove nonexistent key: {key}")),
+        Value::Object(fields) => fields.remove(&key).ok_or_else(|| {
+            format!("error in remove for path: '{path}': Unable to remove nonexistent key: {key}")
+        }),
         Value::Array(items) => {
             let index = position(&key, items.len()).filter(|index| *index < items.len());
-            let wrong = || format!("error in remove for path: '{path}': Unable to access invalid index: {key}");
+            let wrong =
+                || format!("error in remove for path: '{path}': Unable to access invalid index: {key}");
             Ok(items.remove(index.ok_or_else(wrong)?))
         }
         _ => Err(missing()),
@@ -171,7 +172,8 @@ fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), String>
         }
         Value::Array(items) => {
             let place = position(&key, items.len()).and_then(|index| items.get_mut(index));
-            let wrong = || format!("replace operation does not apply: doc is missing key: {path}: missing value");
+            let wrong =
+                || format!("replace operation does not apply: doc is missing key: {path}: missing value");
             *place.ok_or_else(wrong)? = value;
         }
         _ => return Err(missing()),
@@ -234,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_failed_test_is_unprocessable() {
-        let error = patched(&json!({"a": 1}), &json!([{"op": "test", "path": "/a", "value": 2}])).unwrap_err();
+        let error =
+            patched(&json!({"a": 1}), &json!([{"op": "test", "path": "/a", "value": 2}])).unwrap_err();
         assert_eq!(error, PatchError::DoesNotApply("testing value /a failed: test failed".to_owned()));
         let answer = ApiError::from(error);
         assert_eq!((answer.code, answer.reason.as_ref()), (422, "Invalid"));
@@ -252,9 +255,12 @@ mod tests {
     fn a_body_that_is_no_patch_is_a_bad_request() {
         let error = json_patch(&json!({}), b"{}", FieldValidation::Warn).unwrap_err();
         assert_eq!(ApiError::from(error).code, 400);
-        let (_, complaints) =
-            json_patch(&json!({}), br#"[{"op":"add","path":"/a","value":1,"vale":2}]"#, FieldValidation::Warn)
-                .unwrap();
+        let (_, complaints) = json_patch(
+            &json!({}),
+            br#"[{"op":"add","path":"/a","value":1,"vale":2}]"#,
+            FieldValidation::Warn,
+        )
+        .unwrap();
         assert_eq!(complaints, ["json patch unknown field \"[0].vale\""]);
     }
 

@@ -188,8 +188,13 @@ fn merge_key(schema: Option<&Schema>) -> Option<&str> {
     }
 }
 
-fn merge_list(schema: Option<&Schema>, old: Vec<Value>, change: Vec<Value>) -> Result<Vec<Value>, PatchError> {
-    let Some(Schema { shape: Shape::List { item, patch: PatchStrategy::Merge { key, .. }, .. }, .. }) = schema
+fn merge_list(
+    schema: Option<&Schema>,
+    old: Vec<Value>,
+    change: Vec<Value>,
+) -> Result<Vec<Value>, PatchError> {
+    let Some(Schema { shape: Shape::List { item, patch: PatchStrategy::Merge { key, .. }, .. }, .. }) =
+        schema
     else {
         return Ok(change);
     };
@@ -238,7 +243,9 @@ fn merge_keyed(
             }
             _ => {
                 let (directive, map) = (go_format(directive), go_format(&element));
-                return Err(PatchError::Unmergeable(format!("unknown patch type: {directive} in map: {map}")));
+                return Err(PatchError::Unmergeable(format!(
+                    "unknown patch type: {directive} in map: {map}"
+                )));
             }
         }
     }

@@ -61,12 +61,8 @@ fn the_order_of_elements_can_be_asked_for() {
         "containers": [{"name": "d", "image": "i"}],
     }});
     let merged = strategic_merge(pod(), &current, &patch).unwrap();
-    let names: Vec<&str> = merged["spec"]["containers"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(|c| c["name"].as_str())
-        .collect();
+    let names: Vec<&str> =
+        merged["spec"]["containers"].as_array().unwrap().iter().filter_map(|c| c["name"].as_str()).collect();
     assert_eq!(names, ["b", "c", "a", "d"]);
 
     let wrong = json!({"spec": {"$setElementOrder/containers": [{"name": "a"}],
@@ -88,7 +84,8 @@ fn retain_keys_clears_the_other_members_of_a_union() {
 
 #[test]
 fn objects_can_be_replaced_and_emptied() {
-    let current = json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"securityContext": {"runAsUser": 1}}});
+    let current =
+        json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"securityContext": {"runAsUser": 1}}});
     let patch = json!({"metadata": {"labels": {"$patch": "replace", "c": "3"}},
         "spec": {"securityContext": {"$patch": "delete"}}});
     let merged = strategic_merge(pod(), &current, &patch).unwrap();
@@ -107,7 +104,8 @@ fn an_element_without_its_key_is_an_error_that_names_it() {
 
 #[test]
 fn a_new_list_is_taken_without_directives_and_nulls() {
-    let patch = json!({"spec": {"containers": [{"name": "a", "image": null}, {"name": "b", "$patch": "delete"}]}});
+    let patch =
+        json!({"spec": {"containers": [{"name": "a", "image": null}, {"name": "b", "$patch": "delete"}]}});
     let merged = strategic_merge(pod(), &json!({}), &patch).unwrap();
     assert_eq!(merged, json!({"spec": {"containers": [{"name": "a"}]}}));
 }
@@ -115,8 +113,22 @@ fn a_new_list_is_taken_without_directives_and_nulls() {
 /// Arbitrary objects with the field names and directives that matter.
 pub fn object() -> impl Strategy<Value = Value> {
     let key = prop::sample::select(vec![
-        "metadata", "spec", "containers", "name", "labels", "ports", "env", "finalizers", "volumes", "a", "b",
-        "conditions", "status", "$patch", "$retainKeys", "$setElementOrder/containers",
+        "metadata",
+        "spec",
+        "containers",
+        "name",
+        "labels",
+        "ports",
+        "env",
+        "finalizers",
+        "volumes",
+        "a",
+        "b",
+        "conditions",
+        "status",
+        "$patch",
+        "$retainKeys",
+        "$setElementOrder/containers",
         "$deleteFromPrimitiveList/finalizers",
     ]);
     let leaf = prop_oneof![
