@@ -218,8 +218,6 @@ impl Step {
     fn apply<'a>(&self, value: &'a Value, out: &mut Vec<&'a Value>) {
         match (self, value) {
             (Self::Field(name), Value::Object(map)) => out.extend(map.get(name)),
-            // A field of a list is that field of each element.
-            (Self::Field(name), Value::Array(list)) => out.extend(list.iter().filter_map(|v| v.get(name))),
             (Self::Index(i), Value::Array(list)) => {
                 let at = if *i < 0 { i + list.len() as i64 } else { *i };
                 out.extend(usize::try_from(at).ok().and_then(|at| list.get(at)));

@@ -20,3 +20,4 @@ mod ids;
 
 pub use service::Service;
 pub mod jsonpath;
+pub mod discovery;
