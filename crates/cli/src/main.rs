@@ -8,9 +8,12 @@ mod cordon;
 mod drain;
 mod duration;
 mod exit;
+mod explain;
+mod look;
 mod output;
 mod render;
 mod select;
+mod status;
 mod taint;
 
 use std::process::ExitCode;
@@ -35,6 +38,8 @@ enum Verb {
     /// Make nodes schedulable again, and remove what a drain left on them
     Uncordon(cordon::CordonArgs),
     Taint(taint::TaintArgs),
+    Status(status::StatusArgs),
+    Explain(explain::ExplainArgs),
     Cancel(cancel::CancelArgs),
 }
 
@@ -47,7 +52,7 @@ fn main() -> ExitCode {
         Err(error) => error.exit(),
     };
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             output::error(&format!("cannot start: {error}"));
@@ -69,6 +74,8 @@ async fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Cordon(args) => cordon::cordon(&args).await,
         Verb::Uncordon(args) => cordon::uncordon(&args).await,
         Verb::Taint(args) => taint::run(&args).await,
+        Verb::Status(args) => status::run(&args).await,
+        Verb::Explain(args) => explain::run(&args).await,
         Verb::Cancel(args) => cancel::run(&args).await,
     }
 }

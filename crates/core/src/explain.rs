@@ -26,7 +26,6 @@ pub(crate) fn waiting_for(
     if pod.deletion.is_some() {
         return leaving(node, pod, now);
     }
-    let wake = known.not_before.filter(|at| *at > now && known.state == PodState::Idle);
     match known.state {
         PodState::InFlight | PodState::Accepted | PodState::Gone => return (None, None),
         PodState::Failed => return (known.last.as_ref().and_then(|last| refusal(pod, last)), None),
@@ -49,7 +48,7 @@ pub(crate) fn waiting_for(
                 .then(|| Reason::NamespaceTerminating { namespace: pod.key.namespace.clone() })
         })
     });
-    (reason, wake)
+    (reason, None)
 }
 
 fn leaving(node: Option<&Node>, pod: &Pod, now: Timestamp) -> (Option<Reason>, Option<Timestamp>) {

@@ -18,6 +18,8 @@ pub mod reason;
 pub mod run;
 pub mod selector;
 pub mod step;
+#[cfg(test)]
+mod step_tests;
 pub mod taints;
 #[cfg(test)]
 mod testing;

@@ -91,6 +91,8 @@ pub(crate) struct PodRun {
     /// Refusals or failures of the same kind in a row; decides the back-off.
     pub row: u32,
     pub not_before: Option<Timestamp>,
+    /// When to ask although what we see says no, in case we see badly.
+    pub probe_at: Option<Timestamp>,
     /// The server asked not to come back earlier.
     pub held_until: Option<Timestamp>,
     /// What the index looked like when we last asked.
@@ -240,6 +242,7 @@ impl PodRun {
             last: None,
             row: 0,
             not_before: None,
+            probe_at: None,
             held_until: None,
             seen: Revision::default(),
             blocked: None,
@@ -256,6 +259,7 @@ impl PodRun {
         self.row = if same_kind { self.row + 1 } else { 0 };
         self.held_until = None;
         self.not_before = None;
+        self.probe_at = None;
         self.state = PodState::Idle;
         let seconds = Duration::from_secs;
         let pause = match &outcome {

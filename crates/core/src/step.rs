@@ -17,7 +17,7 @@ use crate::explain::waiting_for;
 use crate::fact::{Key, Pod, Uid};
 use crate::index::Index;
 use crate::ownership::{self, MarkState, Ownership};
-use crate::policy::{DryRun, Policy};
+use crate::policy::{DryRun, Policy, back_off};
 use crate::proof::prove;
 use crate::reason::{Reason, Severity};
 use crate::run::{Blocker, End, NodePhase, PodRun, PodState, Run, after};
@@ -411,7 +411,18 @@ fn send(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp, step: &mu
         }
         let Some(pod) = index.pod(&key) else { continue };
         let known = run.pods.entry(uid.clone()).or_insert_with(|| PodRun::new(key.clone(), node.clone()));
-        if let Some(charged) = may_ask(index, policy, pod, known, &charges, now) {
+        let asked = match may_ask(index, policy, pod, known, &charges, now) {
+            Ask::Free => Some(None),
+            Ask::Charge(budget) => Some(Some(budget)),
+            // One look behind a closed door is enough: its answer holds for all who wait there.
+            Ask::Probe(budget) if charges.get(&budget).is_none_or(|count| *count == 0) => Some(Some(budget)),
+            Ask::Probe(_) => {
+                known.probe_at = Some(after(now, SAFETY_NET));
+                None
+            }
+            Ask::NotNow => None,
+        };
+        if let Some(charged) = asked {
             if let Some(budget) = &charged {
                 *charges.entry(budget.clone()).or_default() += 1;
             }
@@ -432,11 +443,27 @@ fn send(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp, step: &mu
                 Action::Evict { pod: key, uid, grace_seconds, dry_run }
             });
             room -= 1;
+        } else if known.state == PodState::Idle && pod.deletion.is_none() {
+            for at in [known.not_before, known.probe_at].into_iter().flatten().filter(|at| *at > now) {
+                step.wake_at(at);
+            }
         }
     }
 }
 
-/// Whether to ask for this pod now, and which budget the answer would be charged to.
+/// Whether to ask for a pod now.
+enum Ask {
+    NotNow,
+    Free,
+    Charge(Key),
+    /// What we see says no, but we have believed that for long.
+    Probe(Key),
+}
+
+fn when(condition: bool, ask: Ask) -> Ask {
+    if condition { ask } else { Ask::NotNow }
+}
+
 fn may_ask(
     index: &Index,
     policy: &Policy,
@@ -444,25 +471,25 @@ fn may_ask(
     known: &mut PodRun,
     charges: &Charges,
     now: Timestamp,
-) -> Option<Option<Key>> {
+) -> Ask {
     if known.state != PodState::Idle {
-        return None;
+        return Ask::NotNow;
     }
     if policy.dry_run == DryRun::Server {
-        return known.last.is_none().then_some(None);
+        return when(known.last.is_none(), Ask::Free);
     }
     if let Some(deletion) = pod.deletion {
         // It is leaving already. Ask again only to shorten its grace period, and only once.
         let shorter = policy.grace_seconds.is_some_and(|grace| grace < deletion.grace_seconds);
-        return (shorter && known.last.is_none()).then_some(None);
+        return when(shorter && known.last.is_none(), Ask::Free);
     }
     if known.last.as_ref().is_some_and(Outcome::is_transient) && known.row >= policy.patience {
         known.state = PodState::Failed;
-        return None;
+        return Ask::NotNow;
     }
     let due = known.not_before.is_none_or(|at| at <= now);
     if policy.disable_eviction {
-        return due.then_some(None);
+        return when(due, Ask::Free);
     }
     let held = known.held_until.is_some_and(|at| at > now);
     let changed = index.pod_revision(&pod.key) > known.seen
@@ -471,17 +498,19 @@ fn may_ask(
         known.last,
         Some(Outcome::Budget { .. } | Outcome::ManyBudgets { .. } | Outcome::BudgetBroken { .. })
     );
+    let free_to_ask = due || (refused_by_budget && changed && !held);
     match gate(index, pod, charges) {
-        Gate::Open if due || (refused_by_budget && changed && !held) => Some(None),
-        Gate::Charged(budget) if due || (refused_by_budget && changed && !held) => Some(Some(budget)),
-        Gate::Open | Gate::Charged(_) => None,
-        // What we see says no. Ask all the same once in a long while, in case we see badly.
+        Gate::Open => when(free_to_ask, Ask::Free),
+        Gate::Charged(budget) => when(free_to_ask, Ask::Charge(budget)),
         Gate::Closed(reason) if reason.severity() < Severity::Never => {
-            let at = *known.not_before.get_or_insert(after(now, SAFETY_NET));
-            let due = at <= now && !held;
-            due.then_some(None)
+            let pause = back_off(SAFETY_NET, Duration::from_secs(300), known.row);
+            let at = *known.probe_at.get_or_insert(after(now, pause));
+            match index.budgets_of(pod).next() {
+                Some(budget) => when(at <= now && !held, Ask::Probe(budget.key.clone())),
+                None => Ask::NotNow,
+            }
         }
-        Gate::Closed(_) => None,
+        Gate::Closed(_) => Ask::NotNow,
     }
 }
 

@@ -108,3 +108,7 @@ pub async fn taint(
 pub async fn lease(http: &Http, key: &evac_core::Key) -> Option<evac_core::Lease> {
     http.read::<wire::Lease>(&Call::get(call::lease_path(key))).await.ok().map(Into::into)
 }
+
+pub async fn pod(http: &Http, key: &evac_core::Key) -> Result<evac_core::Pod, HttpError> {
+    http.read::<wire::Pod>(&Call::get(call::pod_path(key))).await.map(Into::into)
+}

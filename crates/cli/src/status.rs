@@ -1,0 +1,122 @@
+//! `evac status`: which nodes are being emptied, by whom, and how far that is.
+
+use clap::{Args, ValueEnum};
+use comfy_table::Table;
+use evac_core::explain::span;
+use evac_core::ownership::MarkState;
+use evac_core::{Fate, Index, Node, Policy, assess};
+use evac_engine::nodes;
+use serde_json::json;
+
+use crate::cluster::ClusterArgs;
+use crate::exit::{Exit, Failure};
+use crate::look::look;
+use crate::output;
+use crate::select::{NodeArgs, from_server};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
+pub enum StatusFormat {
+    #[default]
+    Table,
+    Json,
+}
+
+/// Show which nodes are being drained, by whom, and what is left on them
+///
+/// Without names: all nodes that are cordoned or carry the mark of a drain.
+#[derive(Debug, Clone, Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pub nodes: NodeArgs,
+    /// Output format
+    #[arg(long, short, value_enum, default_value = "table")]
+    pub output: StatusFormat,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+pub async fn run(args: &StatusArgs) -> Result<Exit, Failure> {
+    let everything = args.nodes.names.is_empty() && args.nodes.selector.is_none();
+    let (http, _) = args.cluster.connect().await?;
+    let chosen = if everything {
+        let all = nodes::by_selector(&http, "", 500).await.map_err(|error| from_server(&error))?;
+        all.into_iter().filter(|node| node.unschedulable || node.mark.is_some()).collect()
+    } else {
+        args.nodes.check("status")?;
+        args.nodes.resolve(&http, 500).await?
+    };
+    let names: Vec<String> = chosen.iter().map(|node: &Node| node.name.clone()).collect();
+    let index = look(&http, chosen).await?;
+    let now = http.clock().now();
+    let rows: Vec<Row> = names.iter().filter_map(|name| Row::of(&index, name, now)).collect();
+    match args.output {
+        StatusFormat::Json => output::data(&json!({"schema": "evac.dev/status/v1", "nodes": rows.iter().map(Row::json).collect::<Vec<_>>()}).to_string()),
+        StatusFormat::Table if rows.is_empty() => output::talk("no node is cordoned or being drained"),
+        StatusFormat::Table => print_table(&rows, now),
+    }
+    Ok(Exit::Done)
+}
+
+struct Row {
+    node: String,
+    state: &'static str,
+    owner: Option<String>,
+    since: Option<jiff::Timestamp>,
+    to_leave: usize,
+    leaving: usize,
+    staying: usize,
+}
+
+impl Row {
+    fn of(index: &Index, name: &str, now: jiff::Timestamp) -> Option<Self> {
+        let node = index.node(name)?;
+        // Whatever was allowed to go counts as to leave; the flags of the drain are its own business.
+        let lenient = Policy { force: true, ignore_daemonsets: true, delete_emptydir_data: true, ..Policy::default() };
+        let assessment = assess(index, &lenient, name, now);
+        let staying = assessment.of_fate(Fate::Leave).count();
+        let to_leave = assessment.verdicts.len() - staying;
+        let leaving = index
+            .pods_on(name)
+            .filter(|pod| pod.deletion.is_some())
+            .filter(|pod| assessment.verdicts.iter().any(|verdict| verdict.pod == pod.key && verdict.fate != Fate::Leave))
+            .count();
+        let (owner, since) = match &node.mark {
+            Some(MarkState::Valid(mark)) => (Some(mark.owner.clone()), Some(mark.since)),
+            Some(MarkState::Unreadable(_)) => (Some("unreadable mark".into()), None),
+            None => (None, None),
+        };
+        let state = match (node.mark.is_some(), node.unschedulable) {
+            (true, true) if to_leave == 0 => "drained",
+            (true, true) => "draining",
+            (true, false) => "uncordoned meanwhile",
+            (false, true) => "cordoned",
+            (false, false) => "in use",
+        };
+        Some(Self { node: name.to_owned(), state, owner, since, to_leave, leaving, staying })
+    }
+
+    fn json(&self) -> serde_json::Value {
+        json!({
+            "node": self.node, "state": self.state, "owner": self.owner, "since": self.since.map(|at| at.to_string()),
+            "podsToLeave": self.to_leave, "podsLeaving": self.leaving, "podsStaying": self.staying,
+        })
+    }
+}
+
+fn print_table(rows: &[Row], now: jiff::Timestamp) {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(["NODE", "STATE", "BY", "SINCE", "TO LEAVE", "LEAVING", "STAYING"]);
+    for row in rows {
+        table.add_row([
+            output::clean(&row.node),
+            row.state.to_owned(),
+            output::clean(row.owner.as_deref().unwrap_or("-")),
+            row.since.map_or("-".into(), |since| span(now.duration_since(since).as_secs())),
+            row.to_leave.to_string(),
+            row.leaving.to_string(),
+            row.staying.to_string(),
+        ]);
+    }
+    output::data(&table.to_string());
+}
