@@ -1,0 +1,101 @@
+//! The two kinds of cluster a scenario runs on.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use evac_apiserver::front::Front;
+use evac_apiserver::identity::Identity;
+use evac_apiserver::server::{Api, Settings};
+use evac_apiserver::service::Service;
+use evac_clock::Clock;
+use evac_world::{NodeSpec, Options, World};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arm {
+    /// The embedded server with the whole simulated cluster.
+    Sandbox,
+    /// A real Kubernetes control plane with simulated nodes.
+    Kubernetes,
+}
+
+/// A cluster with nodes, and the kubeconfig to reach it.
+pub struct Cluster {
+    pub client: kube::Client,
+    pub kubeconfig: PathBuf,
+    world: World,
+    _dir: tempfile::TempDir,
+    _server: Server,
+}
+
+enum Server {
+    Sandbox { _front: Front, _api: Arc<Api> },
+    Kubernetes { _child: Child },
+}
+
+impl Cluster {
+    pub async fn start(arm: Arm, nodes: usize) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().unwrap();
+        let kubeconfig = dir.path().join("kubeconfig");
+        let clock = Clock::real();
+        let specs = NodeSpec::workers(nodes);
+        let (client, server, options) = match arm {
+            Arm::Sandbox => {
+                let api = Api::new(clock, Settings { seed: 1, ..Settings::default() });
+                let front = Front::open(api.clone(), 0).await.unwrap();
+                std::fs::write(&kubeconfig, &front.kubeconfig).unwrap();
+                let service = Service::trusted(api.clone(), Identity::admin());
+                let client = kube::Client::new(service, "default");
+                (client, Server::Sandbox { _front: front, _api: api }, Options::cluster(specs))
+            }
+            Arm::Kubernetes => {
+                let child = start_kubernetes(&dir, &kubeconfig).await;
+                let client = connect(&kubeconfig).await;
+                (client, Server::Kubernetes { _child: child }, Options::kubelets_only(specs))
+            }
+        };
+        let world = World::start(client.clone(), clock, options);
+        world.settled().await;
+        Self { client, kubeconfig, world, _dir: dir, _server: server }
+    }
+
+    pub async fn stop(self) {
+        self.world.stop().await;
+    }
+}
+
+/// The real control plane, if this machine could build it.
+pub fn kubernetes_program() -> Option<PathBuf> {
+    std::env::var_os("EVAC_KUBERNETES").map(PathBuf::from)
+}
+
+async fn start_kubernetes(dir: &tempfile::TempDir, kubeconfig: &std::path::Path) -> Child {
+    let mut child = Command::new(kubernetes_program().expect("EVAC_KUBERNETES"))
+        .args(["up", "--exit-on-stdin-close", "--dir"])
+        .arg(dir.path().join("kubernetes"))
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the real control plane starts");
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    while let Some(line) = lines.next_line().await.unwrap() {
+        if line.starts_with("ready:") {
+            return child;
+        }
+    }
+    panic!("the real control plane ended before it was ready");
+}
+
+async fn connect(kubeconfig: &std::path::Path) -> kube::Client {
+    let read = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default())
+        .await
+        .unwrap();
+    kube::Client::try_from(config).unwrap()
+}

@@ -1,0 +1,225 @@
+//! From text to steps.
+
+/// One scenario file.
+#[derive(Debug)]
+pub struct Scenario {
+    pub nodes: usize,
+    pub steps: Vec<(usize, Step)>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    Apply(String),
+    /// Waits for (or, if not waiting, checks) a condition.
+    Condition { wait: bool, path: String, test: Test },
+    Patch { path: String, body: String },
+    Post { path: String, body: String },
+    Delete { path: String },
+    Run { words: Vec<String>, expect: Expect },
+    Start { id: String, words: Vec<String> },
+    Signal { id: String, signal: String },
+    Join { id: String, expect: Expect },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Test {
+    Equals { pointer: String, value: String },
+    Absent { pointer: String },
+    Count(usize),
+}
+
+/// What a command should have said and how it should have ended.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Expect {
+    pub stdout: Option<Vec<Line>>,
+    pub stderr: Vec<String>,
+    pub exit: i32,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line {
+    Exact(String),
+    AnyOrder(String),
+    Anything,
+}
+
+impl Scenario {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut scenario = Self { nodes: 3, steps: Vec::new() };
+        let mut lines = text.lines().enumerate().peekable();
+        while let Some((at, raw)) = lines.next() {
+            let line = raw.trim_end();
+            let number = at + 1;
+            let wrong = |why: &str| format!("line {number}: {why}: {line}");
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
+            let step = match verb {
+                "nodes" => {
+                    scenario.nodes = rest.parse().map_err(|_| wrong("not a number"))?;
+                    continue;
+                }
+                "apply" => {
+                    let end = rest.strip_prefix("<<").ok_or_else(|| wrong("expected <<END"))?;
+                    let mut yaml = String::new();
+                    loop {
+                        let (_, next) = lines.next().ok_or_else(|| wrong("no end of the block"))?;
+                        if next == end {
+                            break;
+                        }
+                        yaml.push_str(next);
+                        yaml.push('\n');
+                    }
+                    Step::Apply(yaml)
+                }
+                "until" | "check" => condition(verb == "until", rest).ok_or_else(|| wrong("not a condition"))?,
+                "patch" | "post" => {
+                    let (path, body) = rest.split_once(' ').ok_or_else(|| wrong("expected PATH JSON"))?;
+                    let (path, body) = (path.to_owned(), body.to_owned());
+                    if verb == "patch" { Step::Patch { path, body } } else { Step::Post { path, body } }
+                }
+                "delete" => Step::Delete { path: rest.to_owned() },
+                "$" => Step::Run { words: words(rest), expect: Expect::default() },
+                "start" => {
+                    let (id, command) = rest.split_once(' ').ok_or_else(|| wrong("expected ID COMMAND"))?;
+                    Step::Start { id: id.to_owned(), words: words(command) }
+                }
+                "signal" => {
+                    let (id, signal) = rest.split_once(' ').ok_or_else(|| wrong("expected ID SIGNAL"))?;
+                    Step::Signal { id: id.to_owned(), signal: signal.to_owned() }
+                }
+                "join" => Step::Join { id: rest.to_owned(), expect: Expect::default() },
+                ">" | ">~" | "!" | "exit" => {
+                    let expect = match scenario.steps.last_mut() {
+                        Some((_, Step::Run { expect, .. } | Step::Join { expect, .. })) => expect,
+                        _ => return Err(wrong("belongs to no command")),
+                    };
+                    expectation(expect, verb, rest).ok_or_else(|| wrong("not a number"))?;
+                    continue;
+                }
+                _ => return Err(wrong("unknown word")),
+            };
+            scenario.steps.push((number, step));
+        }
+        Ok(scenario)
+    }
+
+    /// Does it need a kubectl?
+    pub fn uses(&self, program: &str) -> bool {
+        self.steps.iter().any(|(_, step)| match step {
+            Step::Run { words, .. } | Step::Start { words, .. } => words.first().is_some_and(|w| w == program),
+            _ => false,
+        })
+    }
+}
+
+fn expectation(expect: &mut Expect, verb: &str, rest: &str) -> Option<()> {
+    let stdout = || -> Line {
+        match (verb, rest) {
+            (">", "...") => Line::Anything,
+            (">", line) => Line::Exact(line.to_owned()),
+            (_, line) => Line::AnyOrder(line.to_owned()),
+        }
+    };
+    match verb {
+        "exit" => expect.exit = rest.parse().ok()?,
+        "!" => expect.stderr.push(rest.to_owned()),
+        _ => expect.stdout.get_or_insert_with(Vec::new).push(stdout()),
+    }
+    Some(())
+}
+
+fn condition(wait: bool, rest: &str) -> Option<Step> {
+    let (path, test) = rest.split_once(' ')?;
+    let words: Vec<&str> = test.splitn(3, ' ').collect();
+    let test = match words.as_slice() {
+        ["count", "==", number] => Test::Count(number.parse().ok()?),
+        [pointer, "absent"] => Test::Absent { pointer: (*pointer).to_owned() },
+        [pointer, "==", value] => {
+            Test::Equals { pointer: (*pointer).to_owned(), value: (*value).to_owned() }
+        }
+        _ => return None,
+    };
+    Some(Step::Condition { wait, path: path.to_owned(), test })
+}
+
+/// Splits a command line; double and single quotes keep words together.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(q), c) if c == q => quote = None,
+            (None, '"' | '\'') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, ' ') => words.extend(word.take()),
+            (_, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+/// Does a line match a pattern in which `*` stands for anything?
+pub fn matches(pattern: &str, line: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(first) = parts.next() else { return line.is_empty() };
+    let Some(mut rest) = line.strip_prefix(first) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.len() >= last.len() && rest.ends_with(last)
+}
+
+/// What is wrong with the lines of stdout, if anything.
+pub fn difference(expected: &[Line], actual: &[&str]) -> Option<String> {
+    let mut at = 0;
+    let mut expected = expected.iter().peekable();
+    while let Some(line) = expected.next() {
+        match line {
+            Line::Exact(pattern) => match actual.get(at) {
+                Some(line) if matches(pattern, line) => at += 1,
+                Some(line) => return Some(format!("expected {pattern:?}, got {line:?}")),
+                None => return Some(format!("expected {pattern:?}, got the end")),
+            },
+            Line::Anything => {
+                let Some(next) = expected.peek() else { return None };
+                let found = actual[at..].iter().position(|line| match next {
+                    Line::Exact(pattern) | Line::AnyOrder(pattern) => matches(pattern, line),
+                    Line::Anything => true,
+                });
+                match found {
+                    Some(skipped) => at += skipped,
+                    None => return Some(format!("nothing matches {next:?}")),
+                }
+            }
+            Line::AnyOrder(first) => {
+                let mut group = vec![first];
+                while let Some(Line::AnyOrder(pattern)) = expected.peek() {
+                    group.push(pattern);
+                    expected.next();
+                }
+                for _ in 0..group.len() {
+                    let Some(line) = actual.get(at) else {
+                        return Some(format!("expected one of {group:?}, got the end"));
+                    };
+                    match group.iter().position(|pattern| matches(pattern, line)) {
+                        Some(found) => group.remove(found),
+                        None => return Some(format!("expected one of {group:?}, got {line:?}")),
+                    };
+                    at += 1;
+                }
+            }
+        }
+    }
+    actual.get(at).map(|line| format!("expected the end, got {line:?}"))
+}

@@ -1,0 +1,48 @@
+//! Runs every file under `scenarios/` on the sandbox and on a real Kubernetes API server.
+
+mod scenario;
+
+use std::path::Path;
+
+use scenario::{Arm, Cluster, Scenario};
+
+fn on(arm: Arm, path: &Path) -> datatest_stable::Result<()> {
+    let text = std::fs::read_to_string(path)?;
+    let scenario = Scenario::parse(&text)?;
+    let has_kubernetes = std::env::var_os("EVAC_KUBERNETES").is_some();
+    if !has_kubernetes && (arm == Arm::Kubernetes || scenario.uses("kubectl")) {
+        skip(&format!("scenario {} on {arm:?}: needs the real Kubernetes programs", path.display()));
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let cluster = Cluster::start(arm, scenario.nodes).await;
+        let result = scenario::run(&scenario, &cluster).await;
+        cluster.stop().await;
+        result.map_err(Into::into)
+    })
+}
+
+/// Says what was left out, and leaves a note for the summary of `cargo xtask test`.
+fn skip(why: &str) {
+    use std::io::Write as _;
+    eprintln!("skipped: {why}");
+    if let Some(path) = std::env::var_os("EVAC_SKIPPED")
+        && let Ok(mut file) = std::fs::OpenOptions::new().append(true).open(path)
+    {
+        let _ = writeln!(file, "{why}");
+    }
+}
+
+fn on_the_sandbox(path: &Path) -> datatest_stable::Result<()> {
+    on(Arm::Sandbox, path)
+}
+
+fn on_a_real_server(path: &Path) -> datatest_stable::Result<()> {
+    on(Arm::Kubernetes, path)
+}
+
+datatest_stable::harness! {
+    { test = on_the_sandbox, root = "../../scenarios", pattern = r"\.scenario$" },
+    { test = on_a_real_server, root = "../../scenarios", pattern = r"\.scenario$" },
+}
