@@ -13,7 +13,7 @@ use super::path::Route;
 use super::reply::Reply;
 use crate::server::Api;
 use crate::status::ApiError;
-use crate::rest::documents::provisional as discovery;
+use crate::discovery;
 use crate::rest::documents::provisional as openapi;
 
 /// Documents that are costly to build and change only when kinds do.
@@ -50,16 +50,16 @@ pub fn serve(api: &Api, method: &Method, route: &Route, headers: &HeaderMap) -> 
         Route::LegacyGroup | Route::Groups if aggregated => {
             let legacy = *route == Route::LegacyGroup;
             let key = if legacy { "aggregated legacy" } else { "aggregated" };
-            let text = documents.get(key, || Some(discovery::aggregated(&kinds, legacy)));
+            let text = documents.get(key, || Some(discovery::aggregated(kinds.iter().map(|k| &**k), legacy)));
             let mut reply = Reply::text(200, text.unwrap_or_default());
             reply.content_type = DISCOVERY_V2;
             return Ok(reply);
         }
-        Route::LegacyGroup => documents.get("legacy", || Some(discovery::legacy_versions())),
-        Route::Groups => documents.get("groups", || Some(discovery::groups(&kinds))),
-        Route::Group(group) => documents.get(&format!("group {group}"), || discovery::group(&kinds, group)),
+        Route::LegacyGroup => documents.get("legacy", || Some(discovery::core_versions("127.0.0.1"))),
+        Route::Groups => documents.get("groups", || Some(discovery::group_list(kinds.iter().map(|k| &**k)))),
+        Route::Group(group) => documents.get(&format!("group {group}"), || discovery::group(kinds.iter().map(|k| &**k), group)),
         Route::Resources { group, version } => documents
-            .get(&format!("resources {group}/{version}"), || discovery::resources(&kinds, group, version)),
+            .get(&format!("resources {group}/{version}"), || discovery::resource_list(kinds.iter().map(|k| &**k), group, version)),
         Route::OpenApiV2 => {
             if !openapi_v2_readable(headers) {
                 return Err(ApiError::new(
@@ -90,6 +90,5 @@ fn openapi_v2_readable(headers: &HeaderMap) -> bool {
 
 pub mod provisional {
     use serde_json::{Value,json}; use crate::kinds::Kinds;
-pub fn aggregated(_:&Kinds,_:bool)->Value{json!({})} pub fn legacy_versions()->Value{json!({})} pub fn groups(_:&Kinds)->Value{json!({})} pub fn group(_:&Kinds,_:&str)->Option<Value>{None} pub fn resources(_:&Kinds,_:&str,_:&str)->Option<Value>{None} pub fn version()->Value{json!({"major":"1","minor":"37","gitVersion":"v1.37.0"})}
 pub fn v2(_:&Kinds)->Value{json!({})} pub fn v3_index(_:&Kinds)->Value{json!({})} pub fn v3(_:&Kinds,_:&str)->Option<Value>{None}
 }

@@ -1,7 +1,61 @@
-//! Who owns which field.
-use serde_json::Value; use crate::schema::Schema; use crate::status::ApiError;
-pub struct Context<'a>{pub schema:&'a Schema,pub manager:String,pub api_version:String,pub subresource:String,pub applied:bool,pub now:jiff::Timestamp}
-pub struct Conflicts; impl Conflicts{pub fn into_error(self)->ApiError{ApiError::internal("x")}}
-pub fn track_create(_:&Context<'_>,_:&mut Value){} pub fn track_update(_:&Context<'_>,_:&Value,_:&mut Value){}
-pub fn settle_apply(_:&Context<'_>,_:&Value,_:&Value,_:&mut Value){}
-pub fn apply(_:&Context<'_>,c:&Value,_:&Value,_:bool)->Result<Value,Conflicts>{Ok(c.clone())}
+//! Who owns the fields that a request writes.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::call::Call;
+use crate::kinds::Part;
+use crate::patch::managed::{self, FieldSet, Writer};
+use crate::schema::SchemaRef;
+use crate::status::ApiError;
+
+/// The owner that a request stands for.
+pub struct Owner {
+    schema: SchemaRef,
+    manager: String,
+    api_version: String,
+    subresource: String,
+    now: Timestamp,
+    /// What this endpoint leaves as it is, so nobody comes to own it here.
+    ignored: Option<FieldSet>,
+}
+
+impl Owner {
+    pub fn of(call: &Call, part: Part, now: Timestamp) -> Self {
+        let ignored = match part {
+            Part::Main if call.kind.strategy.has_status => Some(FieldSet::of_fields(&[&["status"]])),
+            Part::Status => Some(FieldSet::of_fields(&[&["spec"]])),
+            _ => None,
+        };
+        Self {
+            schema: call.kind.schema.clone(),
+            manager: call.manager(),
+            api_version: call.kind.api_version(),
+            subresource: call.path.subresource.clone(),
+            now,
+            ignored,
+        }
+    }
+
+    fn writer(&self) -> Writer<'_> {
+        Writer {
+            manager: &self.manager,
+            api_version: &self.api_version,
+            subresource: &self.subresource,
+            now: self.now,
+            ignored: self.ignored.as_ref(),
+        }
+    }
+
+    /// Records what an ordinary write changed.
+    pub fn track(&self, old: Option<&Value>, new: &mut Value) {
+        managed::track(&self.schema, old, new, &self.writer());
+    }
+
+    /// Lays a configuration over the live object.
+    pub fn apply(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<Value, ApiError> {
+        Ok(managed::apply(&self.schema, live, config, force, &self.writer())?)
+    }
+}
+
+pub use managed::same_but_for_times;

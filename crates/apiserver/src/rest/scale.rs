@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::call::Call;
 use super::negotiate::{PatchForm, patch_form};
+use super::ownership::{Owner, same_but_for_times};
 use super::reply::Reply;
 use crate::kinds::{Kind, Part};
 use crate::patch;
@@ -125,16 +126,8 @@ pub async fn serve(api: &Arc<Api>, call: &Call, verb: &str) -> Result<Reply, Api
         if !errors.is_empty() {
             return Err(ApiError::invalid(about_kind(&call.kind, &call.path.name), &errors));
         }
-        let context = super::ownership::Context {
-            schema: call.kind.schema.get(),
-            manager: call.manager(),
-            api_version: call.kind.api_version(),
-            subresource: "scale".into(),
-            applied: false,
-            now: api.now(),
-        };
-        super::ownership::track_update(&context, &current, &mut object);
-        if object == current || call.query.dry_run {
+        Owner::of(call, Part::Main, api.now()).track(Some(&current), &mut object);
+        if same_but_for_times(&current, &object) || call.query.dry_run {
             return Ok(Reply::json(200, &scale_of(&call.kind, &paths, &object)));
         }
         let meta = meta_of(&call.kind, &object);

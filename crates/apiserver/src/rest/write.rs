@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use super::call::Call;
 use super::deletion::{may_be_removed, seconds};
 use super::negotiate::{BodyForm, PatchForm, body_form, patch_form};
+use super::ownership::{Owner, same_but_for_times};
 use super::query;
 use super::reply::Reply;
 use super::show::{Shower, convert_from_stored, convert_to_stored};
 use crate::admission::{Operation, Review};
 use crate::kinds::Part;
-use super::ownership as managed;
 use crate::patch;
 use crate::schema::decode::{self, Decoded, FieldValidation, Media, Target};
 use crate::schema::{canonical, default, validate};
@@ -28,14 +28,15 @@ const TRIES: usize = 50;
 
 pub async fn create(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
     let decoded = decode_body(call)?;
-    create_object(api, call, decoded.object, decoded.warnings, OnCreate::Update).await
+    create_object(api, call, decoded.object, decoded.warnings, Way::Update).await
 }
 
-/// Who owns the fields of an object that is created.
-enum OnCreate {
-    /// The caller, by an ordinary write.
+/// How an object is written, which decides how the ownership of its fields is recorded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Create, update or patch: recorded by comparing before and after.
     Update,
-    /// The caller, by server-side apply.
+    /// Server-side apply, which records it itself.
     Apply,
 }
 
@@ -44,7 +45,7 @@ async fn create_object(
     call: &Call,
     mut object: Value,
     mut warnings: Vec<String>,
-    ownership: OnCreate,
+    way: Way,
 ) -> Result<Reply, ApiError> {
     let kind = &call.kind;
     place(call, &mut object)?;
@@ -80,8 +81,9 @@ async fn create_object(
         let mut errors = kind.validate_create(&object);
         errors.extend(schema_errors(call, &object, None));
         refuse_if_any(call, &name, &errors)?;
-        let applied = matches!(ownership, OnCreate::Apply);
-        managed::track_create(&ownership_context(api, call, applied), &mut object);
+        if way == Way::Update {
+            Owner::of(call, Part::Main, api.now()).track(None, &mut object);
+        }
         warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
         let key = crate::store::Key::new(text_at(&object, "namespace"), &name);
         if call.query.dry_run {
@@ -124,9 +126,9 @@ pub async fn update(api: &Arc<Api>, call: &Call, part: Part) -> Result<Reply, Ap
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("resourceVersion");
         }
-        return create_object(api, call, object, decoded.warnings, OnCreate::Update).await;
+        return create_object(api, call, object, decoded.warnings, Way::Update).await;
     }
-    modify(api, call, part, Owner::Update, |_| Ok((object.clone(), decoded.warnings.clone()))).await
+    modify(api, call, part, Way::Update, |_| Ok((object.clone(), decoded.warnings.clone()))).await
 }
 
 pub async fn patch(api: &Arc<Api>, call: &Call, part: Part) -> Result<Reply, ApiError> {
@@ -143,7 +145,7 @@ pub async fn patch(api: &Arc<Api>, call: &Call, part: Part) -> Result<Reply, Api
     if form == PatchForm::Apply {
         return apply(api, call, part).await;
     }
-    modify(api, call, part, Owner::Update, |current| {
+    modify(api, call, part, Way::Update, |current| {
         let (patched, complaints) = match form {
             PatchForm::Json => patch::json_patch(current, &call.body, validation(call))?,
             _ => {
@@ -167,9 +169,6 @@ async fn apply(api: &Arc<Api>, call: &Call, part: Part) -> Result<Reply, ApiErro
     let decoded = decode_as(call, media)?;
     let mut config = decoded.object;
     place(call, &mut config)?;
-    if config["metadata"].get("managedFields").is_some_and(|m| !m.is_null()) {
-        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
-    }
     if !name_of(&config).is_empty() && name_of(&config) != call.path.name {
         return Err(ApiError::bad_request(format!(
             "the name of the object ({}) does not match the name on the URL ({})",
@@ -178,26 +177,19 @@ async fn apply(api: &Arc<Api>, call: &Call, part: Part) -> Result<Reply, ApiErro
         )));
     }
     config["metadata"]["name"] = json!(call.path.name);
+    let force = call.query.force.unwrap_or(false);
     if api.store.get(&call.storage(), &call.key()).is_none() {
         if part != Part::Main {
             return Err(not_found(&call.kind, &call.path.name));
         }
-        return create_object(api, call, config, decoded.warnings, OnCreate::Apply).await;
+        let object = Owner::of(call, part, api.now()).apply(None, &config, force)?;
+        return create_object(api, call, object, decoded.warnings, Way::Apply).await;
     }
-    modify(api, call, part, Owner::Apply { config: &config }, |current| {
-        let context = ownership_context(api, call, true);
-        let merged = managed::apply(&context, current, &config, call.query.force.unwrap_or(false))
-            .map_err(|conflicts| conflicts.into_error())?;
+    modify(api, call, part, Way::Apply, |current| {
+        let merged = Owner::of(call, part, api.now()).apply(Some(current), &config, force)?;
         Ok((merged, decoded.warnings.clone()))
     })
     .await
-}
-
-/// How the ownership of fields is recorded for a change.
-enum Owner<'a> {
-    Update,
-    /// Recorded by the apply itself.
-    Apply { config: &'a Value },
 }
 
 /// Computes a change from the stored object and commits it.
@@ -205,7 +197,7 @@ async fn modify(
     api: &Arc<Api>,
     call: &Call,
     part: Part,
-    owner: Owner<'_>,
+    way: Way,
     change: impl Fn(&Value) -> Result<(Value, Vec<String>), ApiError>,
 ) -> Result<Reply, ApiError> {
     let kind = &call.kind;
@@ -236,16 +228,11 @@ async fn modify(
         let mut errors = kind.validate_update(&current, &object, part);
         errors.extend(schema_errors(call, &object, Some(&current)));
         refuse_if_any(call, name, &errors)?;
-        match &owner {
-            Owner::Update => {
-                managed::track_update(&ownership_context(api, call, false), &current, &mut object);
-            }
-            Owner::Apply { config } => {
-                managed::settle_apply(&ownership_context(api, call, true), &current, config, &mut object);
-            }
+        if way == Way::Update {
+            Owner::of(call, part, api.now()).track(Some(&current), &mut object);
         }
         warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
-        if object == current {
+        if same_but_for_times(&current, &object) {
             return Ok(shown(api, call, &stored, warnings));
         }
         if call.query.dry_run {
@@ -385,17 +372,6 @@ fn refuse_if_any(call: &Call, name: &str, errors: &[FieldError]) -> Result<(), A
         return Ok(());
     }
     Err(ApiError::invalid(about_kind(&call.kind, name), errors))
-}
-
-fn ownership_context<'a>(api: &Api, call: &'a Call, applied: bool) -> managed::Context<'a> {
-    managed::Context {
-        schema: call.kind.schema.get(),
-        manager: call.manager(),
-        api_version: call.kind.api_version(),
-        subresource: call.path.subresource.clone(),
-        applied,
-        now: api.now(),
-    }
 }
 
 fn check_patch_options(call: &Call, form: PatchForm) -> Result<(), ApiError> {
