@@ -1,1 +1,121 @@
-//! evac-world
+//! The rest of a cluster, as actors that speak the Kubernetes API: kubelets, scheduler, workload controllers,
+//! disruption controller, node lifecycle, garbage collection.
+//!
+//! There is one loop. It holds a [`mirror::Mirror`] of the objects the actors care about, fed by watches. An actor is a
+//! function from what it sees to what it wants: writes, questions, a time to look again. Writes are carried
+//! out one after the other, their answers go into the mirror before the next decision, and so nothing is
+//! done twice. On a current-thread runtime with a paused clock, the same seed gives the same history.
+//!
+//! How pods behave on simulated nodes is up to their annotations: see [`kubelet::behaviour`].
+
+pub mod actor;
+mod actors;
+mod asks;
+#[cfg(test)]
+mod build;
+mod discovery;
+pub mod disruption;
+pub mod effects;
+mod events;
+pub mod gc;
+pub mod kinds;
+pub mod kubelet;
+pub mod mirror;
+pub mod nodes;
+pub mod objects;
+pub mod options;
+pub mod quantity;
+mod queue;
+pub mod random;
+mod runtime;
+pub mod scheduler;
+mod watch;
+pub mod workloads;
+
+use evac_clock::Clock;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub use options::{NodeSpec, Options};
+use runtime::Command;
+
+/// A running world. Dropping it stops it.
+pub struct World {
+    commands: mpsc::UnboundedSender<Command>,
+    stop: CancellationToken,
+    task: Option<JoinHandle<()>>,
+}
+
+impl World {
+    /// Starts the actors on the current runtime.
+    pub fn start(client: kube::Client, clock: Clock, options: Options) -> Self {
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(runtime::run(client, clock, options, receiver, stop.clone()));
+        Self { commands, stop, task: Some(task) }
+    }
+
+    /// The kubelet of a node, to switch it off and on.
+    pub fn kubelet(&self, node: &str) -> KubeletHandle<'_> {
+        KubeletHandle { world: self, node: node.to_owned() }
+    }
+
+    /// A further node joins.
+    pub fn add_node(&self, spec: NodeSpec) {
+        self.send(Command::AddNode(spec));
+    }
+
+    /// Waits for a moment in which nothing is due. What only time will bring is not waited for.
+    pub async fn idle(&self) {
+        let (sender, receiver) = oneshot::channel();
+        self.send(Command::WhenIdle(sender));
+        // An error means that the world has ended, and then nothing is due either.
+        let _ = receiver.await;
+    }
+
+    /// Ends all actors and waits for them.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        if let Some(task) = self.task.take() {
+            // A panic of the loop has been reported by the runtime already.
+            let _ = task.await;
+        }
+    }
+
+    fn send(&self, command: Command) {
+        if self.commands.send(command).is_err() {
+            tracing::debug!("the world has ended");
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Control over one simulated kubelet.
+pub struct KubeletHandle<'a> {
+    world: &'a World,
+    node: String,
+}
+
+impl KubeletHandle<'_> {
+    /// The node dies: no heartbeat, and its pods do not change.
+    pub fn stop(&self) {
+        self.world.send(Command::KubeletAlive(self.node.clone(), false));
+    }
+
+    /// The kubelet comes back and finds its containers as they were.
+    pub fn start(&self) {
+        self.world.send(Command::KubeletAlive(self.node.clone(), true));
+    }
+
+    /// The machine restarts: containers start anew, with one more restart on their count.
+    pub fn reboot(&self) {
+        self.world.send(Command::Reboot(self.node.clone()));
+        self.start();
+    }
+}
