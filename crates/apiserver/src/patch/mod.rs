@@ -47,41 +47,126 @@ impl From<PatchError> for ApiError {
     }
 }
 
-/// Reads the body of a merge or strategic merge patch; with it come complaints about duplicate fields.
+/// Reads the body of a merge patch; with it come complaints about duplicate fields.
 pub fn read(body: &[u8]) -> Result<(Value, Vec<String>), PatchError> {
-    match decode::free_document(body, Media::Json) {
-        Ok((patch, complaints)) if patch.is_object() => Ok((patch, complaints)),
-        Ok((other, _)) => {
-            let found = match other {
-                Value::Null => "null",
-                Value::Bool(_) => "bool",
-                Value::Number(_) => "number",
-                Value::String(_) => "string",
-                Value::Array(_) | Value::Object(_) => "array",
-            };
-            Err(PatchError::Malformed(format!(
-                "error decoding patch: json: cannot unmarshal {found} into Go value of type \
-                 map[string]interface {{}}"
-            )))
-        }
-        Err(error) => Err(PatchError::Malformed(format!("error decoding patch: {error}"))),
-    }
+    read_object(body).map_err(|why| PatchError::Malformed(format!("error decoding patch: {why}")))
 }
 
-/// Checks a patched object as decoding would. `complaints` were found while reading the patch.
+/// Reads the body of a strategic merge patch; with it come complaints about duplicate fields.
+pub fn read_strategic(body: &[u8]) -> Result<(Value, Vec<String>), PatchError> {
+    read_object(body).map_err(PatchError::Malformed)
+}
+
+fn read_object(body: &[u8]) -> Result<(Value, Vec<String>), String> {
+    let (patch, complaints) = decode::free_document(body, Media::Json).map_err(|error| error.to_string())?;
+    let found = match &patch {
+        Value::Object(_) => return Ok((patch, complaints)),
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+    };
+    Err(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"))
+}
+
+/// Checks an object after a JSON or merge patch as decoding would. `complaints` were found while reading
+/// the patch.
 pub fn finish(
     patched: Value,
     target: &Target<'_>,
     validation: FieldValidation,
     complaints: Vec<String>,
 ) -> Result<Decoded, ApiError> {
-    let shown = patched.to_string();
+    let shown = patched.clone();
+    decode::check(patched, target, validation, complaints)
+        .map_err(|error| refused(shown.to_string(), error.to_string()))
+}
+
+/// Checks an object after a strategic merge patch as decoding would. The answer shows the patch.
+pub fn finish_strategic(
+    patched: Value,
+    patch: &Value,
+    target: &Target<'_>,
+    validation: FieldValidation,
+    complaints: Vec<String>,
+) -> Result<Decoded, ApiError> {
     decode::check(patched, target, validation, complaints).map_err(|error| {
-        let nobody = About { group: "", kind: "", name: "" };
-        match error {
-            DecodeError::Unreadable(_) | DecodeError::Strict(_) => {
-                ApiError::invalid(nobody, &[FieldError::invalid("patch", shown, error.to_string())])
-            }
-        }
+        let why = match &error {
+            DecodeError::Unreadable(why) => unrestorable(why),
+            DecodeError::Strict(_) => error.to_string(),
+        };
+        refused(strategic::go_format(patch), why)
     })
+}
+
+fn refused(shown: String, why: String) -> ApiError {
+    let nobody = About { group: "", kind: "", name: "" };
+    ApiError::invalid(nobody, &[FieldError::invalid("patch", shown, why)])
+}
+
+/// After a strategic merge patch a value of a wrong type is told in other words than in a body.
+fn unrestorable(why: &str) -> String {
+    let Some((what, wanted)) =
+        why.strip_prefix("json: cannot unmarshal ").and_then(|rest| rest.split_once(" into Go "))
+    else {
+        return why.to_owned();
+    };
+    let what = match what.split(' ').next().unwrap_or_default() {
+        "number" => "int64",
+        "array" => "slice",
+        "object" => "map",
+        other => other,
+    };
+    match wanted.rsplit_once(" of type ").map_or(wanted, |(_, wanted)| wanted) {
+        plain @ ("int32" | "int64" | "bool" | "string" | "float64") => format!("unrecognized type: {plain}"),
+        list if list.starts_with("[]") => format!("cannot restore slice from {what}"),
+        map if map.starts_with("map[") => format!("cannot restore map from {what}"),
+        _ => format!("cannot restore struct from: {what}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::builtin::Types;
+    use k8s_openapi::api::apps;
+    use serde_json::json;
+
+    #[test]
+    fn a_patched_object_is_checked_like_a_body_and_the_answer_shows_what_was_wrong() {
+        let schema = Types::new().load::<apps::v1::Deployment>();
+        let target =
+            Target { group: "apps", version: "v1", kind: "Deployment", schema: &schema, custom: false };
+        let patch = json!({"spec": {"foo": 1}});
+        let merged = strategic_merge(schema.get(), &json!({"spec": {"replicas": 1}}), &patch).unwrap();
+        let error = finish_strategic(merged.clone(), &patch, &target, FieldValidation::Strict, Vec::new())
+            .unwrap_err();
+        assert_eq!(
+            error.message,
+            " \"\" is invalid: patch: Invalid value: \"map[spec:map[foo:1]]\": strict decoding error: unknown \
+             field \"spec.foo\""
+        );
+        let decoded = finish(merged, &target, FieldValidation::Warn, vec!["before".to_owned()]).unwrap();
+        assert_eq!(decoded.warnings, ["before", "unknown field \"spec.foo\""]);
+        assert_eq!(decoded.object["spec"], json!({"replicas": 1}));
+
+        let patch = json!({"spec": {"replicas": "x"}});
+        let merged = strategic_merge(schema.get(), &json!({}), &patch).unwrap();
+        let error =
+            finish_strategic(merged, &patch, &target, FieldValidation::Ignore, Vec::new()).unwrap_err();
+        assert!(error.message.ends_with("\"map[spec:map[replicas:x]]\": unrecognized type: int32"));
+    }
+
+    #[test]
+    fn a_patch_that_is_no_object_is_a_bad_request() {
+        let error = read(b"[1]").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
+        );
+        assert_eq!(ApiError::from(read_strategic(b"{").unwrap_err()).message, "unexpected end of JSON input");
+        let (_, complaints) = read(br#"{"a":{"b":1,"b":2}}"#).unwrap();
+        assert_eq!(complaints, ["duplicate field \"a.b\""]);
+    }
 }

@@ -379,7 +379,7 @@ fn without_directives(value: Value) -> Option<Value> {
 }
 
 /// A value as Go prints it with `%v`, which is how clients see it in messages.
-fn go_format(value: &Value) -> String {
+pub(super) fn go_format(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),

@@ -13,7 +13,6 @@ pub mod default;
 pub mod formats;
 mod list_semantics;
 pub mod prune;
-pub mod quantity;
 mod structural;
 pub mod validate;
 

@@ -267,6 +267,19 @@ fn sets_and_atomic_lists_are_owned_by_element_and_as_one() {
 }
 
 #[test]
+fn null_gives_up_what_was_ours_and_leaves_what_others_own() {
+    let mut object = config(&json!({}));
+    object["metadata"]["annotations"] = json!({"mine": "1"});
+    let live = apply(deployment(), None, &object, false, &by("me", 0)).unwrap();
+    let mut more = live.clone();
+    more["metadata"]["annotations"]["theirs"] = json!("2");
+    track(deployment(), Some(&live), &mut more, &by("them", 0));
+    object["metadata"]["annotations"] = Value::Null;
+    let left = apply(deployment(), Some(&more), &object, false, &by("me", 0)).unwrap();
+    assert_eq!(left["metadata"]["annotations"], json!({"theirs": "2"}));
+}
+
+#[test]
 fn a_configuration_that_does_not_fit_is_refused_with_its_path() {
     let error = applied(None, &json!({"replica": 1}), "me", false).unwrap_err();
     assert_eq!(

@@ -315,12 +315,20 @@ fn diff_elements(schema: &Schema, before: Option<&Vec<Value>>, after: Option<&Ve
     }
 }
 
+fn is_hollow(value: &Value) -> bool {
+    value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
+}
+
 /// Lays a configuration over a live value.
 pub(super) fn merge(schema: &Schema, live: Option<&Value>, config: Option<&Value>) -> Option<Value> {
     let (live, config) = match (live, config) {
         (Some(live), Some(config)) => (live, config),
         (one, other) => return other.or(one).cloned(),
     };
+    // Nothing laid over fields or elements that others may own takes none of them away.
+    if config.is_null() && manner(schema, live) != Manner::Leaf && !is_hollow(live) {
+        return Some(live.clone());
+    }
     match (manner(schema, config), live, config) {
         (Manner::Fields, Value::Object(before), Value::Object(after)) => {
             if before.is_empty() && after.is_empty() {
@@ -469,12 +477,16 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &str, errors: &mut Vec
     match (&schema.shape, value) {
         (_, Value::Null) | (Shape::Any, _) => {}
         (Shape::Object { .. } | Shape::Map { .. }, Value::Object(fields)) => {
+            // A field that is not known ends the look at its object.
+            if let Some(name) = fields.keys().find(|name| schema.field(name).is_none())
+                && !schema.preserve_unknown
+            {
+                errors.push(format!("{path}.{name}: field not declared in schema"));
+                return;
+            }
             for (name, value) in fields {
-                let at = format!("{path}.{name}");
-                match schema.field(name) {
-                    Some(field) => check(field.get(), value, &at, errors),
-                    None if schema.preserve_unknown => {}
-                    None => errors.push(format!("{at}: field not declared in schema")),
+                if let Some(field) = schema.field(name) {
+                    check(field.get(), value, &format!("{path}.{name}"), errors);
                 }
             }
         }
@@ -535,5 +547,5 @@ fn go_kind(value: &Value) -> &'static str {
 }
 
 fn valued(value: &Value) -> String {
-    format!("&{{{value}}}")
+    format!("&{{{}}}", super::super::strategic::go_format(value))
 }

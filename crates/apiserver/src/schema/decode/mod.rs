@@ -14,7 +14,7 @@ use serde_json::Value;
 pub use self::text::Media;
 use self::walk::Walk;
 use super::builtin::Types;
-use super::{Schema, SchemaRef, canonical, prune};
+use super::{GoFacts, Schema, SchemaRef, canonical, list_semantics, prune};
 use crate::status::ApiError;
 
 /// What to do about unknown and duplicate fields.
@@ -92,22 +92,34 @@ pub fn decode(
             target.kind
         ))
     };
-    if !group_version.is_empty() && group_version != target.api_version() {
-        return Err(ApiError::bad_request(format!(
-            "the API version in the data ({group_version}) does not match the expected API version ({})",
-            target.api_version()
-        )));
-    }
-    if found_kind != target.kind {
-        return Err(wrap(&format_args!(
-            "no kind {found_kind:?} is registered for version {:?} in this place",
-            target.api_version()
-        )));
+    let group = group_version.rsplit_once('/').map_or("", |(group, _)| group);
+    let is_given = !group_version.is_empty();
+    if (is_given && group_version != target.api_version()) || found_kind != target.kind {
+        let found_group = if is_given { group } else { target.group };
+        return Err(wrap(&mismatch((found_group, found_version, found_kind), target)));
     }
     let mut walk = if target.custom { Walk::free() } else { Walk::described() };
     let schema = if target.custom { free() } else { target.schema };
     let read = text::read(body, media, schema, &mut walk);
     settle(read, walk, target, validation).map_err(|error| wrap(&error))
+}
+
+/// What is said about an object of another kind.
+fn mismatch((group, version, kind): (&str, &str, &str), target: &Target<'_>) -> String {
+    let package = |group: &str| match group.split('.').next() {
+        None | Some("") => "core".to_owned(),
+        Some(first) => first.to_owned(),
+    };
+    if !target.custom
+        && list_semantics::facts(&format!("io.k8s.api.{}.{version}.{kind}", package(group))).is_some()
+    {
+        let wanted = package(target.group);
+        return format!("converting ({version}.{kind}) to ({wanted}.{}): unknown conversion", target.kind);
+    }
+    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    format!(
+        "no kind {kind:?} is registered for version {group_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+    )
 }
 
 /// Checks a value that was put together here (by a patch) as if it had been decoded. `before` are
@@ -196,11 +208,15 @@ fn type_of(body: &[u8], media: Media) -> Result<(String, String), String> {
     static HEAD: OnceLock<SchemaRef> = OnceLock::new();
     let head = HEAD.get_or_init(|| {
         let text = || SchemaRef::new(Schema::of(super::Shape::String));
-        SchemaRef::new(Schema::of(super::Shape::Object {
+        let mut schema = Schema::of(super::Shape::Object {
             fields: [("apiVersion".into(), text()), ("kind".into(), text())].into(),
             required: Vec::new(),
             atomic: false,
-        }))
+        });
+        // Clients see this name when a body is no object at all.
+        let name = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+        schema.go = Some(Box::new(GoFacts { type_name: Some(name.into()), ..GoFacts::default() }));
+        SchemaRef::new(schema)
     });
     let mut walk = Walk::described();
     let value = text::read(body, media, head, &mut walk)?;

@@ -120,7 +120,8 @@ fn what_is_no_object_of_the_kind_is_told_apart() {
     let error = json(r#"{"apiVersion":"apps/v1","kind":"Pod"}"#, FieldValidation::Warn).unwrap_err();
     assert_eq!(
         error.message,
-        "the API version in the data (apps/v1) does not match the expected API version (v1)"
+        "Pod in version \"v1\" cannot be handled as a Pod: no kind \"Pod\" is registered for version \"apps/v1\" \
+         in scheme \"pkg/runtime/scheme.go:111\""
     );
 }
 

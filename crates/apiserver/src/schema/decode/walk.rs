@@ -8,7 +8,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::{Map, Number, Value};
 
 use super::super::builtin::{INT_OR_STRING, QUANTITY};
-use super::super::{Schema, SchemaRef, Shape, quantity};
+use super::super::{Schema, SchemaRef, Shape};
+use crate::quantity::{self, Quantity, QuantityError};
 
 /// A document may not collect more complaints than this.
 const MAX_COMPLAINTS: usize = 100;
@@ -176,9 +177,11 @@ impl<'s> Seed<'_, 's> {
     }
 
     fn quantity<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
-        match quantity::canonical(text.trim()) {
-            Ok(canonical) => Ok(Value::String(canonical)),
-            Err(error) => self.refuse(error.to_string()),
+        let text = text.trim();
+        match (text.parse::<Quantity>(), quantity::canonical(&text.into())) {
+            (Ok(_), Some(canonical)) => Ok(Value::String(canonical)),
+            (Err(error), _) => self.refuse(error.to_string()),
+            (Ok(_), None) => self.refuse(QuantityError::Format.to_string()),
         }
     }
 
@@ -341,7 +344,7 @@ impl<'de, 's> Visitor<'de> for Seed<'_, 's> {
             Shape::IntOrString => {
                 let wanted = if self.node.name() == Some(INT_OR_STRING) { "int32" } else { "string" };
                 let why = if self.node.name() == Some(QUANTITY) {
-                    quantity::QuantityError::Format.to_string()
+                    QuantityError::Format.to_string()
                 } else {
                     self.walk.mismatch_text("array", wanted)
                 };
@@ -380,7 +383,7 @@ impl<'de, 's> Visitor<'de> for Seed<'_, 's> {
             Shape::Any => self.entries(free(), map),
             Shape::IntOrString => {
                 let why = if self.node.name() == Some(QUANTITY) {
-                    quantity::QuantityError::Format.to_string()
+                    QuantityError::Format.to_string()
                 } else {
                     self.walk.mismatch_text("object", "int32")
                 };
@@ -427,14 +430,15 @@ fn is_time(format: &str) -> bool {
 
 /// A timestamp in the form the server writes: UTC, whole seconds or microseconds.
 fn time(text: &str, format: &str) -> Result<String, String> {
-    let layout = "2006-01-02T15:04:05Z07:00";
+    let micro = format == "date-time-micro";
+    let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
     // jiff also reads other forms of ISO 8601, which Go does not.
     let shaped = text.len() >= 20 && text.as_bytes().get(10) == Some(&b'T') && text.as_bytes()[4] == b'-';
     let parsed = if shaped { text.parse::<jiff::Timestamp>().ok() } else { None };
     let Some(parsed) = parsed else {
         return Err(format!("parsing time {text:?} as {layout:?}: cannot parse {text:?} as \"2006\""));
     };
-    let digits = if format == "date-time-micro" { "%Y-%m-%dT%H:%M:%S%.6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
+    let digits = if micro { "%Y-%m-%dT%H:%M:%S%.6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
     Ok(parsed.strftime(digits).to_string())
 }
 
@@ -447,8 +451,8 @@ fn bad_base64(text: &str) -> Option<usize> {
         Err(base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _)) => {
             Some(at)
         }
-        Err(base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding) => {
-            Some(compact.len())
-        }
+        // Padding that is too short counts against the end, missing padding against the last group.
+        Err(_) if compact.contains('=') => Some(compact.len()),
+        Err(_) => Some(compact.len() / 4 * 4),
     }
 }
