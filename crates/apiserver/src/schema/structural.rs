@@ -17,8 +17,12 @@ const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "str
 /// Everything that is wrong with a schema.
 pub(super) fn check(json: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    node(json, Level::Root, path, &mut errors);
-    completeness(json, path, &mut errors);
+    // What no schema may hold hides what a structural one may not.
+    let structural = !is_unreadable(json);
+    node(json, Level::Root, structural, path, &mut errors);
+    if structural {
+        completeness(json, path, &mut errors);
+    }
     errors.sort_by_cached_key(ToString::to_string);
     errors.dedup();
     errors
@@ -50,7 +54,20 @@ pub(super) fn is_int_or_string_any_of(json: &Value) -> bool {
     only(first, "integer") && only(second, "string")
 }
 
-fn node(json: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
+const UNSUPPORTED: &[&str] =
+    &["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"];
+
+fn is_unreadable(json: &Value) -> bool {
+    let child = |key: &str| json.get(key).filter(|c| c.is_object()).is_some_and(is_unreadable);
+    UNSUPPORTED.iter().any(|word| json.get(word).is_some())
+        || json.get("items").is_some_and(Value::is_array)
+        || json.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false))
+        || child("items")
+        || child("additionalProperties")
+        || properties(json).any(|(_, property)| is_unreadable(property))
+}
+
+fn node(json: &Value, level: Level, structural: bool, path: &str, errors: &mut Vec<FieldError>) {
     let kind = text(json, "type");
     if kind == "null" {
         errors.push(FieldError::forbidden(
@@ -63,14 +80,14 @@ fn node(json: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
     unsupported(json, path, errors);
     lists_and_maps(json, path, errors);
 
-    if kind == "array" && json.get("items").is_none() {
+    if structural && kind == "array" && json.get("items").is_none() {
         errors.push(FieldError::required(format!("{path}.items"), "must be specified"));
     }
     if let Some(items) = json.get("items").filter(|i| i.is_object()) {
-        node(items, Level::Item, &format!("{path}.items"), errors);
+        node(items, Level::Item, structural, &format!("{path}.items"), errors);
     }
     for (name, property) in properties(json) {
-        node(property, Level::Field, &format!("{path}.properties[{name}]"), errors);
+        node(property, Level::Field, structural, &format!("{path}.properties[{name}]"), errors);
     }
     let embedded = flag(json, "x-kubernetes-embedded-resource");
     if let Some(additional) = json.get("additionalProperties") {
@@ -79,7 +96,7 @@ fn node(json: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
             errors
                 .push(FieldError::forbidden(&at, "additionalProperties and properties are mutual exclusive"));
         }
-        if level == Level::Root {
+        if structural && level == Level::Root {
             errors.push(FieldError::forbidden(&at, "must not be used at the root"));
         }
         if embedded {
@@ -89,8 +106,11 @@ fn node(json: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
             ));
         }
         if additional.is_object() {
-            node(additional, Level::Field, &at, errors);
+            node(additional, Level::Field, structural, &at, errors);
         }
+    }
+    if !structural {
+        return;
     }
     extensions(json, path, errors);
     let skip_first = json.get("allOf").and_then(|all| all.get(0)).is_some_and(is_int_or_string_any_of);
@@ -155,7 +175,7 @@ fn types(json: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
 }
 
 fn unsupported(json: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    for word in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
+    for word in UNSUPPORTED {
         if json.get(word).is_some() {
             errors.push(FieldError::forbidden(format!("{path}.{word}"), format!("{word} is not supported")));
         }
@@ -323,9 +343,16 @@ fn junctors(
         errors.push(FieldError::invalid(
             format!("{path}.pattern"),
             pattern,
-            format!("must be a valid regular expression, but isn't: {error}"),
+            format!("must be a valid regular expression, but isn't: error parsing regexp: {}", brief(&error)),
         ));
     }
+}
+
+/// What is wrong with a pattern, in one line.
+fn brief(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let last = text.lines().last().unwrap_or_default();
+    last.strip_prefix("error: ").unwrap_or(last).to_owned()
 }
 
 /// A schema under a junctor may check values but not describe them.
@@ -433,6 +460,8 @@ mod tests {
     #[rstest]
     #[case(json!({"type": "object", "properties": {"a": {}}}),
         &["s.properties[a].type: Required value: must not be empty for specified object fields"])]
+    #[case(json!({"type": "object", "properties": {"a": {"$ref": "#/x"}}}),
+        &["s.properties[a].$ref: Forbidden: $ref is not supported"])]
     #[case(json!({"properties": {}}), &["s.type: Required value: must not be empty at the root"])]
     #[case(json!({"type": "object", "properties": {"a": {"type": "array"}}}),
         &["s.properties[a].items: Required value: must be specified"])]

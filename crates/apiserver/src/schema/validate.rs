@@ -127,6 +127,7 @@ fn visit(
     if !checks.is_some_and(|c| c.untyped) {
         type_errors(schema, value, path, errors);
     }
+    range_errors(schema, value, path, errors);
     if let Some(checks) = checks {
         junctors(checks, value, path, errors);
     }
@@ -186,10 +187,35 @@ fn type_errors(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Fiel
     }
 }
 
+/// A number must fit what its schema calls it.
+fn range_errors(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let (Shape::Integer, Value::Number(number)) = (&schema.shape, value) else { return };
+    let fits = match schema.format.as_deref() {
+        Some("int32") => {
+            number.as_f64().is_some_and(|n| (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&n))
+        }
+        _ => true,
+    };
+    if !fits || !is_whole(number) {
+        let form = match schema.format.as_deref() {
+            Some(format) => format!(" with format {format}"),
+            None => " (default format)".to_owned(),
+        };
+        errors.push(composite(format!("Checked value must be of type integer{form} in {path}")));
+    }
+}
+
 fn passes(schema: &SchemaRef, value: &Value, path: &str) -> bool {
     let mut errors = Vec::new();
     visit(schema.get(), value, None, &mut path.to_owned(), false, &mut errors);
     errors.is_empty()
+}
+
+/// Why the first alternative does not fit.
+fn explain(clause: Option<&SchemaRef>, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    if let Some(clause) = clause {
+        visit(clause.get(), value, None, &mut path.to_owned(), false, errors);
+    }
 }
 
 /// Composite checks do not belong to a field in kube-apiserver's answers.
@@ -200,6 +226,7 @@ fn composite(why: String) -> FieldError {
 fn junctors(checks: &Checks, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if !checks.any_of.is_empty() && !checks.any_of.iter().any(|s| passes(s, value, path)) {
         errors.push(composite(format!("{path:?} must validate at least one schema (anyOf)")));
+        explain(checks.any_of.first(), value, path, errors);
     }
     if !checks.exactly_one_of.is_empty() {
         let fitting = checks.exactly_one_of.iter().filter(|s| passes(s, value, path)).count();
@@ -280,14 +307,17 @@ fn too_many(path: &str, count: u64, max: u64) -> FieldError {
     FieldError::new(FieldErrorKind::TooMany, path, Some(count.into()), why)
 }
 
+/// Of several things wrong with a text only the first is told.
 fn text_checks(checks: &Checks, text: &str, path: &str, errors: &mut Vec<FieldError>) {
     let length = text.chars().count() as u64;
     if let Some(max) = checks.max_length.filter(|max| length > *max) {
         errors.push(FieldError::too_long(path, max as usize));
+        return;
     }
     if let Some(min) = checks.min_length.filter(|min| length < *min) {
         let why = format!("{} should be at least {min} chars long", shown(path));
         errors.push(FieldError::invalid(path, text, why));
+        return;
     }
     if let Some(pattern) = &checks.pattern {
         let regex = checks.compiled.get_or_init(|| regex::Regex::new(pattern).ok());
@@ -301,35 +331,34 @@ fn text_checks(checks: &Checks, text: &str, path: &str, errors: &mut Vec<FieldEr
 fn number_checks(checks: &Checks, number: &Number, path: &str, errors: &mut Vec<FieldError>) {
     let Some(n) = number.as_f64() else { return };
     let mut complain = |why: String| {
-        errors.push(FieldError::invalid(
-            path,
-            Value::Number(number.clone()),
-            format!("{} should be {why}", shown(path)),
-        ));
+        errors.push(FieldError::invalid(path, Value::Number(number.clone()), why));
     };
-    if let Some(factor) = checks.multiple_of
-        && factor > 0.0
-        && (n / factor).fract() != 0.0
-    {
-        complain(format!("a multiple of {factor}"));
+    // Whole numbers are divided by a whole factor, whatever the schema says.
+    let factor = checks.multiple_of.map(|f| if number.is_f64() { f } else { f.trunc() });
+    if let Some(factor) = factor {
+        if factor <= 0.0 {
+            complain(format!("factor MultipleOf declared for {path} must be positive: {factor}"));
+        } else if (n / factor).fract() != 0.0 {
+            complain(format!("{} should be a multiple of {factor}", shown(path)));
+        }
     }
     if let Some(max) = checks.maximum {
         if checks.exclusive_maximum && n >= max {
-            complain(format!("less than {max}"));
+            complain(format!("{} should be less than {max}", shown(path)));
         } else if !checks.exclusive_maximum && n > max {
-            complain(format!("less than or equal to {max}"));
+            complain(format!("{} should be less than or equal to {max}", shown(path)));
         }
     }
     if let Some(min) = checks.minimum {
         if checks.exclusive_minimum && n <= min {
-            complain(format!("greater than {min}"));
+            complain(format!("{} should be greater than {min}", shown(path)));
         } else if !checks.exclusive_minimum && n < min {
-            complain(format!("greater than or equal to {min}"));
+            complain(format!("{} should be greater than or equal to {min}", shown(path)));
         }
     }
 }
 
-/// Sets and list-maps must not hold the same element twice.
+/// Sets and list-maps must not hold the same element twice, and embedded resources must say what they are.
 fn list_keys(
     schema: &Schema,
     value: &Value,
@@ -359,6 +388,13 @@ fn list_keys(
                     };
                     duplicates(list.iter().map(identity), path, errors);
                 }
+            }
+        }
+    }
+    if let (true, Value::Object(object)) = (schema.embedded_resource, value) {
+        for name in ["apiVersion", "kind"] {
+            if object.get(name).and_then(Value::as_str).is_none_or(str::is_empty) {
+                errors.push(FieldError::required(format!("{path}.{name}"), ""));
             }
         }
     }
@@ -421,8 +457,12 @@ mod tests {
     #[case(json!({"spec": {"size": 2, "mode": "slow"}}),
         &["spec.mode: Unsupported value: \"slow\": supported values: \"fast\", \"safe\""])]
     #[case(json!({"spec": {"size": 2, "name": "ABCDEF"}}),
-        &["spec.name: Too long: may not be more than 5 bytes",
-          "spec.name: Invalid value: \"ABCDEF\": spec.name in body should match '^[a-z]+$'"])]
+        &["spec.name: Too long: may not be more than 5 bytes"])]
+    #[case(json!({"spec": {"size": 2, "name": "ABC"}}),
+        &["spec.name: Invalid value: \"ABC\": spec.name in body should match '^[a-z]+$'"])]
+    #[case(json!({"spec": {"size": 2.5}}),
+        &["spec.size: Invalid value: \"number\": spec.size in body must be of type integer: \"number\"",
+          "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in spec.size"])]
     #[case(json!({"spec": {"size": 2, "port": true}}),
         &["spec.port: Invalid value: \"boolean\": spec.port in body must be of type integer,string: \"boolean\""])]
     #[case(json!({"spec": {"size": 2, "at": "noon"}}),
@@ -435,7 +475,8 @@ mod tests {
     #[case(json!({"spec": {"size": 2, "labels": {"x": 1}}}),
         &["spec.labels.x: Invalid value: \"integer\": spec.labels.x in body must be of type string: \"integer\""])]
     #[case(json!({"spec": {"size": 2, "choice": {}}}),
-        &["<nil>: Invalid value: \"\": \"spec.choice\" must validate one and only one schema (oneOf). Found none valid"])]
+        &["<nil>: Invalid value: \"\": \"spec.choice\" must validate one and only one schema (oneOf). Found none valid",
+          "spec.choice.a: Required value"])]
     #[case(json!({"spec": {"size": 2.0, "port": "http", "choice": {"a": "x"}}}), &[])]
     fn each_violation_is_told_as_the_server_tells_it(#[case] object: Value, #[case] wanted: &[&str]) {
         let found: Vec<String> =
