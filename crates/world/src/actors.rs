@@ -151,7 +151,9 @@ impl Actors {
                     queue.push(Actor::Disruption, change.key.clone());
                 }
             }
-            Some(Object::PersistentVolumeClaim(_) | Object::PersistentVolume(_) | Object::StorageClass(_)) => {
+            Some(
+                Object::PersistentVolumeClaim(_) | Object::PersistentVolume(_) | Object::StorageClass(_),
+            ) => {
                 self.storage_changed(view, change, queue);
             }
             Some(other) if self.on.workloads => workload_changed(view.mirror, other, &change.key, queue),
@@ -211,9 +213,11 @@ impl Actors {
             }
         }
         if self.on.scheduler {
-            let spec_changed = old.is_none_or(|o| o.spec != pod.spec || o.metadata.labels != pod.metadata.labels);
+            let spec_changed =
+                old.is_none_or(|o| o.spec != pod.spec || o.metadata.labels != pod.metadata.labels);
             self.scheduler.note(key, Some(pod).filter(|_| !gone), spec_changed);
-            let freed = node_of(pod).is_some() && (gone || (finished(pod) && old.is_some_and(|o| !finished(o))));
+            let freed =
+                node_of(pod).is_some() && (gone || (finished(pod) && old.is_some_and(|o| !finished(o))));
             let placed = node_of(pod).is_some() && old.is_none_or(|o| node_of(o).is_none());
             if freed {
                 self.scheduler.wake(view, Wake::Room);
@@ -339,7 +343,8 @@ fn owners_of_pod(mirror: &Mirror, key: &Key, pod: &Pod, queue: &mut Queue) {
     let owner_key = Key::new(key.namespace.clone(), owner.name.clone());
     match owner.kind.as_str() {
         "ReplicaSet" => {
-            if let Some(above) = mirror.replica_sets.get(&owner_key).and_then(|s| controller_of(&s.metadata)) {
+            if let Some(above) = mirror.replica_sets.get(&owner_key).and_then(|s| controller_of(&s.metadata))
+            {
                 queue.push(Actor::Deployment, Key::new(key.namespace.clone(), above.name.clone()));
             }
             queue.push(Actor::ReplicaSet, owner_key);

@@ -40,7 +40,11 @@ pub fn pod(namespace: &str, name: &str) -> PodBuilder {
     PodBuilder(Pod {
         metadata: meta(namespace, name),
         spec: Some(PodSpec {
-            containers: vec![Container { name: "main".into(), image: Some("app:1".into()), ..Default::default() }],
+            containers: vec![Container {
+                name: "main".into(),
+                image: Some("app:1".into()),
+                ..Default::default()
+            }],
             ..Default::default()
         }),
         status: Some(PodStatus { phase: Some("Pending".into()), ..Default::default() }),

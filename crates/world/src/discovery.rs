@@ -120,9 +120,12 @@ mod tests {
     #[test]
     fn a108_only_an_autoscaling_scale_counts_as_scale() {
         let resource = |d: &Discovery| d.resource("example.com/v1", "Widget").unwrap();
-        let good = widgets(&json!({ "name": "widgets/scale", "kind": "Scale", "group": "autoscaling", "verbs": [] }));
+        let good = widgets(
+            &json!({ "name": "widgets/scale", "kind": "Scale", "group": "autoscaling", "verbs": [] }),
+        );
         assert!(good.scales(&resource(&good)));
-        let odd = widgets(&json!({ "name": "widgets/scale", "kind": "Scale", "group": "other.io", "verbs": [] }));
+        let odd =
+            widgets(&json!({ "name": "widgets/scale", "kind": "Scale", "group": "other.io", "verbs": [] }));
         assert!(!odd.scales(&resource(&odd)));
         let none = widgets(&json!({ "name": "widgets/status", "kind": "Widget", "verbs": [] }));
         assert!(!none.scales(&resource(&none)));

@@ -31,9 +31,15 @@ pub enum Verb {
     StrategicPatch(Value),
     Delete(Deletion),
     /// A pod to a node.
-    Bind { node: String, uid: String },
+    Bind {
+        node: String,
+        uid: String,
+    },
     /// A merge patch; where there is nothing to patch, a new object.
-    Upsert { patch: Value, create: Value },
+    Upsert {
+        patch: Value,
+        create: Value,
+    },
     /// Empty the namespace of everything, then let it go.
     EmptyNamespace,
 }
@@ -163,15 +169,17 @@ impl Api {
             _ => "DELETE",
         };
         let bytes = body.map(|b| b.to_string().into_bytes()).unwrap_or_default();
-        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
+        let mut request =
+            Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, content);
         }
         let request = request.body(bytes)?;
-        self.client
-            .request::<Value>(request)
-            .await
-            .map_err(|source| EffectError::Api { method: name, path: path.to_owned(), source })
+        self.client.request::<Value>(request).await.map_err(|source| EffectError::Api {
+            method: name,
+            path: path.to_owned(),
+            source,
+        })
     }
 
     pub async fn get(&self, path: &str) -> Result<Value, EffectError> {
@@ -207,7 +215,8 @@ impl Api {
             Verb::Upsert { patch, create } => {
                 match self.send(Method::PATCH, &path, "application/merge-patch+json", Some(patch)).await {
                     Err(error) if error.not_found() => {
-                        self.send(Method::POST, &resource.collection(&key.namespace), JSON, Some(create)).await?
+                        self.send(Method::POST, &resource.collection(&key.namespace), JSON, Some(create))
+                            .await?
                     }
                     answer => answer?,
                 }

@@ -18,8 +18,8 @@ use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::kinds::{Kind, Object, Tracked};
 use crate::objects::{Key, controller_of, finished, node_of, uid, version};
-use crate::scheduler::neighbours::required_anti_affinity;
 use crate::quantity::{Amounts, add, pod_requests, subtract};
+use crate::scheduler::neighbours::required_anti_affinity;
 
 /// All objects of one kind, in the order of their keys.
 #[derive(Debug)]
@@ -188,22 +188,70 @@ pub struct Mirror {
 macro_rules! each_store {
     ($self:ident, $kind:expr, |$store:ident| $body:expr) => {
         match $kind {
-            Kind::Namespace => { let $store = &mut $self.namespaces; $body }
-            Kind::Node => { let $store = &mut $self.nodes; $body }
-            Kind::Lease => { let $store = &mut $self.leases; $body }
-            Kind::Pod => { let $store = &mut $self.pods; $body }
-            Kind::ReplicaSet => { let $store = &mut $self.replica_sets; $body }
-            Kind::Deployment => { let $store = &mut $self.deployments; $body }
-            Kind::DaemonSet => { let $store = &mut $self.daemon_sets; $body }
-            Kind::StatefulSet => { let $store = &mut $self.stateful_sets; $body }
-            Kind::ControllerRevision => { let $store = &mut $self.revisions; $body }
-            Kind::Job => { let $store = &mut $self.jobs; $body }
-            Kind::ReplicationController => { let $store = &mut $self.replication_controllers; $body }
-            Kind::PodDisruptionBudget => { let $store = &mut $self.budgets; $body }
-            Kind::PersistentVolumeClaim => { let $store = &mut $self.claims; $body }
-            Kind::PersistentVolume => { let $store = &mut $self.volumes; $body }
-            Kind::StorageClass => { let $store = &mut $self.storage_classes; $body }
-            Kind::ServiceAccount => { let $store = &mut $self.accounts; $body }
+            Kind::Namespace => {
+                let $store = &mut $self.namespaces;
+                $body
+            }
+            Kind::Node => {
+                let $store = &mut $self.nodes;
+                $body
+            }
+            Kind::Lease => {
+                let $store = &mut $self.leases;
+                $body
+            }
+            Kind::Pod => {
+                let $store = &mut $self.pods;
+                $body
+            }
+            Kind::ReplicaSet => {
+                let $store = &mut $self.replica_sets;
+                $body
+            }
+            Kind::Deployment => {
+                let $store = &mut $self.deployments;
+                $body
+            }
+            Kind::DaemonSet => {
+                let $store = &mut $self.daemon_sets;
+                $body
+            }
+            Kind::StatefulSet => {
+                let $store = &mut $self.stateful_sets;
+                $body
+            }
+            Kind::ControllerRevision => {
+                let $store = &mut $self.revisions;
+                $body
+            }
+            Kind::Job => {
+                let $store = &mut $self.jobs;
+                $body
+            }
+            Kind::ReplicationController => {
+                let $store = &mut $self.replication_controllers;
+                $body
+            }
+            Kind::PodDisruptionBudget => {
+                let $store = &mut $self.budgets;
+                $body
+            }
+            Kind::PersistentVolumeClaim => {
+                let $store = &mut $self.claims;
+                $body
+            }
+            Kind::PersistentVolume => {
+                let $store = &mut $self.volumes;
+                $body
+            }
+            Kind::StorageClass => {
+                let $store = &mut $self.storage_classes;
+                $body
+            }
+            Kind::ServiceAccount => {
+                let $store = &mut $self.accounts;
+                $body
+            }
         }
     };
 }

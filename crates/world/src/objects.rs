@@ -136,13 +136,7 @@ pub fn time(at: Timestamp) -> Time {
 }
 
 pub fn node_condition<'a>(node: &'a Node, kind: &str) -> Option<&'a str> {
-    node.status
-        .as_ref()?
-        .conditions
-        .iter()
-        .flatten()
-        .find(|c| c.type_ == kind)
-        .map(|c| c.status.as_str())
+    node.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == kind).map(|c| c.status.as_str())
 }
 
 pub fn node_ready(node: &Node) -> bool {
@@ -157,10 +151,16 @@ pub fn selector_problem(selector: &LabelSelector) -> Option<String> {
         let count = r.values.as_ref().map_or(0, Vec::len);
         match r.operator.as_str() {
             "In" | "NotIn" if count == 0 => {
-                return Some(format!("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty ({})", r.key));
+                return Some(format!(
+                    "values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty ({})",
+                    r.key
+                ));
             }
             "Exists" | "DoesNotExist" if count > 0 => {
-                return Some(format!("values: Invalid value: values set must be empty for exists and does not exist ({})", r.key));
+                return Some(format!(
+                    "values: Invalid value: values set must be empty for exists and does not exist ({})",
+                    r.key
+                ));
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
             other => return Some(format!("{other:?} is not a valid label selector operator")),

@@ -99,7 +99,10 @@ mod tests {
         let mut alone = Streams::new(1);
         let first = [alone.suffix("rs-a"), alone.suffix("rs-a")];
         let mut mixed = Streams::new(1);
-        let second = [mixed.suffix("rs-a"), { mixed.suffix("rs-b"); mixed.suffix("rs-a") }];
+        let second = [mixed.suffix("rs-a"), {
+            mixed.suffix("rs-b");
+            mixed.suffix("rs-a")
+        }];
         assert_eq!(first, second);
         assert_ne!(first[0], first[1]);
     }

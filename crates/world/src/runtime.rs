@@ -356,7 +356,8 @@ impl Runtime {
     fn discovered(&mut self, discovery: Discovery) {
         if self.gc {
             for resource in discovery.collectable() {
-                let typed = Kind::of(&resource).is_some_and(|k| self.watched.contains(&k) && k != Kind::Lease);
+                let typed =
+                    Kind::of(&resource).is_some_and(|k| self.watched.contains(&k) && k != Kind::Lease);
                 let resource = Arc::new(resource);
                 if typed || self.metadata_watches.contains_key(&resource) {
                     continue;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evac_clock::Clock;
-use futures::stream::BoxStream;
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use http::{Request, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::WatchEvent;
@@ -23,7 +23,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A resource that is not served may appear later.
 const ABSENT: Duration = Duration::from_secs(30);
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// Only the metadata of an object of any kind.
 #[derive(Debug, Clone, Deserialize)]
@@ -166,7 +167,8 @@ async fn follow<R: Report>(report: R, path: String, api: Api, clock: Clock, to: 
 
 async fn list<R: Report>(report: &R, path: &str, api: &Api) -> Result<List<R::Item>, kube::Error> {
     let accept = if report.metadata_only() { METADATA_LIST } else { "application/json" };
-    let request = Request::get(path).header(header::ACCEPT, accept).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    let request =
+        Request::get(path).header(header::ACCEPT, accept).body(Vec::new()).map_err(kube::Error::HttpError)?;
     api.client().request(request).await
 }
 

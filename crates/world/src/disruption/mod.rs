@@ -66,12 +66,20 @@ pub fn sync(view: View<'_>, key: &Key, out: &mut Out) {
     if expected.count <= 0 || allowed <= 0 {
         allowed = 0;
     }
-    write_status(view, key, budget, Numbers { healthy, allowed, expected: expected.count, desired: expected.desired }, disrupted, out);
+    write_status(
+        view,
+        key,
+        budget,
+        Numbers { healthy, allowed, expected: expected.count, desired: expected.desired },
+        disrupted,
+        out,
+    );
 }
 
 fn show(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else { return "nil".to_owned() };
-    let labels: Vec<String> = selector.match_labels.iter().flatten().map(|(k, v)| format!("{k}:{v}")).collect();
+    let labels: Vec<String> =
+        selector.match_labels.iter().flatten().map(|(k, v)| format!("{k}:{v}")).collect();
     let expressions: Vec<String> = selector
         .match_expressions
         .iter()
@@ -142,7 +150,8 @@ fn set_condition(
 ) -> Vec<Condition> {
     let mut conditions = held.cloned().unwrap_or_default();
     let old = conditions.iter().position(|c| c.type_ == CONDITION);
-    let since = old.map(|i| &conditions[i]).filter(|c| c.status == status).map(|c| c.last_transition_time.clone());
+    let since =
+        old.map(|i| &conditions[i]).filter(|c| c.status == status).map(|c| c.last_transition_time.clone());
     let next = Condition {
         type_: CONDITION.to_owned(),
         status: status.to_owned(),
@@ -179,10 +188,8 @@ fn write_status(
         observed_generation: generation,
         conditions: Some(set_condition(held.conditions.as_ref(), status, reason, "", generation, view.now)),
     };
-    let held = PodDisruptionBudgetStatus {
-        disrupted_pods: held.disrupted_pods.filter(|d| !d.is_empty()),
-        ..held
-    };
+    let held =
+        PodDisruptionBudgetStatus { disrupted_pods: held.disrupted_pods.filter(|d| !d.is_empty()), ..held };
     if next != held {
         let body = PodDisruptionBudget { status: Some(next), ..PodDisruptionBudget::clone(budget) };
         out.write(Write::status(Kind::PodDisruptionBudget, key.clone(), &body));
@@ -201,7 +208,14 @@ fn fail_safe(view: View<'_>, key: &Key, budget: &PodDisruptionBudget, problem: &
         current_healthy: Some(held.current_healthy.unwrap_or(0)),
         desired_healthy: Some(held.desired_healthy.unwrap_or(0)),
         expected_pods: Some(held.expected_pods.unwrap_or(0)),
-        conditions: Some(set_condition(held.conditions.as_ref(), "False", "SyncFailed", problem, observed, view.now)),
+        conditions: Some(set_condition(
+            held.conditions.as_ref(),
+            "False",
+            "SyncFailed",
+            problem,
+            observed,
+            view.now,
+        )),
         ..held.clone()
     };
     if next == held {

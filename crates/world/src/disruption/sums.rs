@@ -29,7 +29,9 @@ pub fn expected(view: View<'_>, budget: &PodDisruptionBudget, pods: &[Arc<Pod>],
     let spec = budget.spec.clone().unwrap_or_default();
     let share = |value: &IntOrString, count: i32| {
         scaled(value, count, true).ok_or_else(|| match value {
-            IntOrString::String(text) => format!("invalid value for IntOrString: invalid type: string is not a percentage: {text:?}"),
+            IntOrString::String(text) => {
+                format!("invalid value for IntOrString: invalid type: string is not a percentage: {text:?}")
+            }
             IntOrString::Int(n) => n.to_string(),
         })
     };
@@ -107,7 +109,10 @@ fn scale_of(view: View<'_>, owner: &OwnerReference, namespace: &str, out: &mut O
             if let Some(found) = mirror.replication_controllers.get(&key)
                 && uid(&found.metadata) == owner.uid
             {
-                return Found::Scale(owner.uid.clone(), found.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1));
+                return Found::Scale(
+                    owner.uid.clone(),
+                    found.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1),
+                );
             }
         }
         ("apps" | "extensions", "ReplicaSet") => {

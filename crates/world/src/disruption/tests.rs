@@ -22,11 +22,19 @@ fn percent(text: &str) -> IntOrString {
 }
 
 fn min(least: IntOrString) -> PodDisruptionBudgetSpec {
-    PodDisruptionBudgetSpec { min_available: Some(least), selector: Some(selector(&[("app", "web")])), ..Default::default() }
+    PodDisruptionBudgetSpec {
+        min_available: Some(least),
+        selector: Some(selector(&[("app", "web")])),
+        ..Default::default()
+    }
 }
 
 fn max(most: IntOrString) -> PodDisruptionBudgetSpec {
-    PodDisruptionBudgetSpec { max_unavailable: Some(most), selector: Some(selector(&[("app", "web")])), ..Default::default() }
+    PodDisruptionBudgetSpec {
+        max_unavailable: Some(most),
+        selector: Some(selector(&[("app", "web")])),
+        ..Default::default()
+    }
 }
 
 struct Bench {
@@ -39,8 +47,13 @@ struct Bench {
 
 impl Bench {
     fn new(spec: PodDisruptionBudgetSpec) -> Self {
-        let mut bench =
-            Self { mirror: Mirror::default(), answers: Answers::new(), version: 1, now: at(0), events: vec![] };
+        let mut bench = Self {
+            mirror: Mirror::default(),
+            answers: Answers::new(),
+            version: 1,
+            now: at(0),
+            events: vec![],
+        };
         bench.put(Object::PodDisruptionBudget(Arc::new(PodDisruptionBudget {
             metadata: meta("ns", "budget"),
             spec: Some(spec),
@@ -91,7 +104,11 @@ impl Bench {
     /// Decides, takes the written status over, and answers it.
     fn status(&mut self) -> PodDisruptionBudgetStatus {
         let mut out = Out::default();
-        sync(View { mirror: &self.mirror, now: self.now, answers: &self.answers }, &Key::new("ns", "budget"), &mut out);
+        sync(
+            View { mirror: &self.mirror, now: self.now, answers: &self.answers },
+            &Key::new("ns", "budget"),
+            &mut out,
+        );
         assert!(out.asks.is_empty(), "{:?}", out.asks);
         for write in out.writes {
             match write.verb {
@@ -246,7 +263,11 @@ fn an_unknown_scale_is_asked_for_before_anything_is_written() {
     let mut bench = Bench::new(max(int(1)));
     bench.pod(pod("ns", "p").ready().owner("example.com/v1", "Machine", "m", "uid-m"));
     let mut out = Out::default();
-    sync(View { mirror: &bench.mirror, now: at(0), answers: &bench.answers }, &Key::new("ns", "budget"), &mut out);
+    sync(
+        View { mirror: &bench.mirror, now: at(0), answers: &bench.answers },
+        &Key::new("ns", "budget"),
+        &mut out,
+    );
     assert_eq!(out.asks, [scale_ask("Machine", "m")]);
 }
 
@@ -329,7 +350,8 @@ fn a113_a_selector_that_does_not_parse_allows_nothing() {
 
 #[test]
 fn a114_a_stale_mark_is_taken_back_after_two_minutes() {
-    let marked = |name: &str, age: i64| pod("ns", name).ready().condition("DisruptionTarget", "True", "X", at(-age));
+    let marked =
+        |name: &str, age: i64| pod("ns", name).ready().condition("DisruptionTarget", "True", "X", at(-age));
     let decide = |pod: Pod| {
         let mut mirror = Mirror::default();
         let key = Key::of(&pod.metadata);
@@ -341,7 +363,8 @@ fn a114_a_stale_mark_is_taken_back_after_two_minutes() {
     assert_eq!(decide(marked("a", 121).make()), (1, None));
     assert_eq!(decide(marked("a", 119).make()), (0, Some(at(1))));
     assert_eq!(decide(marked("a", 121).deleting(30).make()), (0, None));
-    let kubelet = pod("ns", "a").condition("DisruptionTarget", "True", "TerminationByKubelet", at(-500)).make();
+    let kubelet =
+        pod("ns", "a").condition("DisruptionTarget", "True", "TerminationByKubelet", at(-500)).make();
     assert_eq!(decide(kubelet), (0, None));
     assert_eq!(decide(marked("a", 121).phase("Failed").make()), (0, None));
 }
@@ -395,6 +418,10 @@ fn an_unchanged_status_is_not_written_again() {
     bench.pod(pod("ns", "a").ready());
     bench.status();
     let mut out = Out::default();
-    sync(View { mirror: &bench.mirror, now: at(5), answers: &bench.answers }, &Key::new("ns", "budget"), &mut out);
+    sync(
+        View { mirror: &bench.mirror, now: at(5), answers: &bench.answers },
+        &Key::new("ns", "budget"),
+        &mut out,
+    );
     assert!(out.writes.is_empty());
 }

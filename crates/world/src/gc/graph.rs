@@ -60,7 +60,8 @@ impl Graph {
         };
         let mut touched = Vec::new();
         let old = self.items.remove(&item.uid);
-        let old_owners: BTreeSet<String> = old.iter().flat_map(|o| &o.owners).map(|o| o.uid.clone()).collect();
+        let old_owners: BTreeSet<String> =
+            old.iter().flat_map(|o| &o.owners).map(|o| o.uid.clone()).collect();
         let owners: BTreeSet<String> = item.owners.iter().map(|o| o.uid.clone()).collect();
         for former in old_owners.difference(&owners) {
             self.unlink(former, &item.uid);

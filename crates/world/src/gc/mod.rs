@@ -132,9 +132,8 @@ fn orphan_dependents(graph: &Graph, item: &Item, out: &mut Out) {
 
 /// The owner goes last: what blocks it is deleted, and then the finalizer.
 fn wait_for_dependents(graph: &Graph, item: &Item, out: &mut Out) {
-    let blocks = |child: &Item| {
-        child.owners.iter().any(|o| o.uid == item.uid && o.block_owner_deletion == Some(true))
-    };
+    let blocks =
+        |child: &Item| child.owners.iter().any(|o| o.uid == item.uid && o.block_owner_deletion == Some(true));
     let mut waiting = false;
     for child in graph.children(&item.uid) {
         waiting |= blocks(child);

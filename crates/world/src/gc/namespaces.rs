@@ -111,8 +111,12 @@ async fn report(api: &Api, name: &str, left: &[(String, usize, Vec<String>)]) ->
     let conditions = json!([
         condition("NamespaceContentRemaining", true, "SomeResourcesRemain", &content),
         if in_the_way.is_empty() {
-            condition("NamespaceFinalizersRemaining", false, "ContentHasNoFinalizers",
-                "All content-preserving finalizers finished")
+            condition(
+                "NamespaceFinalizersRemaining",
+                false,
+                "ContentHasNoFinalizers",
+                "All content-preserving finalizers finished",
+            )
         } else {
             condition("NamespaceFinalizersRemaining", true, "SomeFinalizersRemain", &finalizing)
         },

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    CSIPersistentVolumeSource, ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus,
-    PersistentVolumeSpec, PersistentVolumeStatus,
+    CSIPersistentVolumeSource, ObjectReference, PersistentVolume, PersistentVolumeClaim,
+    PersistentVolumeClaimStatus, PersistentVolumeSpec, PersistentVolumeStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
@@ -70,9 +70,10 @@ fn users<'a>(
     key: &'a Key,
 ) -> impl Iterator<Item = &'a std::sync::Arc<k8s_openapi::api::core::v1::Pod>> {
     mirror.pods.in_namespace(&key.namespace).filter(move |p| {
-        p.spec.iter().flat_map(|s| s.volumes.iter().flatten()).any(|v| {
-            v.persistent_volume_claim.as_ref().is_some_and(|c| c.claim_name == key.name)
-        })
+        p.spec
+            .iter()
+            .flat_map(|s| s.volumes.iter().flatten())
+            .any(|v| v.persistent_volume_claim.as_ref().is_some_and(|c| c.claim_name == key.name))
     })
 }
 
@@ -82,7 +83,10 @@ fn class_of(mirror: &Mirror, claim: &PersistentVolumeClaim) -> Option<(String, b
     let class = match named.as_deref() {
         Some("") => return None,
         Some(class) => mirror.storage_classes.named(class)?,
-        None => mirror.storage_classes.values().find(|c| annotation(&c.metadata, DEFAULT_CLASS) == Some("true"))?,
+        None => mirror
+            .storage_classes
+            .values()
+            .find(|c| annotation(&c.metadata, DEFAULT_CLASS) == Some("true"))?,
     };
     let waits = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
     Some((name(&class.metadata).to_owned(), waits))

@@ -39,7 +39,9 @@ pub struct Behaviour {
 pub fn behaviour(pod: &Pod, seed: u64) -> Behaviour {
     let meta = &pod.metadata;
     let number = |name: &str| {
-        annotation(meta, name).and_then(|v| v.trim().parse::<f64>().ok()).filter(|v| v.is_finite() && *v >= 0.0)
+        annotation(meta, name)
+            .and_then(|v| v.trim().parse::<f64>().ok())
+            .filter(|v| v.is_finite() && *v >= 0.0)
     };
     let of_job = controller_of(meta).is_some_and(|o| o.kind == "Job");
     let fail = annotation(meta, "evac.dev/fail").and_then(|v| match v.trim() {

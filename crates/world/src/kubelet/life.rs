@@ -24,10 +24,21 @@ pub struct Run {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Stage {
     Creating,
-    Running { since: Timestamp },
+    Running {
+        since: Timestamp,
+    },
     /// Ended and waiting to be started again.
-    Waiting { since: Timestamp, ended: Timestamp, until: Timestamp, code: i32 },
-    Done { since: Timestamp, ended: Timestamp, code: i32 },
+    Waiting {
+        since: Timestamp,
+        ended: Timestamp,
+        until: Timestamp,
+        code: i32,
+    },
+    Done {
+        since: Timestamp,
+        ended: Timestamp,
+        code: i32,
+    },
 }
 
 pub fn after(at: Timestamp, seconds: f64) -> Timestamp {
@@ -71,7 +82,8 @@ impl Run {
         loop {
             let next = match self.stage {
                 Stage::Creating => {
-                    let runs = after(self.seen, behaviour.start + behaviour.init * f64::from(init_steps(pod)));
+                    let runs =
+                        after(self.seen, behaviour.start + behaviour.init * f64::from(init_steps(pod)));
                     if self.stop_seen.is_some() || behaviour.fail == Some(Fail::Image) {
                         return self.end_if_stopped(pod, behaviour, now);
                     }
@@ -121,7 +133,8 @@ impl Run {
         if !again {
             return Stage::Done { since, ended, code };
         }
-        let backoff = (FIRST_BACKOFF * f64::from(2_u32.pow(self.restarts.clamp(0, 10) as u32))).min(LAST_BACKOFF);
+        let backoff =
+            (FIRST_BACKOFF * f64::from(2_u32.pow(self.restarts.clamp(0, 10) as u32))).min(LAST_BACKOFF);
         Stage::Waiting { since, ended, until: after(ended, backoff), code }
     }
 

@@ -260,7 +260,9 @@ fn status_patch(pod: &Pod, wanted: &PodStatus) -> Option<Value> {
         pod.status.as_ref().and_then(|s| s.conditions.as_ref()).is_some_and(|held| held.contains(c))
     });
     let fields = next.as_object_mut()?;
-    fields.retain(|field, value| if field == "conditions" { !conditions_hold } else { held.get(field) != Some(value) });
+    fields.retain(
+        |field, value| if field == "conditions" { !conditions_hold } else { held.get(field) != Some(value) },
+    );
     if fields.is_empty() {
         return None;
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{
-    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec as ApiNodeSpec, NodeStatus,
-    NodeSystemInfo,
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec as ApiNodeSpec,
+    NodeStatus, NodeSystemInfo,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
@@ -86,7 +86,9 @@ pub fn status(spec: &NodeSpec, address: &str, held: Option<&NodeStatus>, now: Ti
                 reason: Some(reason.to_owned()),
                 message: Some(message.to_owned()),
                 last_heartbeat_time: Some(time(now)),
-                last_transition_time: same.and_then(|c| c.last_transition_time.clone()).or_else(|| Some(time(now))),
+                last_transition_time: same
+                    .and_then(|c| c.last_transition_time.clone())
+                    .or_else(|| Some(time(now))),
             }
         })
         .collect();
@@ -99,7 +101,9 @@ pub fn status(spec: &NodeSpec, address: &str, held: Option<&NodeStatus>, now: Ti
             NodeAddress { type_: "Hostname".to_owned(), address: spec.name.clone() },
         ]),
         conditions: Some(conditions),
-        daemon_endpoints: Some(NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port: 10250 }) }),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: 10250 }),
+        }),
         node_info: Some(NodeSystemInfo {
             architecture: "amd64".to_owned(),
             boot_id: id.clone(),

@@ -29,8 +29,11 @@ pub fn status(pod: &Pod, behaviour: &Behaviour, run: &Run, host_ip: &str, now: T
             init_status(pod, c, run, sidecar, mine, steps_done, now)
         })
         .collect();
-    let statuses: Vec<ContainerStatus> =
-        spec.containers.iter().map(|c| container_status(pod, c, behaviour, run, initialized, readiness)).collect();
+    let statuses: Vec<ContainerStatus> = spec
+        .containers
+        .iter()
+        .map(|c| container_status(pod, c, behaviour, run, initialized, readiness))
+        .collect();
 
     let phase = match run.stage {
         Stage::Creating => "Pending",
@@ -43,7 +46,8 @@ pub fn status(pod: &Pod, behaviour: &Behaviour, run: &Run, host_ip: &str, now: T
     let done = matches!(run.stage, Stage::Done { .. });
     let not_ready_reason = if done { "PodCompleted" } else { "ContainersNotReady" };
     let not_ready_message = if done { "" } else { unready.as_str() };
-    let sandbox = !matches!(run.stage, Stage::Creating | Stage::Done { .. }) || (run.stage == Stage::Creating && steps_done > 0);
+    let sandbox = !matches!(run.stage, Stage::Creating | Stage::Done { .. })
+        || (run.stage == Stage::Creating && steps_done > 0);
 
     let mut conditions = Vec::new();
     let mut condition = |kind: &str, holds: bool, reason: &str, message: &str| {
@@ -53,7 +57,12 @@ pub fn status(pod: &Pod, behaviour: &Behaviour, run: &Run, host_ip: &str, now: T
     let waiting_for = format!("containers with incomplete status: [{}]", names(&inits));
     condition("Initialized", initialized, "ContainersNotInitialized", &waiting_for);
     if readiness.containers && !readiness.gates {
-        condition("Ready", false, "ReadinessGatesNotReady", "the status of pod readiness gates is not \"True\"");
+        condition(
+            "Ready",
+            false,
+            "ReadinessGatesNotReady",
+            "the status of pod readiness gates is not \"True\"",
+        );
     } else {
         condition("Ready", readiness.containers, not_ready_reason, not_ready_message);
     }
@@ -101,9 +110,11 @@ impl Readiness {
             }
             _ => false,
         };
-        let gates = pod.spec.iter().flat_map(|s| s.readiness_gates.iter().flatten()).all(|gate| {
-            pod_condition(pod, &gate.condition_type).is_some_and(|c| c.status == "True")
-        });
+        let gates = pod
+            .spec
+            .iter()
+            .flat_map(|s| s.readiness_gates.iter().flatten())
+            .all(|gate| pod_condition(pod, &gate.condition_type).is_some_and(|c| c.status == "True"));
         Self { containers, gates }
     }
 }
@@ -261,7 +272,10 @@ mod tests {
 
     #[test]
     fn a_pod_goes_from_pending_to_running_to_ready() {
-        let p = pod("ns", "a").annotate("evac.dev/start-seconds", "1").annotate("evac.dev/ready-after-seconds", "4").make();
+        let p = pod("ns", "a")
+            .annotate("evac.dev/start-seconds", "1")
+            .annotate("evac.dev/ready-after-seconds", "4")
+            .make();
         let mut run = Run::begin(at(0), "10.1.0.1".into());
         let b = behaviour(&p, 1);
         run.advance(&p, &b, at(0));
@@ -274,7 +288,10 @@ mod tests {
         assert!(!ready(&second));
         let third = seen(&second, &run, at(5));
         assert!(ready(&third));
-        assert_eq!(pod_condition(&third, "Initialized").unwrap().last_transition_time.as_ref().unwrap().0, at(0));
+        assert_eq!(
+            pod_condition(&third, "Initialized").unwrap().last_transition_time.as_ref().unwrap().0,
+            at(0)
+        );
         assert_eq!(pod_condition(&third, "Ready").unwrap().last_transition_time.as_ref().unwrap().0, at(5));
     }
 
@@ -302,11 +319,8 @@ mod tests {
         assert!(!ready(&seen(&p, &run, at(5))));
         let open = Pod { status: p.status.clone(), ..p.clone() };
         let mut open = open;
-        open.status.as_mut().unwrap().conditions = Some(vec![PodCondition {
-            type_: "x/y".into(),
-            status: "True".into(),
-            ..Default::default()
-        }]);
+        open.status.as_mut().unwrap().conditions =
+            Some(vec![PodCondition { type_: "x/y".into(), status: "True".into(), ..Default::default() }]);
         assert!(ready(&seen(&open, &run, at(5))));
     }
 }

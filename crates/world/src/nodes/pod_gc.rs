@@ -59,8 +59,11 @@ impl PodGc {
             if view.now < later(since, QUARANTINE_SECONDS) {
                 continue;
             }
-            let ask =
-                Ask::Object { api_version: "v1".into(), kind: "Node".into(), key: Key::cluster(node.clone()) };
+            let ask = Ask::Object {
+                api_version: "v1".into(),
+                kind: "Node".into(),
+                key: Key::cluster(node.clone()),
+            };
             match view.answers.get(&ask) {
                 None => out.ask(ask),
                 Some(Reply::NotFound) => {

@@ -282,8 +282,12 @@ fn taints_follow_conditions_and_cordon() {
         let view = View { mirror: &bench.mirror, now: at(0), answers: &Answers::new() };
         super::taints::sync(view, &Key::cluster("n"), &mut out);
         match out.writes.first().map(|w| &w.verb) {
-            Some(Verb::MergePatch(body)) => body["spec"]["taints"].as_array().unwrap().iter()
-                .map(|t| t["key"].as_str().unwrap().to_owned()).collect::<Vec<_>>(),
+            Some(Verb::MergePatch(body)) => body["spec"]["taints"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|t| t["key"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>(),
             _ => vec!["no write".to_owned()],
         }
     };

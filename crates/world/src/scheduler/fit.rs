@@ -66,7 +66,11 @@ pub fn untolerated<'a>(node: &'a Node, tolerations: &[Toleration], effects: &[&s
 }
 
 pub fn unschedulable_taint() -> Taint {
-    Taint { key: "node.kubernetes.io/unschedulable".into(), effect: "NoSchedule".into(), ..Default::default() }
+    Taint {
+        key: "node.kubernetes.io/unschedulable".into(),
+        effect: "NoSchedule".into(),
+        ..Default::default()
+    }
 }
 
 fn expression_holds(r: &NodeSelectorRequirement, value: Option<&str>) -> bool {
@@ -203,7 +207,10 @@ mod tests {
         n.spec.as_mut().unwrap().taints = Some(vec![taint("x", "PreferNoSchedule")]);
         assert_eq!(refused(pod("ns", "p").make(), &n), None);
         n.spec.as_mut().unwrap().taints = Some(vec![taint("x", "NoExecute")]);
-        assert_eq!(refused(pod("ns", "p").make(), &n), Some(Refusal::fixed("node(s) had untolerated taint(s)")));
+        assert_eq!(
+            refused(pod("ns", "p").make(), &n),
+            Some(Refusal::fixed("node(s) had untolerated taint(s)"))
+        );
     }
 
     #[test]
@@ -216,7 +223,12 @@ mod tests {
 
     #[test]
     fn a_toleration_needs_key_value_and_effect_to_fit() {
-        let t = Taint { key: "k".into(), value: Some("v".into()), effect: "NoSchedule".into(), ..Default::default() };
+        let t = Taint {
+            key: "k".into(),
+            value: Some("v".into()),
+            effect: "NoSchedule".into(),
+            ..Default::default()
+        };
         let toleration = |key: &str, operator: &str, value: &str, effect: &str| Toleration {
             key: Some(key.into()),
             operator: Some(operator.into()),

@@ -93,7 +93,9 @@ fn constraints(pod: &Pod) -> &[TopologySpreadConstraint] {
 
 /// The pod's place depends on where others are.
 pub fn depends_on_others(pod: &Pod) -> bool {
-    !required_affinity(pod).is_empty() || !required_anti_affinity(pod).is_empty() || !constraints(pod).is_empty()
+    !required_affinity(pod).is_empty()
+        || !required_anti_affinity(pod).is_empty()
+        || !constraints(pod).is_empty()
 }
 
 impl<'a> Neighbours<'a> {
@@ -272,7 +274,8 @@ mod tests {
         let new = web("new").with(|p| near(p, "topology.kubernetes.io/zone")).make();
         assert_eq!(allowed(&cluster(vec![]), &new).len(), 3);
         assert_eq!(allowed(&cluster(vec![web("old").on("n3").make()]), &new), ["n2", "n3"]);
-        let stranger = pod("ns", "x").labels(&[("app", "db")]).with(|p| near(p, "kubernetes.io/hostname")).make();
+        let stranger =
+            pod("ns", "x").labels(&[("app", "db")]).with(|p| near(p, "kubernetes.io/hostname")).make();
         assert!(allowed(&cluster(vec![]), &stranger).is_empty());
     }
 

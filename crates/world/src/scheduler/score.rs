@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, WeightedPodAffinityTerm};
 
 use super::fit::{taints, term_holds, tolerates, tolerations};
 use crate::mirror::Mirror;
-use crate::objects::{Key, controller_of, controlled_by, finished, label, name, node_of, selects};
+use crate::objects::{Key, controlled_by, controller_of, finished, label, name, node_of, selects};
 use crate::quantity::{Milli, amounts};
 use crate::random::tie_break;
 
@@ -14,7 +14,13 @@ use crate::random::tie_break;
 const UNSAID_CPU: Milli = 100;
 const UNSAID_MEMORY: Milli = 200 * 1024 * 1024 * 1000;
 
-pub fn best<'a>(mirror: &Mirror, seed: u64, key: &Key, pod: &Pod, fitting: &[&'a Arc<Node>]) -> Option<&'a Arc<Node>> {
+pub fn best<'a>(
+    mirror: &Mirror,
+    seed: u64,
+    key: &Key,
+    pod: &Pod,
+    fitting: &[&'a Arc<Node>],
+) -> Option<&'a Arc<Node>> {
     let siblings = controller_of(&pod.metadata).map(|o| o.uid.clone());
     let entity = key.to_string();
     fitting.iter().copied().max_by_key(|node| {
@@ -51,7 +57,8 @@ fn preference(pod: &Pod, node: &Node) -> i64 {
         .and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_deref())
         .unwrap_or_default();
     let total: i64 = terms.iter().map(|t| i64::from(t.weight)).sum();
-    let held: i64 = terms.iter().filter(|t| term_holds(&t.preference, node)).map(|t| i64::from(t.weight)).sum();
+    let held: i64 =
+        terms.iter().filter(|t| term_holds(&t.preference, node)).map(|t| i64::from(t.weight)).sum();
     if total == 0 { 0 } else { held * 100 / total }
 }
 
@@ -63,11 +70,7 @@ fn company(mirror: &Mirror, pod: &Pod, node: &Node) -> i64 {
     let near = near.and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_deref());
     let away = away.and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_deref());
     let weigh = |terms: Option<&[WeightedPodAffinityTerm]>| -> i64 {
-        terms
-            .unwrap_or_default()
-            .iter()
-            .map(|t| i64::from(t.weight) * matching(mirror, pod, node, t))
-            .sum()
+        terms.unwrap_or_default().iter().map(|t| i64::from(t.weight) * matching(mirror, pod, node, t)).sum()
     };
     (weigh(near) - weigh(away)).clamp(-200, 200)
 }
@@ -77,7 +80,8 @@ fn matching(mirror: &Mirror, pod: &Pod, node: &Node, term: &WeightedPodAffinityT
     let Some(here) = label(&node.metadata, &term.topology_key) else { return 0 };
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let named = term.namespaces.as_deref().unwrap_or_default();
-    let spoken = |other: &str| if named.is_empty() { other == namespace } else { named.iter().any(|n| n == other) };
+    let spoken =
+        |other: &str| if named.is_empty() { other == namespace } else { named.iter().any(|n| n == other) };
     mirror
         .pods
         .values()

@@ -73,7 +73,10 @@ fn a_missing_claim_is_named() {
             .make(),
     );
     let message = placed(&mirror, "new").unwrap_err();
-    assert!(message.starts_with("0/1 nodes are available: persistentvolumeclaim \"data\" not found."), "{message}");
+    assert!(
+        message.starts_with("0/1 nodes are available: persistentvolumeclaim \"data\" not found."),
+        "{message}"
+    );
 }
 
 #[test]
@@ -108,6 +111,8 @@ fn higher_priority_goes_first_and_stranded_pods_wait_for_a_change() {
 fn gated_bound_and_foreign_pods_are_not_ours() {
     assert!(ours(&pod("ns", "a").make()));
     assert!(!ours(&pod("ns", "a").on("n").make()));
-    assert!(!ours(&pod("ns", "a").with(|p| p.spec.as_mut().unwrap().scheduler_name = Some("x".into())).make()));
+    assert!(!ours(
+        &pod("ns", "a").with(|p| p.spec.as_mut().unwrap().scheduler_name = Some("x".into())).make()
+    ));
     assert!(!ours(&pod("ns", "a").deleting(30).make()));
 }

@@ -45,10 +45,10 @@ pub fn refusal(mirror: &Mirror, pod: &Pod, node: &Node) -> Option<Refusal> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     for claim_name in claim_names(pod) {
         let claim = mirror.claims.get(&Key::new(namespace.clone(), claim_name))?;
-        let volume = claim.spec.as_ref().and_then(|s| s.volume_name.as_deref()).and_then(|v| mirror.volumes.named(v));
-        let required = volume
-            .and_then(|v| v.spec.as_ref()?.node_affinity.as_ref())
-            .and_then(|a| a.required.as_ref());
+        let volume =
+            claim.spec.as_ref().and_then(|s| s.volume_name.as_deref()).and_then(|v| mirror.volumes.named(v));
+        let required =
+            volume.and_then(|v| v.spec.as_ref()?.node_affinity.as_ref()).and_then(|a| a.required.as_ref());
         if required.is_some_and(|r| !node_selector_holds(r, node)) {
             return Some(Refusal::fixed("node(s) didn't match PersistentVolume's node affinity"));
         }

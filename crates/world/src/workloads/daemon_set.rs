@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
 use k8s_openapi::api::core::v1::{
-    Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodTemplateSpec,
-    Toleration,
+    Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod,
+    PodTemplateSpec, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -174,7 +174,8 @@ fn roll(
         return;
     }
     let min_ready = spec.min_ready_seconds.unwrap_or(0);
-    let up = |pod: &Pod| !deleting(&pod.metadata) && available_at(pod, min_ready).is_some_and(|at| at <= view.now);
+    let up =
+        |pod: &Pod| !deleting(&pod.metadata) && available_at(pod, min_ready).is_some_and(|at| at <= view.now);
     let meant: Vec<&str> = view
         .mirror
         .nodes
@@ -278,7 +279,10 @@ mod tests {
             spec: DaemonSetSpec {
                 selector: selector(&[("app", "agent")]),
                 template: PodTemplateSpec {
-                    metadata: Some(ObjectMeta { labels: Some(labels(&[("app", "agent")])), ..Default::default() }),
+                    metadata: Some(ObjectMeta {
+                        labels: Some(labels(&[("app", "agent")])),
+                        ..Default::default()
+                    }),
                     spec: None,
                 },
                 ..Default::default()
@@ -307,7 +311,8 @@ mod tests {
     #[test]
     fn each_node_gets_a_pod_also_when_it_is_cordoned_but_not_behind_a_foreign_taint() {
         let mut cordoned = node("n2", "a");
-        cordoned.spec.as_mut().unwrap().taints = Some(vec![taint("node.kubernetes.io/unschedulable", "NoSchedule")]);
+        cordoned.spec.as_mut().unwrap().taints =
+            Some(vec![taint("node.kubernetes.io/unschedulable", "NoSchedule")]);
         let mut closed = node("n3", "a");
         closed.spec.as_mut().unwrap().taints = Some(vec![taint("dedicated", "NoSchedule")]);
         let writes = pod_writes(&cluster(vec![node("n1", "a"), cordoned, closed], vec![]));

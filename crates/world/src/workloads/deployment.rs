@@ -87,7 +87,8 @@ struct Roll<'a> {
 pub fn sync(view: View<'_>, key: &Key, out: &mut Out) {
     let Some(deployment) = view.mirror.deployments.get(key) else { return };
     let spec = &deployment.spec;
-    let mut sets: Vec<_> = view.mirror.replica_sets.controlled_by(uid(&deployment.metadata)).cloned().collect();
+    let mut sets: Vec<_> =
+        view.mirror.replica_sets.controlled_by(uid(&deployment.metadata)).cloned().collect();
     sets.sort_by_key(|s| (s.metadata.creation_timestamp.clone(), revision(s), s.metadata.name.clone()));
     let new = sets.iter().find(|s| same_template(s, &spec.template)).cloned();
     let old = sets.into_iter().filter(|s| new.as_ref().is_none_or(|n| uid(&n.metadata) != uid(&s.metadata)));
@@ -216,7 +217,11 @@ impl Roll<'_> {
         let mut targets: Vec<i32> = Vec::new();
         for set in &sets {
             let share = (f64::from(wanted(set)) * f64::from(goal) / f64::from(total.max(1))).round() as i32;
-            let step = if left >= 0 { (share - wanted(set)).clamp(0, left) } else { (share - wanted(set)).clamp(left, 0) };
+            let step = if left >= 0 {
+                (share - wanted(set)).clamp(0, left)
+            } else {
+                (share - wanted(set)).clamp(left, 0)
+            };
             left -= step;
             targets.push(wanted(set) + step);
         }
@@ -244,7 +249,15 @@ impl Roll<'_> {
             let way = if to > from { "up" } else { "down" };
             let text = format!("Scaled {way} replica set {} from {from} to {to}", name(&set.metadata));
             let about = &self.deployment.metadata;
-            out.write(event(Kind::Deployment, about, COMPONENT, false, "ScalingReplicaSet", &text, self.view.now));
+            out.write(event(
+                Kind::Deployment,
+                about,
+                COMPONENT,
+                false,
+                "ScalingReplicaSet",
+                &text,
+                self.view.now,
+            ));
         }
     }
 
@@ -285,7 +298,15 @@ impl Roll<'_> {
         let text = format!("Scaled up replica set {} from 0 to {replicas}", key.name);
         out.write(Write::create(Kind::ReplicaSet, key, &set));
         let about = &self.deployment.metadata;
-        out.write(event(Kind::Deployment, about, COMPONENT, false, "ScalingReplicaSet", &text, self.view.now));
+        out.write(event(
+            Kind::Deployment,
+            about,
+            COMPONENT,
+            false,
+            "ScalingReplicaSet",
+            &text,
+            self.view.now,
+        ));
     }
 
     /// A version that is rolled back to becomes the newest; the deployment names the revision it runs.

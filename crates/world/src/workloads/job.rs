@@ -103,7 +103,8 @@ impl Tick<'_> {
         let active: Vec<Arc<Pod>> =
             self.pods.iter().filter(|p| !finished(p) && !deleting(&p.metadata)).cloned().collect();
         let verdict = self.verdict(&next, out);
-        let ending = verdict.is_some() || has(self.job, "SuccessCriteriaMet") || has(self.job, "FailureTarget");
+        let ending =
+            verdict.is_some() || has(self.job, "SuccessCriteriaMet") || has(self.job, "FailureTarget");
         if let Some((kind, reason, message)) = &verdict
             && !has(self.job, kind)
         {
@@ -141,7 +142,8 @@ impl Tick<'_> {
 
     /// Adds pods that ended since, once each.
     fn count(&self, next: &mut JobStatus) {
-        let mut uncounted: UncountedTerminatedPods = next.uncounted_terminated_pods.clone().unwrap_or_default();
+        let mut uncounted: UncountedTerminatedPods =
+            next.uncounted_terminated_pods.clone().unwrap_or_default();
         let still: BTreeSet<&str> =
             self.pods.iter().filter(|p| tracked(p)).map(|p| uid(&p.metadata)).collect();
         let prune = |list: &mut Option<Vec<String>>| {
@@ -175,7 +177,11 @@ impl Tick<'_> {
         }
         let empty = uncounted.succeeded.is_none() && uncounted.failed.is_none();
         next.uncounted_terminated_pods = if empty { None } else { Some(uncounted) };
-        if self.job.status.as_ref().is_some_and(|s| s.uncounted_terminated_pods == Some(UncountedTerminatedPods::default()))
+        if self
+            .job
+            .status
+            .as_ref()
+            .is_some_and(|s| s.uncounted_terminated_pods == Some(UncountedTerminatedPods::default()))
             && next.uncounted_terminated_pods.is_none()
         {
             next.uncounted_terminated_pods = Some(UncountedTerminatedPods::default());
@@ -249,7 +255,8 @@ impl Tick<'_> {
                 None
             };
             let base = name(self.owner.meta);
-            let pod_name = index.map_or_else(|| format!("{base}-{suffix}"), |i| format!("{base}-{i}-{suffix}"));
+            let pod_name =
+                index.map_or_else(|| format!("{base}-{suffix}"), |i| format!("{base}-{i}-{suffix}"));
             let mut pod = from_template(&self.owner, &self.spec.template, &pod_name, true);
             pod.metadata.finalizers.get_or_insert_default().push(TRACKING.to_owned());
             if let Some(index) = index {
@@ -310,7 +317,6 @@ mod tests {
     use crate::actor::Answers;
     use crate::build::{at, labels, meta, pod, selector};
     use crate::effects::Verb;
-    use crate::kinds::Object;
     use crate::mirror::Mirror;
     use k8s_openapi::api::core::v1::PodTemplateSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -324,7 +330,10 @@ mod tests {
                 backoff_limit: Some(1),
                 selector: Some(selector(&[("job", "j")])),
                 template: PodTemplateSpec {
-                    metadata: Some(ObjectMeta { labels: Some(labels(&[("job", "j")])), ..Default::default() }),
+                    metadata: Some(ObjectMeta {
+                        labels: Some(labels(&[("job", "j")])),
+                        ..Default::default()
+                    }),
                     spec: None,
                 },
                 ..Default::default()

@@ -14,8 +14,8 @@ use crate::effects::{Deletion, Write};
 use crate::events::event;
 use crate::kinds::Kind;
 use crate::objects::{
-    Key, annotation, controller_of, deleting, name, node_of, owner_reference, phase, ready, ready_since, selects,
-    uid,
+    Key, annotation, controller_of, deleting, name, node_of, owner_reference, phase, ready, ready_since,
+    selects, uid,
 };
 
 /// Who creates pods: what its pods and events say about it.
@@ -74,7 +74,12 @@ pub fn delete(owner: &Owner<'_>, pod: &Pod, now: Timestamp, out: &mut Out) {
 
 /// The pods that belong to the owner now. Orphans that match are adopted and pods that no longer match are
 /// released, by writes that come back as changes.
-pub fn claim(view: View<'_>, owner: &Owner<'_>, selector: Option<&LabelSelector>, out: &mut Out) -> Vec<Arc<Pod>> {
+pub fn claim(
+    view: View<'_>,
+    owner: &Owner<'_>,
+    selector: Option<&LabelSelector>,
+    out: &mut Out,
+) -> Vec<Arc<Pod>> {
     let namespace = owner.namespace();
     let mut mine = Vec::new();
     for pod in view.mirror.pods.controlled_by(uid(owner.meta)) {

@@ -117,7 +117,8 @@ fn set_status(set: &ReplicaSet, key: &Key, counts: Counts, out: &mut Out) {
         observed_generation: set.metadata.generation,
         conditions: held.conditions.clone(),
     };
-    let same = wanted == ReplicaSetStatus { terminating_replicas: wanted.terminating_replicas, ..held.clone() }
+    let same = wanted
+        == ReplicaSetStatus { terminating_replicas: wanted.terminating_replicas, ..held.clone() }
         && held.terminating_replicas.unwrap_or(0) == counts.terminating;
     if !same {
         let next = ReplicaSet { status: Some(wanted), ..ReplicaSet::clone(set) };
@@ -173,7 +174,10 @@ mod tests {
                 replicas: Some(replicas),
                 selector: selector(&[("app", "web")]),
                 template: Some(PodTemplateSpec {
-                    metadata: Some(ObjectMeta { labels: Some(labels(&[("app", "web")])), ..Default::default() }),
+                    metadata: Some(ObjectMeta {
+                        labels: Some(labels(&[("app", "web")])),
+                        ..Default::default()
+                    }),
                     spec: None,
                 }),
                 ..Default::default()
@@ -185,7 +189,12 @@ mod tests {
     fn decide(mirror: &Mirror) -> Out {
         let mut out = Out::default();
         let answers = Answers::new();
-        sync(View { mirror, now: at(100), answers: &answers }, &mut Streams::new(1), &Key::new("ns", "web"), &mut out);
+        sync(
+            View { mirror, now: at(100), answers: &answers },
+            &mut Streams::new(1),
+            &Key::new("ns", "web"),
+            &mut out,
+        );
         out.writes.retain(|w| !w.optional);
         out
     }
@@ -215,7 +224,8 @@ mod tests {
 
     #[test]
     fn dying_and_finished_pods_are_replaced() {
-        let out = decide(&with(set(1), vec![mine("a").deleting(30).make(), mine("b").phase("Failed").make()]));
+        let out =
+            decide(&with(set(1), vec![mine("a").deleting(30).make(), mine("b").phase("Failed").make()]));
         assert_eq!(out.writes.len(), 1);
     }
 

@@ -125,7 +125,8 @@ impl Set<'_> {
                 return;
             }
         }
-        if out.writes.iter().all(|w| w.optional) {
+        let revisions = Kind::ControllerRevision.resource();
+        if out.writes.iter().all(|w| w.optional || w.resource == revisions) {
             self.roll(out);
         }
     }
@@ -273,7 +274,10 @@ mod tests {
                 selector: selector(&[("app", "db")]),
                 pod_management_policy: Some(policy.into()),
                 template: PodTemplateSpec {
-                    metadata: Some(ObjectMeta { labels: Some(labels(&[("app", "db")])), ..Default::default() }),
+                    metadata: Some(ObjectMeta {
+                        labels: Some(labels(&[("app", "db")])),
+                        ..Default::default()
+                    }),
                     spec: None,
                 },
                 volume_claim_templates: Some(vec![PersistentVolumeClaim {
@@ -323,7 +327,9 @@ mod tests {
     fn pods_start_in_order_each_with_its_claim() {
         let first = decide(set(3, "OrderedReady"), vec![]);
         assert_eq!(first, [("data-db-0".into(), "create"), ("db-0".into(), "create")]);
-        assert!(decide(set(3, "OrderedReady"), vec![pod("ns", "db-0").on("n")]).iter().all(|w| w.1 == "other"));
+        assert!(
+            decide(set(3, "OrderedReady"), vec![pod("ns", "db-0").on("n")]).iter().all(|w| w.1 == "other")
+        );
         let second = decide(set(3, "OrderedReady"), vec![up("db-0")]);
         assert_eq!(second[1], ("db-1".into(), "create"));
     }
@@ -345,7 +351,13 @@ mod tests {
     #[test]
     fn an_update_goes_from_the_highest_number_down_one_at_a_time() {
         let old = |name: &str| up(name).labels(&[(HASH_LABEL, "db-old")]);
-        assert_eq!(decide(set(2, "OrderedReady"), vec![old("db-0"), old("db-1")])[0], ("db-1".into(), "delete"));
-        assert_eq!(decide(set(2, "OrderedReady"), vec![old("db-0"), up("db-1")])[0], ("db-0".into(), "delete"));
+        assert_eq!(
+            decide(set(2, "OrderedReady"), vec![old("db-0"), old("db-1")])[0],
+            ("db-1".into(), "delete")
+        );
+        assert_eq!(
+            decide(set(2, "OrderedReady"), vec![old("db-0"), up("db-1")])[0],
+            ("db-0".into(), "delete")
+        );
     }
 }

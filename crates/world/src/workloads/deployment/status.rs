@@ -52,7 +52,10 @@ pub fn write(
             Some(old) if old.status == fresh.status && old.reason == fresh.reason && !touch => {}
             Some(old) => {
                 let kept = (old.status == fresh.status).then(|| old.last_transition_time.clone()).flatten();
-                *old = DeploymentCondition { last_transition_time: kept.or(fresh.last_transition_time), ..fresh };
+                *old = DeploymentCondition {
+                    last_transition_time: kept.or(fresh.last_transition_time),
+                    ..fresh
+                };
             }
             None => conditions.push(fresh),
         }

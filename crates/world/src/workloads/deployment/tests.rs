@@ -4,11 +4,16 @@ use crate::build::{at, labels, meta, selector};
 use crate::effects::Verb;
 use crate::kinds::Object;
 use crate::mirror::Mirror;
-use k8s_openapi::api::apps::v1::{DeploymentSpec, DeploymentStrategy, ReplicaSetStatus, RollingUpdateDeployment};
+use k8s_openapi::api::apps::v1::{
+    DeploymentSpec, DeploymentStrategy, ReplicaSetStatus, RollingUpdateDeployment,
+};
 
 fn template(version: &str) -> PodTemplateSpec {
     PodTemplateSpec {
-        metadata: Some(ObjectMeta { labels: Some(labels(&[("app", "web"), ("v", version)])), ..Default::default() }),
+        metadata: Some(ObjectMeta {
+            labels: Some(labels(&[("app", "web"), ("v", version)])),
+            ..Default::default()
+        }),
         spec: None,
     }
 }
