@@ -236,8 +236,11 @@ fn junctors(checks: &Checks, value: &Value, path: &str, errors: &mut Vec<FieldEr
             } else {
                 format!("Found {fitting} valid alternatives")
             };
-            errors
-                .push(composite(format!("{path:?} must validate one and only one schema (oneOf). {found}")));
+            let why = format!("{path:?} must validate one and only one schema (oneOf). {found}");
+            errors.push(composite(why));
+            if fitting == 0 {
+                explain(checks.exactly_one_of.first(), value, path, errors);
+            }
         }
     }
     if !checks.all_of.is_empty() {
