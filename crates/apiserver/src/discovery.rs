@@ -335,8 +335,7 @@ mod tests {
     #[test]
     fn eviction_is_listed_with_the_group_of_its_body() {
         let resources = list("", "v1")["resources"].clone();
-        let eviction =
-            resources.as_array().unwrap().iter().find(|r| r["name"] == "pods/eviction").unwrap();
+        let eviction = resources.as_array().unwrap().iter().find(|r| r["name"] == "pods/eviction").unwrap();
         assert_eq!(
             *eviction,
             json!({"name": "pods/eviction", "singularName": "", "namespaced": true, "group": "policy",
@@ -356,7 +355,14 @@ mod tests {
             .collect();
         assert_eq!(
             pods,
-            ["pods", "pods/binding", "pods/ephemeralcontainers", "pods/eviction", "pods/resize", "pods/status"]
+            [
+                "pods",
+                "pods/binding",
+                "pods/ephemeralcontainers",
+                "pods/eviction",
+                "pods/resize",
+                "pods/status"
+            ]
         );
     }
 

@@ -1,6 +1,7 @@
 //! The embedded Kubernetes API: a store, its REST front, and what kube-apiserver promises on top.
 
 pub mod patch;
+pub mod protobuf;
 pub mod schema;
 pub mod status;
 pub mod store;
@@ -21,3 +22,4 @@ mod ids;
 pub use service::Service;
 pub mod jsonpath;
 pub mod discovery;
+pub mod table;
