@@ -25,13 +25,14 @@ impl Answer {
 
     /// The failure described in the body; a body of another form becomes the message.
     pub fn failure(&self) -> Status {
-        serde_json::from_slice::<Status>(&self.body).ok().filter(|status| status.kind == "Status").unwrap_or_else(
-            || Status {
+        serde_json::from_slice::<Status>(&self.body)
+            .ok()
+            .filter(|status| status.kind == "Status")
+            .unwrap_or_else(|| Status {
                 message: String::from_utf8_lossy(&self.body).trim().to_owned(),
                 code: self.status,
                 ..Status::default()
-            },
-        )
+            })
     }
 }
 
@@ -41,7 +42,10 @@ pub fn classify(answer: &Answer) -> Outcome {
     }
     let failure = answer.failure();
     let has_cause = |name: &str| {
-        failure.details.as_ref().is_some_and(|details| details.causes.iter().any(|cause| cause.reason == name))
+        failure
+            .details
+            .as_ref()
+            .is_some_and(|details| details.causes.iter().any(|cause| cause.reason == name))
     };
     let retry_after = answer
         .retry_after
@@ -53,10 +57,9 @@ pub fn classify(answer: &Answer) -> Outcome {
         return Outcome::Webhook { webhook, message: text };
     }
     match answer.status {
-        401 => Outcome::Forbidden { message },
         403 if has_cause("NamespaceTerminating") => Outcome::NamespaceTerminating,
         403 if has_cause("DisruptionBudget") => Outcome::BudgetBroken { message },
-        403 => Outcome::Forbidden { message },
+        401 | 403 => Outcome::Forbidden { message },
         404 if failure.details.as_ref().is_some_and(|details| !details.name.is_empty()) => Outcome::Gone,
         404 | 405 => Outcome::Unsupported,
         409 if failure.message.contains("UID in precondition")
@@ -68,7 +71,9 @@ pub fn classify(answer: &Answer) -> Outcome {
         410 => Outcome::Gone,
         429 if has_cause("DisruptionBudget") => Outcome::Budget { retry_after, message },
         429 => Outcome::Throttled { retry_after },
-        500 if failure.message.contains("more than one PodDisruptionBudget") => Outcome::ManyBudgets { message },
+        500 if failure.message.contains("more than one PodDisruptionBudget") => {
+            Outcome::ManyBudgets { message }
+        }
         // The server gave up waiting; the change may have been made.
         504 => Outcome::Unknown { message },
         status @ 500.. => Outcome::Server { status, message },
@@ -125,12 +130,14 @@ mod tests {
         );
         let behind = outcome(429, Some(10), &budget);
         assert!(matches!(behind, Outcome::Budget { retry_after: Some(wait), .. } if wait.as_secs() == 10));
-        let webhook = json!({"message": "admission webhook \"x.kubevirt.io\" denied the request: VMI a is moving"});
+        let webhook =
+            json!({"message": "admission webhook \"x.kubevirt.io\" denied the request: VMI a is moving"});
         assert_eq!(
             outcome(429, None, &webhook),
             Outcome::Webhook { webhook: "x.kubevirt.io".into(), message: "VMI a is moving".into() }
         );
-        let flow = json!({"message": "too many requests, please try again later", "reason": "TooManyRequests"});
+        let flow =
+            json!({"message": "too many requests, please try again later", "reason": "TooManyRequests"});
         assert_eq!(
             outcome(429, Some(1), &flow),
             Outcome::Throttled { retry_after: Some(Duration::from_secs(1)) }
@@ -141,7 +148,10 @@ mod tests {
     fn a_missing_pod_is_gone_and_a_missing_endpoint_is_unsupported() {
         let pod = json!({"message": "pods \"a\" not found", "details": {"name": "a", "kind": "pods"}});
         assert_eq!(outcome(404, None, &pod), Outcome::Gone);
-        assert_eq!(classify(&Answer { status: 404, retry_after: None, body: b"404 page not found".to_vec() }), Outcome::Unsupported);
+        assert_eq!(
+            classify(&Answer { status: 404, retry_after: None, body: b"404 page not found".to_vec() }),
+            Outcome::Unsupported
+        );
     }
 
     #[test]
@@ -155,7 +165,8 @@ mod tests {
 
     #[test]
     fn refusals_by_namespace_budget_and_rights_differ() {
-        let cause = |name: &str| json!({"message": "no", "details": {"causes": [{"reason": name, "message": "m"}]}});
+        let cause =
+            |name: &str| json!({"message": "no", "details": {"causes": [{"reason": name, "message": "m"}]}});
         assert_eq!(outcome(403, None, &cause("NamespaceTerminating")), Outcome::NamespaceTerminating);
         assert!(matches!(outcome(403, None, &cause("DisruptionBudget")), Outcome::BudgetBroken { .. }));
         assert!(matches!(outcome(403, None, &json!({"message": "no"})), Outcome::Forbidden { .. }));
@@ -165,7 +176,10 @@ mod tests {
     fn several_budgets_are_not_just_any_500() {
         let many = json!({"message": "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."});
         assert!(matches!(outcome(500, None, &many), Outcome::ManyBudgets { .. }));
-        assert!(matches!(outcome(500, None, &json!({"message": "EOF"})), Outcome::Server { status: 500, .. }));
+        assert!(matches!(
+            outcome(500, None, &json!({"message": "EOF"})),
+            Outcome::Server { status: 500, .. }
+        ));
         assert!(matches!(outcome(504, None, &json!({"message": "timeout"})), Outcome::Unknown { .. }));
     }
 }

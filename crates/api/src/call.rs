@@ -28,14 +28,15 @@ impl Call {
 
 /// Escapes a value for the query part of an address.
 pub fn escape(value: &str) -> String {
-    let mut escaped = String::with_capacity(value.len());
-    for byte in value.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => escaped.push(char::from(byte)),
-            _ => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
+    value
+        .bytes()
+        .map(|byte| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(byte).to_string()
+            }
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
 }
 
 pub fn node_path(name: &str) -> String {
@@ -65,7 +66,9 @@ pub fn call_for(action: &Action) -> Option<Call> {
             Some(cordon(node, uid, resource_version, mark, *dry_run))
         }
         Action::Evict { pod, uid, grace_seconds, dry_run } => Some(evict(pod, uid, *grace_seconds, *dry_run)),
-        Action::Delete { pod, uid, grace_seconds, dry_run } => Some(delete(pod, uid, *grace_seconds, *dry_run)),
+        Action::Delete { pod, uid, grace_seconds, dry_run } => {
+            Some(delete(pod, uid, *grace_seconds, *dry_run))
+        }
         Action::Prove { .. } => None,
     }
 }
@@ -106,7 +109,13 @@ pub fn set_schedulable(node: &str, schedulable: bool, dry_run: bool) -> Call {
     patch_node(node, &json!({"spec": {"unschedulable": value}}), dry_run)
 }
 
-pub fn set_taints(node: &str, resource_version: &str, taints: &[Taint], manager: &str, dry_run: bool) -> Call {
+pub fn set_taints(
+    node: &str,
+    resource_version: &str,
+    taints: &[Taint],
+    manager: &str,
+    dry_run: bool,
+) -> Call {
     let taints = if taints.is_empty() { Value::Null } else { json!(taints) };
     let body = json!({"metadata": {"resourceVersion": resource_version}, "spec": {"taints": taints}});
     let mut parameters = vec![("fieldManager", manager)];
@@ -179,7 +188,10 @@ mod tests {
             dry_run: false,
         };
         let call = call_for(&action).unwrap();
-        assert_eq!((call.method, call.path.as_str()), ("POST", "/api/v1/namespaces/shop/pods/web-1/eviction"));
+        assert_eq!(
+            (call.method, call.path.as_str()),
+            ("POST", "/api/v1/namespaces/shop/pods/web-1/eviction")
+        );
         let body = body(&call);
         assert_eq!(body["kind"], "Eviction");
         assert_eq!(body["apiVersion"], "policy/v1");
@@ -188,15 +200,23 @@ mod tests {
 
     #[test]
     fn without_a_grace_period_the_pods_own_applies() {
-        let action =
-            Action::Delete { pod: Key::new("a", "b"), uid: Uid("u".into()), grace_seconds: None, dry_run: false };
+        let action = Action::Delete {
+            pod: Key::new("a", "b"),
+            uid: Uid("u".into()),
+            grace_seconds: None,
+            dry_run: false,
+        };
         assert!(body(&call_for(&action).unwrap()).get("gracePeriodSeconds").is_none());
     }
 
     #[test]
     fn a_trial_is_marked_in_address_and_body() {
-        let action =
-            Action::Evict { pod: Key::new("a", "b"), uid: Uid("u".into()), grace_seconds: None, dry_run: true };
+        let action = Action::Evict {
+            pod: Key::new("a", "b"),
+            uid: Uid("u".into()),
+            grace_seconds: None,
+            dry_run: true,
+        };
         let call = call_for(&action).unwrap();
         assert!(call.path.ends_with("?dryRun=All"));
         assert_eq!(body(&call)["deleteOptions"]["dryRun"], json!(["All"]));

@@ -144,7 +144,8 @@ impl From<wire::Budget> for Budget {
                     .into_iter()
                     .map(|expression| (expression.key, expression.operator, expression.values));
                 // The eviction API ignores budgets whose selector does not parse.
-                Selector::from_parts(&selector.match_labels, expressions).unwrap_or_else(|_| Selector::nothing())
+                Selector::from_parts(&selector.match_labels, expressions)
+                    .unwrap_or_else(|_| Selector::nothing())
             }
         };
         let sync_failed = condition(&budget.status.conditions, "DisruptionAllowed")

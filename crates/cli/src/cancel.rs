@@ -48,7 +48,10 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
         if let Ownership::Other(reason) = ownership(&index, &node, &me, http.clock().now())
             && !args.force
         {
-            output::error(&format!("node {name} {}; use --force to cancel it all the same", reason.message()));
+            output::error(&format!(
+                "node {name} {}; use --force to cancel it all the same",
+                reason.message()
+            ));
             ends.push(Exit::Refused);
             continue;
         }

@@ -79,7 +79,9 @@ impl ClusterArgs {
             cluster: self.cluster.clone(),
             user: self.user.clone(),
         };
-        let unusable = |error: &dyn std::fmt::Display| Failure::error(format!("cannot load the cluster configuration: {error}"));
+        let unusable = |error: &dyn std::fmt::Display| {
+            Failure::error(format!("cannot load the cluster configuration: {error}"))
+        };
         let mut config = if let Some(path) = &self.kubeconfig {
             let file = Kubeconfig::read_from(path).map_err(|error| unusable(&error))?;
             kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|error| unusable(&error))?

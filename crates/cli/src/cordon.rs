@@ -44,7 +44,10 @@ async fn change(args: &CordonArgs, verb: &str, schedulable: bool) -> Result<Exit
                 if schedulable && (!already || node.mark.is_some()) {
                     nodes::undo(&http, &node.name, true, trial).await.map(|_| ())
                 } else {
-                    nodes::set_schedulable(&http, &node, schedulable, trial).await.map(|_| ()).map_err(Into::into)
+                    nodes::set_schedulable(&http, &node, schedulable, trial)
+                        .await
+                        .map(|_| ())
+                        .map_err(Into::into)
                 }
             }
         };

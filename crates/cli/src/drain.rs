@@ -157,7 +157,8 @@ pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
         DryRunArg::Client => DryRun::Client,
         DryRunArg::Server => DryRun::Server,
     };
-    let page = u32::try_from(args.chunk_size).map_err(|_| Failure::usage("--chunk-size must not be negative"))?;
+    let page =
+        u32::try_from(args.chunk_size).map_err(|_| Failure::usage("--chunk-size must not be negative"))?;
 
     let (http, _) = args.cluster.connect().await?;
     let nodes = if args.nodes.selector.is_some() {
@@ -168,13 +169,8 @@ pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     if nodes.is_empty() {
         return Ok(Exit::Done);
     }
-    let request = DrainRequest {
-        nodes: nodes.clone(),
-        policy,
-        owner: owner(),
-        options: command_line(),
-        page,
-    };
+    let request =
+        DrainRequest { nodes: nodes.clone(), policy, owner: owner(), options: command_line(), page };
     let stop = CancellationToken::new();
     let mut renderer = Renderer::new(args.output, args.dry_run, &nodes);
     let interrupts = tokio::spawn(on_interrupt(stop.clone()));

@@ -80,9 +80,14 @@ fn explain_node(index: &Index, policy: &Policy, name: &str, now: Timestamp) -> E
     if let Some(node) = index.node(name) {
         match ownership(index, node, &owner(), now) {
             Ownership::Free => output::data(&format!("node {name} is in use and belongs to nobody")),
-            Ownership::ForeignCordon => output::data(&format!("node {name} {}", Reason::ForeignCordon.message())),
+            Ownership::ForeignCordon => {
+                output::data(&format!("node {name} {}", Reason::ForeignCordon.message()))
+            }
             Ownership::Ours(mark) => {
-                output::data(&format!("node {name} is being drained by you ({}) since {}", mark.owner, mark.since));
+                output::data(&format!(
+                    "node {name} is being drained by you ({}) since {}",
+                    mark.owner, mark.since
+                ));
             }
             Ownership::Other(reason) => output::data(&format!("node {name} {}", reason.message())),
         }

@@ -116,6 +116,20 @@ impl Line {
     }
 }
 
+/// The sentence about the first of several pods that are held up in the same way, and who the others are.
+fn with_others(blocker: &Blocker, also: &[Key], at: Timestamp) -> String {
+    let sentence = explain(blocker, at);
+    if also.is_empty() {
+        return sentence;
+    }
+    let shown: Vec<String> = also.iter().take(OTHERS_SHOWN).map(ToString::to_string).collect();
+    let more = if also.len() > OTHERS_SHOWN { ", …" } else { "" };
+    format!("{sentence} (and {} more: {}{more})", also.len(), shown.join(", "))
+}
+
+/// Names beyond these add nothing to the sentence.
+const OTHERS_SHOWN: usize = 3;
+
 fn blockers(end: &End) -> &[Blocker] {
     match end {
         End::Rehearsed { blockers }
@@ -152,7 +166,7 @@ fn text_lines(at: Timestamp, event: &Event, dry_run: DryRunArg) -> Vec<Line> {
             vec![Line::Data(format!("evicting pod {pod}{suffix}"))]
         }
         Event::Evicting { .. } | Event::Progress { .. } => Vec::new(),
-        Event::Waiting { blocker, .. } => vec![Line::Talk(explain(blocker, at))],
+        Event::Waiting { blocker, also, .. } => vec![Line::Talk(with_others(blocker, also, at))],
         Event::Left { pod, deleting, .. } => {
             let how = if *deleting { "deleted" } else { "evicted" };
             vec![Line::Data(format!("pod/{} {how}", pod.name))]
@@ -184,8 +198,10 @@ fn ended_lines(at: Timestamp, node: &str, end: &End, suffix: &str) -> Vec<Line> 
                 let words = blocker.reason.kubectl_words().unwrap_or_else(|| blocker.reason.message());
                 groups.entry(words).or_default().push(blocker.pod.to_string());
             }
-            let errors: Vec<String> =
-                groups.iter().map(|(words, pods)| format!("cannot delete {words}: {}", pods.join(", "))).collect();
+            let errors: Vec<String> = groups
+                .iter()
+                .map(|(words, pods)| format!("cannot delete {words}: {}", pods.join(", ")))
+                .collect();
             let errors = if errors.len() == 1 { errors.concat() } else { format!("[{}]", errors.join(", ")) };
             lines.push(failed(&errors));
             lines.push(Line::Talk(format!("nothing was changed on node {node}")));
@@ -250,7 +266,8 @@ impl Screen {
             Event::Planned { node, assessment } => {
                 let total = assessment.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave).count();
                 let bar = self.bars.add(ProgressBar::new(total as u64));
-                if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} pods  {msg}") {
+                if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} pods  {msg}")
+                {
                     bar.set_style(style.progress_chars("=> "));
                 }
                 bar.set_prefix(node.clone());
@@ -264,7 +281,7 @@ impl Screen {
                     known.bar.set_message(remaining(known.began, at, total - left, *left));
                 }
             }
-            Event::Waiting { node, blocker } => {
+            Event::Waiting { node, blocker, also } => {
                 if let Some(known) = self.nodes.get_mut(node)
                     && (known.waiting.len() < WAITING_LINES || known.waiting.contains_key(&blocker.pod))
                 {
@@ -275,7 +292,7 @@ impl Screen {
                         }
                         line
                     });
-                    line.set_message(output::clean(&explain(blocker, at)));
+                    line.set_message(output::clean(&with_others(blocker, also, at)));
                 }
             }
             Event::Left { pod, node, .. } => {

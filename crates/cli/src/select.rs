@@ -47,7 +47,10 @@ impl NodeArgs {
                     return Err(Failure::usage(format!("expected resource of type node, got \"{kind}\"")));
                 }
             };
-            if plain.is_empty() || !plain.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.'))
+            if plain.is_empty()
+                || !plain
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.'))
             {
                 return Err(Failure::usage(format!("'{name}' is not the name of a node")));
             }
@@ -78,7 +81,9 @@ pub fn from_server(error: &HttpError) -> Failure {
             Failure::error(format!("Error from server ({reason}): {message}"))
         }
         HttpError::Status { message, .. } => Failure::error(format!("Error from server: {message}")),
-        HttpError::Transport(message) => Failure::error(format!("the server could not be reached: {message}")),
+        HttpError::Transport(message) => {
+            Failure::error(format!("the server could not be reached: {message}"))
+        }
         other => Failure::error(other.to_string()),
     }
 }

@@ -50,7 +50,10 @@ pub async fn run(args: &StatusArgs) -> Result<Exit, Failure> {
     let now = http.clock().now();
     let rows: Vec<Row> = names.iter().filter_map(|name| Row::of(&index, name, now)).collect();
     match args.output {
-        StatusFormat::Json => output::data(&json!({"schema": "evac.dev/status/v1", "nodes": rows.iter().map(Row::json).collect::<Vec<_>>()}).to_string()),
+        StatusFormat::Json => output::data(
+            &json!({"schema": "evac.dev/status/v1", "nodes": rows.iter().map(Row::json).collect::<Vec<_>>()})
+                .to_string(),
+        ),
         StatusFormat::Table if rows.is_empty() => output::talk("no node is cordoned or being drained"),
         StatusFormat::Table => print_table(&rows, now),
     }
@@ -71,14 +74,20 @@ impl Row {
     fn of(index: &Index, name: &str, now: jiff::Timestamp) -> Option<Self> {
         let node = index.node(name)?;
         // Whatever was allowed to go counts as to leave; the flags of the drain are its own business.
-        let lenient = Policy { force: true, ignore_daemonsets: true, delete_emptydir_data: true, ..Policy::default() };
+        let lenient =
+            Policy { force: true, ignore_daemonsets: true, delete_emptydir_data: true, ..Policy::default() };
         let assessment = assess(index, &lenient, name, now);
         let staying = assessment.of_fate(Fate::Leave).count();
         let to_leave = assessment.verdicts.len() - staying;
         let leaving = index
             .pods_on(name)
             .filter(|pod| pod.deletion.is_some())
-            .filter(|pod| assessment.verdicts.iter().any(|verdict| verdict.pod == pod.key && verdict.fate != Fate::Leave))
+            .filter(|pod| {
+                assessment
+                    .verdicts
+                    .iter()
+                    .any(|verdict| verdict.pod == pod.key && verdict.fate != Fate::Leave)
+            })
             .count();
         let (owner, since) = match &node.mark {
             Some(MarkState::Valid(mark)) => (Some(mark.owner.clone()), Some(mark.since)),

@@ -69,14 +69,20 @@ pub async fn run(args: &TaintArgs) -> Result<Exit, Failure> {
         "node" | "nodes" | "no" => {}
         other => match other.split_once('/') {
             Some(("node" | "nodes" | "no", name)) => names.insert(0, name.to_owned()),
-            _ => return Err(Failure::usage(format!("invalid resource type {other}, only node types are supported"))),
+            _ => {
+                return Err(Failure::usage(format!(
+                    "invalid resource type {other}, only node types are supported"
+                )));
+            }
         },
     }
     if args.all && !args.selector.is_empty() {
         return Err(Failure::usage("setting 'all' parameter with a non empty selector is prohibited"));
     }
     if !args.all && args.selector.is_empty() && names.is_empty() {
-        return Err(Failure::usage("at least one resource name must be specified since 'all' parameter is not set"));
+        return Err(Failure::usage(
+            "at least one resource name must be specified since 'all' parameter is not set",
+        ));
     }
     if words.is_empty() {
         return Err(Failure::usage("at least one taint update is required"));
@@ -85,7 +91,8 @@ pub async fn run(args: &TaintArgs) -> Result<Exit, Failure> {
     let change = taints::parse(&words).map_err(|error| Failure::usage(error.to_string()))?;
     let (http, _) = args.cluster.connect().await?;
     if args.all || !args.selector.is_empty() {
-        let chosen = nodes::by_selector(&http, &args.selector, 500).await.map_err(|error| from_server(&error))?;
+        let chosen =
+            nodes::by_selector(&http, &args.selector, 500).await.map_err(|error| from_server(&error))?;
         names = chosen.into_iter().map(|node| node.name).collect();
     }
     let mut exit = Exit::Done;

@@ -31,27 +31,53 @@ pub enum Outcome {
     /// The name now belongs to another incarnation, so ours is gone.
     Replaced,
     /// 429 with the cause DisruptionBudget.
-    Budget { retry_after: Option<Duration>, message: String },
+    Budget {
+        retry_after: Option<Duration>,
+        message: String,
+    },
     /// An admission webhook said no.
-    Webhook { webhook: String, message: String },
+    Webhook {
+        webhook: String,
+        message: String,
+    },
     /// 429 by the server's flow control.
-    Throttled { retry_after: Option<Duration> },
+    Throttled {
+        retry_after: Option<Duration>,
+    },
     NamespaceTerminating,
     /// Several budgets select the pod, which the eviction API refuses with a 500.
-    ManyBudgets { message: String },
+    ManyBudgets {
+        message: String,
+    },
     /// The budget itself is in a state that allows nothing (403 with the cause DisruptionBudget).
-    BudgetBroken { message: String },
-    Forbidden { message: String },
+    BudgetBroken {
+        message: String,
+    },
+    Forbidden {
+        message: String,
+    },
     /// The server knows no evictions.
     Unsupported,
     /// A conflict with a concurrent write; the same request may succeed.
-    Conflict { message: String },
-    Invalid { status: u16, message: String },
-    Server { status: u16, message: String },
+    Conflict {
+        message: String,
+    },
+    Invalid {
+        status: u16,
+        message: String,
+    },
+    Server {
+        status: u16,
+        message: String,
+    },
     /// The request was sent and its answer lost: it may or may not have been carried out.
-    Unknown { message: String },
+    Unknown {
+        message: String,
+    },
     /// The request did not reach the server.
-    Transport { message: String },
+    Transport {
+        message: String,
+    },
 }
 
 impl Outcome {

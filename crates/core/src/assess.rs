@@ -199,7 +199,9 @@ mod tests {
 
     #[test]
     fn a010_a019_pods_of_any_controller_are_evicted_without_flags() {
-        for kind in ["ReplicationController", "ReplicaSet", "StatefulSet", "VirtualMachineInstance", "Anything"] {
+        for kind in
+            ["ReplicationController", "ReplicaSet", "StatefulSet", "VirtualMachineInstance", "Anything"]
+        {
             let verdict = verdict(&Policy::default(), pod("a").owned_by(kind, "x/v1", "o"));
             assert_eq!(verdict.fate, Fate::Evict, "{kind}");
         }

@@ -41,13 +41,16 @@ pub fn gate(index: &Index, pod: &Pod, charges: &Charges) -> Gate {
         }
     }
     if let Some(message) = &budget.sync_failed {
-        return Gate::Closed(Reason::BudgetSyncFailed { budget: budget.key.clone(), message: message.clone() });
+        return Gate::Closed(Reason::BudgetSyncFailed {
+            budget: budget.key.clone(),
+            message: message.clone(),
+        });
     }
     if budget.observed_generation < budget.generation {
         return Gate::Closed(Reason::BudgetBehind { budget: budget.key.clone() });
     }
-    let charged = charges.get(&budget.key).copied().unwrap_or(0);
-    if budget.allowed - charged > 0 {
+    let under_way = charges.get(&budget.key).copied().unwrap_or(0);
+    if budget.allowed - under_way > 0 {
         return Gate::Charged(budget.key.clone());
     }
     Gate::Closed(exhausted(budget))

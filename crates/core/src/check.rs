@@ -37,8 +37,11 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
                     violations.push(Violation::WrongIncarnation(pod.clone()));
                     continue;
                 };
-                let cordoned =
-                    found.node.as_deref().and_then(|node| index.node(node)).is_some_and(|node| node.unschedulable);
+                let cordoned = found
+                    .node
+                    .as_deref()
+                    .and_then(|node| index.node(node))
+                    .is_some_and(|node| node.unschedulable);
                 if !cordoned && !dry_run {
                     violations.push(Violation::NotCordoned(pod.clone()));
                 }

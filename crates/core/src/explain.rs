@@ -59,8 +59,7 @@ fn leaving(node: Option<&Node>, pod: &Pod, now: Timestamp) -> (Option<Reason>, O
         let reason = Reason::NodeSilent { node: node.name.clone(), since: node.health_since };
         return (Some(reason), None);
     }
-    let held_by: Vec<String> =
-        pod.finalizers.iter().filter(|name| *name != JOB_TRACKING).cloned().collect();
+    let held_by: Vec<String> = pod.finalizers.iter().filter(|name| *name != JOB_TRACKING).cloned().collect();
     if !held_by.is_empty() {
         return (Some(Reason::Finalizer { finalizers: held_by }), None);
     }
@@ -118,26 +117,18 @@ fn webhook_reason(pod: &Pod, webhook: String, message: String) -> Reason {
 
 /// The whole sentence.
 pub fn explain(blocker: &Blocker, now: Timestamp) -> String {
-    let mut text = format!("pod {}", blocker.pod);
-    if let Some(owner) = &blocker.owner {
-        text.push_str(&format!(" ({owner})"));
-    }
-    text.push(' ');
-    text.push_str(&blocker.reason.message());
-    let age = now.duration_since(blocker.since).as_secs();
-    if age > 0 {
-        text.push_str(&format!(", for {}", span(age)));
-    }
-    match blocker.reason.severity() {
-        Severity::Never => text.push_str("; waiting will not help"),
-        Severity::Slow => text.push_str("; this may clear by itself"),
-        Severity::Note | Severity::Warning | Severity::Progress => {}
-    }
-    if let Some(fix) = blocker.reason.fix() {
-        text.push_str(". To do: ");
-        text.push_str(&fix);
-    }
-    text
+    let owner = blocker.owner.as_ref().map_or(String::new(), |owner| format!(" ({owner})"));
+    let age = match now.duration_since(blocker.since).as_secs() {
+        ..=0 => String::new(),
+        seconds => format!(", for {}", span(seconds)),
+    };
+    let outlook = match blocker.reason.severity() {
+        Severity::Never => "; waiting will not help",
+        Severity::Slow => "; this may clear by itself",
+        Severity::Note | Severity::Warning | Severity::Progress => "",
+    };
+    let fix = blocker.reason.fix().map_or(String::new(), |fix| format!(". To do: {fix}"));
+    format!("pod {}{owner} {}{age}{outlook}{fix}", blocker.pod, blocker.reason.message())
 }
 
 /// `3s`, `2m10s`, `1h05m`, as kubectl writes durations in short.
@@ -147,5 +138,37 @@ pub fn span(seconds: i64) -> String {
         60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
         3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
         _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fact::Key;
+    use crate::testing::at;
+
+    #[test]
+    fn a_sentence_names_object_owner_rule_age_and_what_to_do() {
+        let blocker = Blocker {
+            pod: Key::new("shop", "web-1"),
+            owner: Some("ReplicaSet web".into()),
+            reason: Reason::BudgetNever {
+                budget: Key::new("shop", "web"),
+                rule: "maxUnavailable is 0".into(),
+            },
+            since: at(0),
+        };
+        assert_eq!(
+            explain(&blocker, at(34)),
+            "pod shop/web-1 (ReplicaSet web) is protected by PodDisruptionBudget shop/web, which never allows a \
+             disruption (maxUnavailable is 0), for 34s; waiting will not help. To do: add a replica or relax the budget: \
+             kubectl edit pdb web -n shop"
+        );
+    }
+
+    #[test]
+    fn times_are_short() {
+        let all: Vec<String> = [5, 130, 3900, 90_000].into_iter().map(span).collect();
+        assert_eq!(all, ["5s", "2m10s", "1h05m", "1d01h"]);
     }
 }

@@ -116,9 +116,7 @@ pub struct Deletion {
 
 impl Deletion {
     pub fn requested(&self) -> Timestamp {
-        self.ends
-            .checked_sub(jiff::SignedDuration::from_secs(self.grace_seconds))
-            .unwrap_or(self.ends)
+        self.ends.checked_sub(jiff::SignedDuration::from_secs(self.grace_seconds)).unwrap_or(self.ends)
     }
 }
 
@@ -177,10 +175,9 @@ impl Pod {
     pub fn is_critical(&self) -> bool {
         self.priority_class.as_deref().is_some_and(|class| class.starts_with("system-"))
             || self.labels.get("app.kubernetes.io/part-of").is_some_and(|part| part == "kubevirt")
-            || self
-                .labels
-                .get("kubevirt.io")
-                .is_some_and(|part| matches!(part.as_str(), "virt-api" | "virt-controller" | "virt-handler" | "virt-operator"))
+            || self.labels.get("kubevirt.io").is_some_and(|part| {
+                matches!(part.as_str(), "virt-api" | "virt-controller" | "virt-handler" | "virt-operator")
+            })
     }
 }
 

@@ -115,7 +115,8 @@ impl Index {
 
     /// A fresh list of a node's pods: what is not in it is gone from that node.
     pub fn reset_pods(&mut self, node: &str, pods: Vec<Pod>) {
-        let listed: BTreeSet<(Key, Uid)> = pods.iter().map(|pod| (pod.key.clone(), pod.uid.clone())).collect();
+        let listed: BTreeSet<(Key, Uid)> =
+            pods.iter().map(|pod| (pod.key.clone(), pod.uid.clone())).collect();
         let stale: Vec<(Key, Uid)> = self
             .pods_on(node)
             .map(|pod| (pod.key.clone(), pod.uid.clone()))

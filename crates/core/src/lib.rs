@@ -17,11 +17,13 @@ pub mod proof;
 pub mod reason;
 pub mod run;
 pub mod selector;
+mod send;
 pub mod step;
 #[cfg(test)]
 mod step_tests;
 pub mod taints;
 #[cfg(test)]
+#[allow(clippy::return_self_not_must_use, reason = "builders for tests")]
 mod testing;
 
 pub use action::{Action, Outcome};

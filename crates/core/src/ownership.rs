@@ -172,7 +172,8 @@ mod tests {
         if let Some(MarkState::Valid(mark)) = &mut node.mark {
             mark.added_taints = vec![taint("ours", "NoSchedule")];
         }
-        node.taints = vec![taint("theirs", "NoSchedule"), taint("ours", "NoSchedule"), taint("ours", "NoExecute")];
+        node.taints =
+            vec![taint("theirs", "NoSchedule"), taint("ours", "NoSchedule"), taint("ours", "NoExecute")];
         let kept = undo(&node).taints.unwrap();
         assert_eq!(kept, vec![taint("theirs", "NoSchedule"), taint("ours", "NoExecute")]);
     }
@@ -209,6 +210,10 @@ mod tests {
             ownership(&index, &node("n"), "me", now),
             Ownership::Other(Reason::OwnedByLease { .. })
         ));
-        assert_eq!(ownership(&index, &node("n"), "me", at(200)), Ownership::Free, "a lapsed lease protects nobody");
+        assert_eq!(
+            ownership(&index, &node("n"), "me", at(200)),
+            Ownership::Free,
+            "a lapsed lease protects nobody"
+        );
     }
 }

@@ -19,6 +19,7 @@ pub enum DryRun {
 
 /// All options of a drain. The defaults are those of `kubectl drain`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one flag of the command line")]
 pub struct Policy {
     /// Allow pods without a controller, and DaemonSet pods whose DaemonSet is gone.
     pub force: bool,

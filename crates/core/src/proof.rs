@@ -66,12 +66,15 @@ pub fn prove(index: &Index, policy: &Policy, node: &str, now: Timestamp) -> Proo
         let finished = index.pod(&verdict.pod).is_some_and(|pod| pod.phase.is_finished());
         match verdict.fate {
             Fate::Leave if verdict.reasons.contains(&Reason::NotSelected) => {
-                let stays_anyway = index.pod(&verdict.pod).is_some_and(|pod| pod.mirror || pod.daemon_set().is_some());
+                let stays_anyway =
+                    index.pod(&verdict.pod).is_some_and(|pod| pod.mirror || pod.daemon_set().is_some());
                 if !finished && !stays_anyway {
                     left.push(verdict.pod);
                 }
             }
-            Fate::Leave if verdict.reasons.iter().any(|reason| matches!(reason, Reason::SkippedDeleting { .. })) => {
+            Fate::Leave
+                if verdict.reasons.iter().any(|reason| matches!(reason, Reason::SkippedDeleting { .. })) =>
+            {
                 unconfirmed.push(verdict.pod);
             }
             Fate::Leave => {}

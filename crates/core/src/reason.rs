@@ -30,9 +30,15 @@ pub enum Reason {
     // What the filters say about a pod.
     DaemonSetPod,
     DaemonSetIgnored,
-    DaemonSetGone { message: String },
-    DaemonSetGoneForced { message: String },
-    DaemonSetUnreadable { message: String },
+    DaemonSetGone {
+        message: String,
+    },
+    DaemonSetGoneForced {
+        message: String,
+    },
+    DaemonSetUnreadable {
+        message: String,
+    },
     MirrorPod,
     LocalStorage,
     LocalStorageLost,
@@ -40,44 +46,107 @@ pub enum Reason {
     NoControllerLost,
     Finished,
     NotSelected,
-    SkippedDeleting { seconds: i64 },
-    VmLauncher { instance: Option<String> },
+    SkippedDeleting {
+        seconds: i64,
+    },
+    VmLauncher {
+        instance: Option<String>,
+    },
     VmHotplug,
 
     // What a pod waits for.
-    Terminating { grace_seconds: i64, ends: Timestamp },
-    Overdue { ended: Timestamp },
-    Finalizer { finalizers: Vec<String> },
-    NodeSilent { node: String, since: Option<Timestamp> },
-    BudgetExhausted { budget: Key, needs: i32, has: i32 },
-    BudgetNever { budget: Key, rule: String },
-    BudgetBehind { budget: Key },
-    BudgetSyncFailed { budget: Key, message: String },
-    ManyBudgets { budgets: Vec<Key> },
-    BudgetRefused { message: String },
+    Terminating {
+        grace_seconds: i64,
+        ends: Timestamp,
+    },
+    Overdue {
+        ended: Timestamp,
+    },
+    Finalizer {
+        finalizers: Vec<String>,
+    },
+    NodeSilent {
+        node: String,
+        since: Option<Timestamp>,
+    },
+    BudgetExhausted {
+        budget: Key,
+        needs: i32,
+        has: i32,
+    },
+    BudgetNever {
+        budget: Key,
+        rule: String,
+    },
+    BudgetBehind {
+        budget: Key,
+    },
+    BudgetSyncFailed {
+        budget: Key,
+        message: String,
+    },
+    ManyBudgets {
+        budgets: Vec<Key>,
+    },
+    BudgetRefused {
+        message: String,
+    },
     /// The server said no though what we see said yes: one of the two is behind.
-    BudgetDisagrees { message: String },
-    WebhookRefused { webhook: String, message: String },
-    VmNotMigratable { webhook: String, message: String },
-    VmMoving { message: String },
-    NamespaceTerminating { namespace: String },
+    BudgetDisagrees {
+        message: String,
+    },
+    WebhookRefused {
+        webhook: String,
+        message: String,
+    },
+    VmNotMigratable {
+        webhook: String,
+        message: String,
+    },
+    VmMoving {
+        message: String,
+    },
+    NamespaceTerminating {
+        namespace: String,
+    },
     Throttled,
-    ServerError { status: u16, message: String },
-    Unreachable { message: String },
-    OutcomeUnknown { message: String },
+    ServerError {
+        status: u16,
+        message: String,
+    },
+    Unreachable {
+        message: String,
+    },
+    OutcomeUnknown {
+        message: String,
+    },
     LaterWave,
 
     // What ends the work on a pod or node.
-    Forbidden { message: String },
+    Forbidden {
+        message: String,
+    },
     EvictionUnsupported,
-    CordonRefused { message: String },
+    CordonRefused {
+        message: String,
+    },
     NodeMissing,
-    OwnedByEvac { owner: String, since: Timestamp },
-    OwnedByLease { lease: Key, holder: String },
-    MarkUnreadable { text: String },
+    OwnedByEvac {
+        owner: String,
+        since: Timestamp,
+    },
+    OwnedByLease {
+        lease: Key,
+        holder: String,
+    },
+    MarkUnreadable {
+        text: String,
+    },
     ForeignCordon,
     UncordonedMeanwhile,
-    TakenOver { owner: String },
+    TakenOver {
+        owner: String,
+    },
     CancelledElsewhere,
 }
 
@@ -204,8 +273,12 @@ impl Reason {
         match self {
             Self::DaemonSetPod => "belongs to a DaemonSet, which would start it here again".into(),
             Self::DaemonSetIgnored => "belongs to a DaemonSet and stays".into(),
-            Self::DaemonSetGone { message } => format!("its DaemonSet is gone ({message}), so nothing would replace it"),
-            Self::DaemonSetGoneForced { message } => format!("its DaemonSet is gone ({message}); it leaves and nothing replaces it"),
+            Self::DaemonSetGone { message } => {
+                format!("its DaemonSet is gone ({message}), so nothing would replace it")
+            }
+            Self::DaemonSetGoneForced { message } => {
+                format!("its DaemonSet is gone ({message}); it leaves and nothing replaces it")
+            }
             Self::DaemonSetUnreadable { message } => format!("its DaemonSet could not be read: {message}"),
             Self::MirrorPod => "is a static pod of the kubelet and stays".into(),
             Self::LocalStorage => "keeps data in an emptyDir volume, which would be lost".into(),
@@ -214,39 +287,78 @@ impl Reason {
             Self::NoControllerLost => "has no controller and does not come back".into(),
             Self::Finished => "has finished and is removed".into(),
             Self::NotSelected => "is not chosen by the pod selector and stays".into(),
-            Self::SkippedDeleting { seconds } => format!("has been overdue for {seconds} s and is not waited for"),
-            Self::VmLauncher { instance: Some(name) } => format!("runs virtual machine {name}; its eviction strategy decides how it leaves"),
-            Self::VmLauncher { instance: None } => "runs a virtual machine; its eviction strategy decides how it leaves".into(),
-            Self::VmHotplug => "holds a hotplugged volume and leaves together with its virtual machine".into(),
-            Self::Terminating { grace_seconds, .. } => format!("is stopping, with a grace period of {grace_seconds} s"),
+            Self::SkippedDeleting { seconds } => {
+                format!("has been overdue for {seconds} s and is not waited for")
+            }
+            Self::VmLauncher { instance: Some(name) } => {
+                format!("runs virtual machine {name}; its eviction strategy decides how it leaves")
+            }
+            Self::VmLauncher { instance: None } => {
+                "runs a virtual machine; its eviction strategy decides how it leaves".into()
+            }
+            Self::VmHotplug => {
+                "holds a hotplugged volume and leaves together with its virtual machine".into()
+            }
+            Self::Terminating { grace_seconds, .. } => {
+                format!("is stopping, with a grace period of {grace_seconds} s")
+            }
             Self::Overdue { ended } => format!("should have stopped at {ended} and has not"),
             Self::Finalizer { finalizers } => format!("is held by finalizer {}", finalizers.join(", ")),
-            Self::NodeSilent { node, since: Some(since) } => format!("cannot be confirmed stopped because node {node} has not reported since {since}"),
-            Self::NodeSilent { node, since: None } => format!("cannot be confirmed stopped because node {node} does not report"),
-            Self::BudgetExhausted { budget, needs, has } => {
-                format!("waits for PodDisruptionBudget {budget}, which needs {needs} healthy pods and has {has}")
+            Self::NodeSilent { node, since: Some(since) } => {
+                format!("cannot be confirmed stopped because node {node} has not reported since {since}")
             }
-            Self::BudgetNever { budget, rule } => format!("is protected by PodDisruptionBudget {budget}, which never allows a disruption ({rule})"),
-            Self::BudgetBehind { budget } => format!("waits until the disruption controller has processed PodDisruptionBudget {budget}"),
-            Self::BudgetSyncFailed { budget, message } => format!("is protected by PodDisruptionBudget {budget}, which cannot be computed: {message}"),
+            Self::NodeSilent { node, since: None } => {
+                format!("cannot be confirmed stopped because node {node} does not report")
+            }
+            Self::BudgetExhausted { budget, needs, has } => {
+                format!(
+                    "waits for PodDisruptionBudget {budget}, which needs {needs} healthy pods and has {has}"
+                )
+            }
+            Self::BudgetNever { budget, rule } => format!(
+                "is protected by PodDisruptionBudget {budget}, which never allows a disruption ({rule})"
+            ),
+            Self::BudgetBehind { budget } => {
+                format!("waits until the disruption controller has processed PodDisruptionBudget {budget}")
+            }
+            Self::BudgetSyncFailed { budget, message } => {
+                format!("is protected by PodDisruptionBudget {budget}, which cannot be computed: {message}")
+            }
             Self::ManyBudgets { budgets } => {
                 let names: Vec<String> = budgets.iter().map(ToString::to_string).collect();
                 if names.is_empty() {
-                    "is covered by more than one PodDisruptionBudget, which the eviction API does not support".into()
+                    "is covered by more than one PodDisruptionBudget, which the eviction API does not support"
+                        .into()
                 } else {
-                    format!("is covered by {} PodDisruptionBudgets ({}), which the eviction API does not support", names.len(), names.join(", "))
+                    format!(
+                        "is covered by {} PodDisruptionBudgets ({}), which the eviction API does not support",
+                        names.len(),
+                        names.join(", ")
+                    )
                 }
             }
             Self::BudgetDisagrees { message } => format!("waits for its disruption budget: {message}"),
             Self::BudgetRefused { message } => format!("is refused by its disruption budget: {message}"),
-            Self::WebhookRefused { webhook, message } => format!("is refused by admission webhook {webhook}: {message}"),
-            Self::VmNotMigratable { webhook, message } => format!("runs a virtual machine that must be live-migrated and cannot be ({webhook}: {message})"),
+            Self::WebhookRefused { webhook, message } => {
+                format!("is refused by admission webhook {webhook}: {message}")
+            }
+            Self::VmNotMigratable { webhook, message } => format!(
+                "runs a virtual machine that must be live-migrated and cannot be ({webhook}: {message})"
+            ),
             Self::VmMoving { message } => format!("runs a virtual machine that is being moved: {message}"),
-            Self::NamespaceTerminating { namespace } => format!("waits for the deletion of namespace {namespace}, which does not allow evictions"),
+            Self::NamespaceTerminating { namespace } => {
+                format!("waits for the deletion of namespace {namespace}, which does not allow evictions")
+            }
             Self::Throttled => "waits because the API server asks for fewer requests".into(),
-            Self::ServerError { status, message } => format!("could not be evicted, the server answered {status}: {message}"),
-            Self::Unreachable { message } => format!("could not be evicted, the server was not reached: {message}"),
-            Self::OutcomeUnknown { message } => format!("may have been evicted, the answer was lost: {message}"),
+            Self::ServerError { status, message } => {
+                format!("could not be evicted, the server answered {status}: {message}")
+            }
+            Self::Unreachable { message } => {
+                format!("could not be evicted, the server was not reached: {message}")
+            }
+            Self::OutcomeUnknown { message } => {
+                format!("may have been evicted, the answer was lost: {message}")
+            }
             Self::LaterWave => "leaves after the pods that may need it".into(),
             Self::Forbidden { message } => format!("may not be evicted by you: {message}"),
             Self::EvictionUnsupported => "cannot be evicted because this server has no eviction API".into(),
@@ -254,11 +366,17 @@ impl Reason {
             Self::NodeMissing => "does not exist".into(),
             Self::OwnedByEvac { owner, since } => format!("is being drained by {owner} since {since}"),
             Self::OwnedByLease { lease, holder } => format!("is held by {holder} (lease {lease})"),
-            Self::MarkUnreadable { text } => format!("carries a drain annotation that cannot be read: {text}"),
-            Self::ForeignCordon => "was cordoned before by somebody else and will stay cordoned after a cancel".into(),
+            Self::MarkUnreadable { text } => {
+                format!("carries a drain annotation that cannot be read: {text}")
+            }
+            Self::ForeignCordon => {
+                "was cordoned before by somebody else and will stay cordoned after a cancel".into()
+            }
             Self::UncordonedMeanwhile => "was uncordoned by somebody else during the drain".into(),
             Self::TakenOver { owner } => format!("is taken over from {owner}"),
-            Self::CancelledElsewhere => "is no longer ours: the drain was cancelled or taken over elsewhere".into(),
+            Self::CancelledElsewhere => {
+                "is no longer ours: the drain was cancelled or taken over elsewhere".into()
+            }
         }
     }
 

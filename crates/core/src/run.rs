@@ -36,17 +36,35 @@ pub struct Blocker {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "end", rename_all = "camelCase")]
 pub enum End {
-    Drained { proof: Proof },
+    Drained {
+        proof: Proof,
+    },
     /// A trial run: nothing was changed.
-    Rehearsed { blockers: Vec<Blocker> },
+    Rehearsed {
+        blockers: Vec<Blocker>,
+    },
     /// The filters refuse pods, so nothing was touched.
-    NotStarted { blockers: Vec<Blocker> },
-    Blocked { blockers: Vec<Blocker> },
-    TimedOut { after: Duration, blockers: Vec<Blocker> },
-    Failed { reason: Reason, blockers: Vec<Blocker> },
-    Refused { reason: Reason },
+    NotStarted {
+        blockers: Vec<Blocker>,
+    },
+    Blocked {
+        blockers: Vec<Blocker>,
+    },
+    TimedOut {
+        after: Duration,
+        blockers: Vec<Blocker>,
+    },
+    Failed {
+        reason: Reason,
+        blockers: Vec<Blocker>,
+    },
+    Refused {
+        reason: Reason,
+    },
     /// We were told to stop; what was asked to leave may still be leaving.
-    Stopped { blockers: Vec<Blocker> },
+    Stopped {
+        blockers: Vec<Blocker>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +116,8 @@ pub(crate) struct PodRun {
     /// What the index looked like when we last asked.
     pub seen: Revision,
     pub blocked: Option<(Reason, Timestamp)>,
+    /// The reason that was told last, so that it is told once.
+    pub named: Option<&'static str>,
     pub evicted_by_us: bool,
     /// That it left has been told.
     pub told: bool,
@@ -115,7 +135,11 @@ pub struct Run {
 }
 
 impl Run {
-    pub fn new(owner: impl Into<String>, options: Vec<String>, nodes: impl IntoIterator<Item = String>) -> Self {
+    pub fn new(
+        owner: impl Into<String>,
+        options: Vec<String>,
+        nodes: impl IntoIterator<Item = String>,
+    ) -> Self {
         let nodes = nodes
             .into_iter()
             .map(|name| NodeRun {
@@ -182,7 +206,8 @@ impl Run {
             // Somebody wrote the node in between: look at it again before deciding.
             Outcome::Conflict { .. } if run.cordon_failures < CONFLICT_PATIENCE => {
                 run.cordon_failures += 1;
-                let pause = back_off(Duration::from_millis(50), Duration::from_secs(2), run.cordon_failures - 1);
+                let pause =
+                    back_off(Duration::from_millis(50), Duration::from_secs(2), run.cordon_failures - 1);
                 run.cordon_not_before = Some(after(now, pause));
                 NodePhase::Waiting
             }
@@ -192,7 +217,8 @@ impl Run {
             }
             other if other.is_transient() && run.cordon_failures < CORDON_PATIENCE => {
                 run.cordon_failures += 1;
-                let pause = back_off(Duration::from_millis(500), Duration::from_secs(10), run.cordon_failures - 1);
+                let pause =
+                    back_off(Duration::from_millis(500), Duration::from_secs(10), run.cordon_failures - 1);
                 run.cordon_not_before = Some(after(now, pause));
                 NodePhase::Waiting
             }
@@ -246,6 +272,7 @@ impl PodRun {
             held_until: None,
             seen: Revision::default(),
             blocked: None,
+            named: None,
             evicted_by_us: false,
             told: false,
         }
@@ -287,9 +314,7 @@ impl PodRun {
             Outcome::Conflict { .. }
             | Outcome::Server { .. }
             | Outcome::Unknown { .. }
-            | Outcome::Transport { .. } => {
-                Some(back_off(Duration::from_millis(250), seconds(15), self.row))
-            }
+            | Outcome::Transport { .. } => Some(back_off(Duration::from_millis(250), seconds(15), self.row)),
             Outcome::Forbidden { .. } | Outcome::Unsupported | Outcome::Invalid { .. } => {
                 self.state = PodState::Failed;
                 None
@@ -304,7 +329,10 @@ impl PodRun {
 }
 
 pub(crate) fn after(now: Timestamp, pause: Duration) -> Timestamp {
-    SignedDuration::try_from(pause).ok().and_then(|pause| now.checked_add(pause).ok()).unwrap_or(Timestamp::MAX)
+    SignedDuration::try_from(pause)
+        .ok()
+        .and_then(|pause| now.checked_add(pause).ok())
+        .unwrap_or(Timestamp::MAX)
 }
 
 pub(crate) fn failure_text(outcome: &Outcome) -> String {

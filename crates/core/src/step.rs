@@ -4,7 +4,7 @@
 //! if nothing happens until then. It sends an eviction when the server would grant it; a pod that waits for a budget costs
 //! no request and no place. A capped back-off is the safety net under the watch.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,29 +13,67 @@ use serde::Serialize;
 use crate::action::{Action, Outcome};
 use crate::assess::{Assessment, Fate, assess};
 use crate::budget::{Charges, Gate, gate};
-use crate::explain::waiting_for;
-use crate::fact::{Key, Pod, Uid};
+use crate::explain::{refusal, waiting_for};
+use crate::fact::{Key, Pod};
 use crate::index::Index;
 use crate::ownership::{self, MarkState, Ownership};
-use crate::policy::{DryRun, Policy, back_off};
+use crate::policy::{DryRun, Policy};
 use crate::proof::prove;
 use crate::reason::{Reason, Severity};
 use crate::run::{Blocker, End, NodePhase, PodRun, PodState, Run, after};
+use crate::send::{charges, send};
 
 /// Something worth telling the person who waits. Also the lines of `-o json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Event {
-    Planned { node: String, assessment: Assessment },
-    Noted { node: String, reason: Reason },
-    AlreadyCordoned { node: String },
-    Cordoned { node: String },
-    Evicting { pod: Key, node: String, attempt: u32, deleting: bool },
-    Waiting { node: String, blocker: Blocker },
-    Left { pod: Key, node: String, by_us: bool, deleting: bool },
-    Rehearsed { pod: Key, node: String, outcome: Outcome },
-    Progress { node: String, left: usize, total: usize },
-    Ended { node: String, #[serde(flatten)] end: End },
+    Planned {
+        node: String,
+        assessment: Assessment,
+    },
+    Noted {
+        node: String,
+        reason: Reason,
+    },
+    AlreadyCordoned {
+        node: String,
+    },
+    Cordoned {
+        node: String,
+    },
+    Evicting {
+        pod: Key,
+        node: String,
+        attempt: u32,
+        deleting: bool,
+    },
+    /// Something is in the way of a pod, and in the same way of others.
+    Waiting {
+        node: String,
+        blocker: Blocker,
+        also: Vec<Key>,
+    },
+    Left {
+        pod: Key,
+        node: String,
+        by_us: bool,
+        deleting: bool,
+    },
+    Rehearsed {
+        pod: Key,
+        node: String,
+        outcome: Outcome,
+    },
+    Progress {
+        node: String,
+        left: usize,
+        total: usize,
+    },
+    Ended {
+        node: String,
+        #[serde(flatten)]
+        end: End,
+    },
 }
 
 #[derive(Debug, Clone, Default)]
@@ -47,7 +85,7 @@ pub struct Step {
 }
 
 impl Step {
-    fn wake_at(&mut self, at: Timestamp) {
+    pub(crate) fn wake_at(&mut self, at: Timestamp) {
         self.look_again = Some(self.look_again.map_or(at, |known| known.min(at)));
     }
 }
@@ -90,7 +128,8 @@ fn refusals(index: &Index, assessment: &Assessment, now: Timestamp) -> Vec<Block
     assessment
         .of_fate(Fate::Blocked)
         .flat_map(|verdict| {
-            let owner = index.pod(&verdict.pod).and_then(|pod| pod.controller.as_ref()).map(ToString::to_string);
+            let owner =
+                index.pod(&verdict.pod).and_then(|pod| pod.controller.as_ref()).map(ToString::to_string);
             verdict
                 .reasons
                 .iter()
@@ -192,16 +231,21 @@ fn advance(
         run.pods.entry(pod.uid.clone()).or_insert_with(|| PodRun::new(pod.key.clone(), name.clone()));
     }
     if rehearsal {
-        return rehearse(run, position, &remaining, step);
+        return rehearse(index, run, position, &remaining, now, step);
     }
     let mut blockers = refusals(index, &assessment, now);
     let refused: BTreeSet<Key> = blockers.iter().map(|blocker| blocker.pod.clone()).collect();
     let charges = charges(index, run);
+    let mut news = Vec::new();
     for pod in remaining.iter().filter(|pod| !refused.contains(&pod.key)) {
-        if let Some(blocker) = watch_over(index, run, pod, &charges, now, step) {
+        if let Some((blocker, is_news)) = watch_over(index, run, pod, &charges, now, step) {
+            if is_news {
+                news.push(blocker.clone());
+            }
             blockers.push(blocker);
         }
     }
+    tell_together(&name, news, step);
     if run.stopping {
         if run.requests_under_way() == 0 {
             end(run, position, End::Stopped { blockers }, step);
@@ -241,7 +285,9 @@ fn end_if_stuck(
     let never = |pod: &Pod| {
         blockers.iter().any(|blocker| blocker.pod == pod.key && blocker.reason.severity() == Severity::Never)
     };
-    let stuck = remaining.iter().all(|pod| state(pod) == PodState::Failed || (state(pod) == PodState::Idle && never(pod)));
+    let stuck = remaining
+        .iter()
+        .all(|pod| state(pod) == PodState::Failed || (state(pod) == PodState::Idle && never(pod)));
     if !stuck {
         run.never_since.remove(&name);
         return;
@@ -301,7 +347,14 @@ fn note_departures(index: &Index, policy: &Policy, run: &mut Run, node: &str, st
 }
 
 /// A trial: every pod is asked once, and the answers are the result.
-fn rehearse(run: &mut Run, position: usize, remaining: &[&Pod], step: &mut Step) {
+fn rehearse(
+    index: &Index,
+    run: &mut Run,
+    position: usize,
+    remaining: &[&Pod],
+    now: Timestamp,
+    step: &mut Step,
+) {
     let pending = remaining.iter().any(|pod| {
         run.pods.get(&pod.uid).is_some_and(|known| known.last.is_none() || known.state == PodState::InFlight)
     });
@@ -312,20 +365,23 @@ fn rehearse(run: &mut Run, position: usize, remaining: &[&Pod], step: &mut Step)
         .iter()
         .filter_map(|pod| {
             let known = run.pods.get(&pod.uid)?;
-            let reason = crate::explain::refusal(pod, known.last.as_ref()?)?;
-            let since = known.not_before.unwrap_or(Timestamp::UNIX_EPOCH);
-            Some(Blocker {
-                pod: pod.key.clone(),
-                owner: pod.controller.as_ref().map(ToString::to_string),
-                reason,
-                since,
-            })
+            let told = refusal(pod, known.last.as_ref()?)?;
+            // Of a refusal by budgets we can see more than the server says.
+            let reason = match gate(index, pod, &Charges::new()) {
+                Gate::Closed(seen) => seen,
+                Gate::Open | Gate::Charged(_) => told,
+            };
+            let owner = pod.controller.as_ref().map(ToString::to_string);
+            Some(Blocker { pod: pod.key.clone(), owner, reason, since: now })
         })
         .collect();
     end(run, position, End::Rehearsed { blockers }, step);
 }
 
-/// What one pod waits for now; tells it when that changed, and wakes us when it may change by time alone.
+/// How long something that may clear by itself is left alone before it is named.
+const NAMED_AFTER: Duration = Duration::from_secs(3);
+
+/// What one pod waits for now, and whether that should be told; wakes us when it may change by time alone.
 fn watch_over(
     index: &Index,
     run: &mut Run,
@@ -333,9 +389,13 @@ fn watch_over(
     charges: &Charges,
     now: Timestamp,
     step: &mut Step,
-) -> Option<Blocker> {
+) -> Option<(Blocker, bool)> {
     let node = index.node(pod.node.as_deref()?);
     let known = run.pods.get_mut(&pod.uid)?;
+    if known.state == PodState::InFlight {
+        // The answer decides whether what held it up still does.
+        return None;
+    }
     let (reason, look_again) = waiting_for(index, node, pod, known, charges, now);
     if let Some(at) = look_again {
         step.wake_at(at);
@@ -344,178 +404,46 @@ fn watch_over(
         known.blocked = None;
         return None;
     };
-    let told = known.blocked.as_ref().is_some_and(|(before, _)| before.code() == reason.code());
-    let since = if told { known.blocked.as_ref().map_or(now, |(_, since)| *since) } else { now };
-    known.blocked = Some((reason.clone(), since));
-    let blocker = Blocker {
-        pod: pod.key.clone(),
-        owner: pod.controller.as_ref().map(ToString::to_string),
-        reason,
-        since,
+    let since = match &known.blocked {
+        Some((before, since)) if before.code() == reason.code() => *since,
+        _ => now,
     };
-    if !told && blocker.reason.severity() >= Severity::Slow {
-        let node = known.node.clone();
-        step.events.push(Event::Waiting { node, blocker: blocker.clone() });
-    }
-    Some(blocker)
-}
-
-fn charges(index: &Index, run: &Run) -> Charges {
-    let mut charges = Charges::new();
-    for (uid, known) in &run.pods {
-        let Some(budget) = &known.charged else { continue };
-        let under_way = matches!(known.state, PodState::InFlight | PodState::Accepted);
-        let visible = index.pod(&known.key).is_none_or(|pod| pod.uid != *uid || pod.deletion.is_some())
-            || index.budget(budget).is_none_or(|found| found.disrupted.contains(&known.key.name));
-        if under_way && !visible {
-            *charges.entry(budget.clone()).or_default() += 1;
-        }
-    }
-    charges
-}
-
-/// Chooses the pods that are asked to leave now: free ones first, then as many as each budget has room for.
-fn send(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp, step: &mut Step) {
-    let mut room = policy.parallel.saturating_sub(run.requests_under_way());
-    let mut charges = charges(index, run);
-    let mut candidates: Vec<(bool, Key, Uid, String)> = Vec::new();
-    let mut later: BTreeMap<String, Vec<(bool, Key, Uid, String)>> = BTreeMap::new();
-    for node in run.nodes.iter().filter(|node| matches!(node.phase, NodePhase::Draining { .. })) {
-        for verdict in assess(index, policy, &node.name, now).of_fate(Fate::Evict) {
-            let Some(pod) = index.pod(&verdict.pod) else { continue };
-            let budgeted = index.budgets_of(pod).next().is_some();
-            let entry = (budgeted, pod.key.clone(), pod.uid.clone(), node.name.clone());
-            if policy.critical_last && pod.is_critical() {
-                later.entry(node.name.clone()).or_default().push(entry);
-            } else {
-                candidates.push(entry);
-            }
-        }
-    }
-    for (node, entries) in later {
-        // Those that can never leave do not hold back the last wave; nothing else may be left.
-        let waits = candidates.iter().any(|(_, _, uid, on)| {
-            *on == node
-                && run.pods.get(uid).is_some_and(|known| {
-                    known.blocked.as_ref().is_none_or(|(reason, _)| reason.severity() != Severity::Never)
-                })
-        });
-        if !waits {
-            candidates.extend(entries);
-        }
-    }
-    candidates.sort();
-    for (_, key, uid, node) in candidates {
-        if room == 0 {
-            break;
-        }
-        let Some(pod) = index.pod(&key) else { continue };
-        let known = run.pods.entry(uid.clone()).or_insert_with(|| PodRun::new(key.clone(), node.clone()));
-        let asked = match may_ask(index, policy, pod, known, &charges, now) {
-            Ask::Free => Some(None),
-            Ask::Charge(budget) => Some(Some(budget)),
-            // One look behind a closed door is enough: its answer holds for all who wait there.
-            Ask::Probe(budget) if charges.get(&budget).is_none_or(|count| *count == 0) => Some(Some(budget)),
-            Ask::Probe(_) => {
-                known.probe_at = Some(after(now, SAFETY_NET));
-                None
-            }
-            Ask::NotNow => None,
-        };
-        if let Some(charged) = asked {
-            if let Some(budget) = &charged {
-                *charges.entry(budget.clone()).or_default() += 1;
-            }
-            known.charged = charged;
-            known.state = PodState::InFlight;
-            let attempt = if known.last.is_some() { known.row + 2 } else { 1 };
-            let dry_run = policy.dry_run == DryRun::Server;
-            let grace_seconds = policy.grace_seconds;
-            step.events.push(Event::Evicting {
-                pod: key.clone(),
-                node,
-                attempt,
-                deleting: policy.disable_eviction,
-            });
-            step.actions.push(if policy.disable_eviction {
-                Action::Delete { pod: key, uid, grace_seconds, dry_run }
-            } else {
-                Action::Evict { pod: key, uid, grace_seconds, dry_run }
-            });
-            room -= 1;
-        } else if known.state == PodState::Idle && pod.deletion.is_none() {
-            for at in [known.not_before, known.probe_at].into_iter().flatten().filter(|at| *at > now) {
+    known.blocked = Some((reason.clone(), since));
+    let named_at = match reason.severity() {
+        Severity::Never => Some(since),
+        Severity::Slow => Some(after(since, NAMED_AFTER)),
+        Severity::Note | Severity::Warning | Severity::Progress => None,
+    };
+    let is_news = match named_at {
+        Some(at) if known.named == Some(reason.code()) || at > now => {
+            if at > now {
                 step.wake_at(at);
             }
+            false
+        }
+        Some(_) => {
+            known.named = Some(reason.code());
+            true
+        }
+        None => false,
+    };
+    let owner = pod.controller.as_ref().map(ToString::to_string);
+    Some((Blocker { pod: pod.key.clone(), owner, reason, since }, is_news))
+}
+
+/// Pods held up by the same thing are told in one event.
+fn tell_together(node: &str, news: Vec<Blocker>, step: &mut Step) {
+    let mut groups: Vec<(Blocker, Vec<Key>)> = Vec::new();
+    for blocker in news {
+        match groups.iter_mut().find(|(first, _)| first.reason == blocker.reason) {
+            Some((_, also)) => also.push(blocker.pod),
+            None => groups.push((blocker, Vec::new())),
         }
     }
-}
-
-/// Whether to ask for a pod now.
-enum Ask {
-    NotNow,
-    Free,
-    Charge(Key),
-    /// What we see says no, but we have believed that for long.
-    Probe(Key),
-}
-
-fn when(condition: bool, ask: Ask) -> Ask {
-    if condition { ask } else { Ask::NotNow }
-}
-
-fn may_ask(
-    index: &Index,
-    policy: &Policy,
-    pod: &Pod,
-    known: &mut PodRun,
-    charges: &Charges,
-    now: Timestamp,
-) -> Ask {
-    if known.state != PodState::Idle {
-        return Ask::NotNow;
-    }
-    if policy.dry_run == DryRun::Server {
-        return when(known.last.is_none(), Ask::Free);
-    }
-    if let Some(deletion) = pod.deletion {
-        // It is leaving already. Ask again only to shorten its grace period, and only once.
-        let shorter = policy.grace_seconds.is_some_and(|grace| grace < deletion.grace_seconds);
-        return when(shorter && known.last.is_none(), Ask::Free);
-    }
-    if known.last.as_ref().is_some_and(Outcome::is_transient) && known.row >= policy.patience {
-        known.state = PodState::Failed;
-        return Ask::NotNow;
-    }
-    let due = known.not_before.is_none_or(|at| at <= now);
-    if policy.disable_eviction {
-        return when(due, Ask::Free);
-    }
-    let held = known.held_until.is_some_and(|at| at > now);
-    let changed = index.pod_revision(&pod.key) > known.seen
-        || index.budgets_of(pod).any(|budget| index.budget_revision(&budget.key) > known.seen);
-    let refused_by_budget = matches!(
-        known.last,
-        Some(Outcome::Budget { .. } | Outcome::ManyBudgets { .. } | Outcome::BudgetBroken { .. })
-    );
-    let free_to_ask = due || (refused_by_budget && changed && !held);
-    match gate(index, pod, charges) {
-        Gate::Open => when(free_to_ask, Ask::Free),
-        Gate::Charged(budget) => when(free_to_ask, Ask::Charge(budget)),
-        Gate::Closed(reason) if reason.severity() < Severity::Never => {
-            let pause = back_off(SAFETY_NET, Duration::from_secs(300), known.row);
-            let at = *known.probe_at.get_or_insert(after(now, pause));
-            match index.budgets_of(pod).next() {
-                Some(budget) => when(at <= now && !held, Ask::Probe(budget.key.clone())),
-                None => Ask::NotNow,
-            }
-        }
-        Gate::Closed(_) => Ask::NotNow,
+    for (blocker, also) in groups {
+        step.events.push(Event::Waiting { node: node.to_owned(), blocker, also });
     }
 }
-
-/// How long a closed budget is believed before the server is asked directly for the first time.
-const SAFETY_NET: Duration = Duration::from_secs(60);
 
 fn conclude(
     index: &Index,
@@ -532,7 +460,8 @@ fn conclude(
     }
     run.nodes[position].reading_arrived = false;
     let proof = prove(index, policy, &name, now);
-    let something_new = assess(index, policy, &name, now).verdicts.iter().any(|verdict| verdict.fate != Fate::Leave);
+    let something_new =
+        assess(index, policy, &name, now).verdicts.iter().any(|verdict| verdict.fate != Fate::Leave);
     if something_new {
         // Pods that came meanwhile (they tolerate the cordon) have to leave too.
         run.nodes[position].phase = NodePhase::Draining { since };

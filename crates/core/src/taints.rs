@@ -82,7 +82,8 @@ pub fn parse(words: &[String]) -> Result<TaintChange, TaintError> {
         .iter()
         .filter(|taint| {
             change.remove.iter().any(|removal| {
-                removal.key == taint.key && removal.effect.as_ref().is_none_or(|effect| *effect == taint.effect)
+                removal.key == taint.key
+                    && removal.effect.as_ref().is_none_or(|effect| *effect == taint.effect)
             })
         })
         .map(|taint| format!("{{\"{}\" \"{}\"}}", taint.key, taint.effect))
@@ -172,14 +173,19 @@ mod tests {
         parse(&words(texts)).unwrap().add
     }
 
-    fn changed(have: &[&str], change: &[&str], overwrite: bool) -> Result<(Vec<String>, Changed), TaintError> {
+    fn changed(
+        have: &[&str],
+        change: &[&str],
+        overwrite: bool,
+    ) -> Result<(Vec<String>, Changed), TaintError> {
         let (list, word) = apply("n", &taints(have), &parse(&words(change))?, overwrite)?;
         Ok((list.iter().map(ToString::to_string).collect(), word))
     }
 
     #[test]
     fn a056_a058_taints_are_added_in_front() {
-        let (list, word) = changed(&["old:NoExecute"], &["foo=bar:NoSchedule", "baz:PreferNoSchedule"], false).unwrap();
+        let (list, word) =
+            changed(&["old:NoExecute"], &["foo=bar:NoSchedule", "baz:PreferNoSchedule"], false).unwrap();
         assert_eq!(list, ["foo=bar:NoSchedule", "baz:PreferNoSchedule", "old:NoExecute"]);
         assert_eq!(word, Changed::Tainted);
     }
@@ -187,7 +193,10 @@ mod tests {
     #[test]
     fn a057_a_value_is_replaced_with_overwrite() {
         let (list, word) = changed(&["foo=bar:NoSchedule"], &["foo=barz:NoSchedule"], true).unwrap();
-        assert_eq!((list.as_slice(), word), (["foo=barz:NoSchedule".to_owned()].as_slice(), Changed::Modified));
+        assert_eq!(
+            (list.as_slice(), word),
+            (["foo=barz:NoSchedule".to_owned()].as_slice(), Changed::Modified)
+        );
     }
 
     #[test]

@@ -65,7 +65,8 @@ pub async fn perform(http: &Http, action: Action) -> Done {
 async fn read_node(http: &Http, node: &str) -> Result<Vec<Learned>, HttpError> {
     let object = Call::get(call::node_path(node));
     let pods = Call::get(call::pods_on_node_path(node));
-    let (object, pods) = futures::join!(http.read::<wire::Node>(&object), http.read::<List<wire::Pod>>(&pods));
+    let (object, pods) =
+        futures::join!(http.read::<wire::Node>(&object), http.read::<List<wire::Pod>>(&pods));
     let pods = pods?.items.into_iter().map(Pod::from).collect();
     Ok(vec![Learned::Fact(Fact::Node(Box::new(object?.into()))), Learned::Pods(node.to_owned(), pods)])
 }

@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use evac_api::Call;
 use evac_api::call::{self, escape};
 use evac_api::wire::{self, List};
-use evac_api::Call;
 use evac_clock::Clock;
 use evac_core::fact::Existence;
 use evac_core::ownership::lease_key;
@@ -30,7 +30,11 @@ pub enum DrainError {
     #[error("nodes \"{0}\" not found")]
     NodeNotFound(String),
     #[error("could not read {what}")]
-    Read { what: &'static str, #[source] source: HttpError },
+    Read {
+        what: &'static str,
+        #[source]
+        source: HttpError,
+    },
     #[error("a decision broke an invariant and was not carried out: {0}")]
     Invariant(String),
 }
@@ -85,8 +89,7 @@ pub async fn drain(
     tell: &mut (dyn FnMut(Timestamp, &Event) + Send),
 ) -> Result<Vec<(String, End)>, DrainError> {
     let run = Run::new(request.owner.clone(), request.options.clone(), request.nodes.iter().cloned());
-    let missing =
-        Missing { nodes: true, budgets: true, pods: request.nodes.iter().cloned().collect() };
+    let missing = Missing { nodes: true, budgets: true, pods: request.nodes.iter().cloned().collect() };
     let clock = http.clock();
     Loop { http, clock, request, index: Index::new(), run, missing, tell }.run(stop).await
 }
@@ -156,7 +159,8 @@ impl Loop<'_> {
     fn take(&mut self, input: Input) -> Result<(), DrainError> {
         match input {
             Input::Node(Report::Listed(nodes)) => {
-                let wanted = nodes.into_iter().filter(|node| self.request.nodes.contains(&node.metadata.name));
+                let wanted =
+                    nodes.into_iter().filter(|node| self.request.nodes.contains(&node.metadata.name));
                 self.index.reset_nodes(wanted.map(Into::into).collect());
                 self.missing.nodes = false;
             }
@@ -317,7 +321,8 @@ impl Loop<'_> {
             return;
         }
         for key in wanted {
-            let existence = match self.http.read::<wire::Named>(&Call::get(call::daemon_set_path(&key))).await {
+            let existence = match self.http.read::<wire::Named>(&Call::get(call::daemon_set_path(&key))).await
+            {
                 Ok(_) => Existence::Found,
                 Err(error) if error.is_not_found() => Existence::Gone(error.to_string()),
                 Err(error) => Existence::Unreadable(error.to_string()),

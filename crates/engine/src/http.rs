@@ -52,7 +52,9 @@ impl From<&HttpError> for Outcome {
         match error {
             HttpError::Transport(message) => Self::Transport { message: message.clone() },
             HttpError::Lost(message) => Self::Unknown { message: message.clone() },
-            HttpError::Status { status: 401 | 403, message, .. } => Self::Forbidden { message: message.clone() },
+            HttpError::Status { status: 401 | 403, message, .. } => {
+                Self::Forbidden { message: message.clone() }
+            }
             HttpError::Status { status: 404, .. } => Self::Gone,
             HttpError::Status { status, message, .. } => {
                 Self::Server { status: *status, message: message.clone() }
@@ -65,6 +67,8 @@ impl From<&HttpError> for Outcome {
 /// A client for acting: without the retry layer, so that each refusal is seen.
 pub fn connect(mut config: kube::Config) -> Result<kube::Client, kube::Error> {
     config.default_retry = false;
+    let agent = http::HeaderValue::from_static(concat!("evac/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((http::header::USER_AGENT, agent));
     kube::Client::try_from(config)
 }
 
@@ -106,8 +110,7 @@ impl Http {
         let exchange = async {
             let response = self.client.send(request).await.map_err(|error| lost_or_unsent(&error))?;
             let (parts, body) = response.into_parts();
-            let body =
-                body.collect_bytes().await.map_err(|error| HttpError::Lost(error.to_string()))?;
+            let body = body.collect_bytes().await.map_err(|error| HttpError::Lost(error.to_string()))?;
             let retry_after = parts
                 .headers
                 .get(RETRY_AFTER)
@@ -133,8 +136,11 @@ impl Http {
 pub fn parse<T: DeserializeOwned>(answer: &Answer) -> Result<T, HttpError> {
     if !answer.is_success() {
         let failure = answer.failure();
-        let message =
-            if failure.message.is_empty() { format!("HTTP status {}", answer.status) } else { failure.message };
+        let message = if failure.message.is_empty() {
+            format!("HTTP status {}", answer.status)
+        } else {
+            failure.message
+        };
         return Err(HttpError::Status { status: answer.status, reason: failure.reason, message });
     }
     serde_json::from_slice(&answer.body).map_err(HttpError::Body)
@@ -152,6 +158,7 @@ fn lost_or_unsent(error: &kube::Error) -> HttpError {
         }
         source = cause.source();
     }
-    let unsent = ["connect", "Connect", "dns error", "refused", "certificate"].iter().any(|word| text.contains(word));
+    let unsent =
+        ["connect", "Connect", "dns error", "refused", "certificate"].iter().any(|word| text.contains(word));
     if unsent { HttpError::Transport(text) } else { HttpError::Lost(text) }
 }

@@ -35,7 +35,12 @@ pub async fn by_selector(http: &Http, selector: &str, page: u32) -> Result<Vec<N
 }
 
 /// Cordons or uncordons; `Ok(false)` when the node already was as wanted and nothing was sent.
-pub async fn set_schedulable(http: &Http, node: &Node, schedulable: bool, dry_run: bool) -> Result<bool, HttpError> {
+pub async fn set_schedulable(
+    http: &Http,
+    node: &Node,
+    schedulable: bool,
+    dry_run: bool,
+) -> Result<bool, HttpError> {
     if node.unschedulable != schedulable {
         return Ok(false);
     }
@@ -94,7 +99,8 @@ pub async fn taint(
         if !send {
             return Ok(word);
         }
-        let answer = http.send(&call::set_taints(name, &node.resource_version, &wanted, manager, dry_run)).await?;
+        let answer =
+            http.send(&call::set_taints(name, &node.resource_version, &wanted, manager, dry_run)).await?;
         match parse::<wire::Named>(&answer) {
             Ok(_) => return Ok(word),
             Err(HttpError::Status { status: 409, .. }) => {}

@@ -24,7 +24,10 @@ pub enum Report<T> {
     Seen(T),
     Gone(T),
     /// The list failed; the loop tries again unless it makes no sense.
-    Failed { error: HttpError, final_: bool },
+    Failed {
+        error: HttpError,
+        final_: bool,
+    },
 }
 
 impl<T: Project> Report<T> {
@@ -48,13 +51,9 @@ pub struct Source {
 
 impl Source {
     fn list_path(&self, next: Option<&str>) -> String {
-        let mut path = format!("{}?{}", self.path, self.query);
-        if self.page > 0 {
-            path.push_str(&format!("&limit={}", self.page));
-        }
-        if let Some(next) = next {
-            path.push_str(&format!("&continue={}", escape(next)));
-        }
+        let limit = if self.page > 0 { format!("&limit={}", self.page) } else { String::new() };
+        let next = next.map_or(String::new(), |next| format!("&continue={}", escape(next)));
+        let path = format!("{}?{}{limit}{next}", self.path, self.query);
         path.replace("?&", "?")
     }
 
@@ -216,7 +215,8 @@ mod tests {
 
     #[test]
     fn a027_a032_a033_lists_are_paged_by_the_chunk_size() {
-        let source = Source { path: "/api/v1/pods", query: "fieldSelector=spec.nodeName%3Dn".into(), page: 500 };
+        let source =
+            Source { path: "/api/v1/pods", query: "fieldSelector=spec.nodeName%3Dn".into(), page: 500 };
         assert_eq!(source.list_path(None), "/api/v1/pods?fieldSelector=spec.nodeName%3Dn&limit=500");
         assert_eq!(
             source.list_path(Some("a b")),
