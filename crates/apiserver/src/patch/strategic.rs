@@ -116,10 +116,7 @@ fn ordered_lists(
     let directives: Vec<String> = patch.keys().filter(|k| k.starts_with(SET_ORDER)).cloned().collect();
     for directive in directives {
         let bad = || malformed("invalid patch format of setElementOrder list");
-        let field = match directive.split_once('/') {
-            Some((SET_ORDER, field)) => field,
-            _ => return Err(bad()),
-        };
+        let Some((SET_ORDER, field)) = directive.split_once('/') else { return Err(bad()) };
         let Some(Value::Array(order)) = patch.remove(&directive) else { return Err(bad()) };
         let list_schema = field_of(schema, field);
         let key = merge_key(list_schema);

@@ -40,8 +40,6 @@ fn vanishes(parent: &Schema, name: &str, field: &SchemaRef, value: &Value) -> bo
     let rule = parent.go.as_ref().and_then(|go| go.zero.get(name)).copied();
     let schema = field.get();
     match (&schema.shape, value) {
-        // A quantity or int-or-string is a struct: only a missing one is nothing.
-        (Shape::Any | Shape::IntOrString, _) => false,
         (Shape::Object { .. }, Value::Object(object)) => rule == Some(Zero::Drop) && object.is_empty(),
         (Shape::Map { .. }, Value::Object(object)) => rule.is_none() && object.is_empty(),
         (Shape::List { .. }, Value::Array(list)) => rule.is_none() && list.is_empty(),
@@ -50,6 +48,7 @@ fn vanishes(parent: &Schema, name: &str, field: &SchemaRef, value: &Value) -> bo
         (Shape::Integer | Shape::Number, Value::Number(number)) => {
             rule != Some(Zero::Keep) && number.as_f64() == Some(0.0)
         }
+        // A quantity or int-or-string is a struct: only a missing one is nothing.
         _ => false,
     }
 }

@@ -63,6 +63,7 @@ impl SchemaRef {
 }
 
 /// One node of a type description.
+#[allow(clippy::struct_excessive_bools, reason = "OpenAPI has that many independent flags")]
 #[derive(Debug, Clone)]
 pub struct Schema {
     pub shape: Shape,
@@ -119,10 +120,21 @@ pub enum Shape {
     Boolean,
     IntOrString,
     /// Named fields. `atomic` means that server-side apply owns the object as one value.
-    Object { fields: BTreeMap<Arc<str>, SchemaRef>, required: Vec<Arc<str>>, atomic: bool },
+    Object {
+        fields: BTreeMap<Arc<str>, SchemaRef>,
+        required: Vec<Arc<str>>,
+        atomic: bool,
+    },
     /// Free keys, one type of value (labels, resource lists).
-    Map { value: SchemaRef, atomic: bool },
-    List { item: SchemaRef, kind: ListKind, patch: PatchStrategy },
+    Map {
+        value: SchemaRef,
+        atomic: bool,
+    },
+    List {
+        item: SchemaRef,
+        kind: ListKind,
+        patch: PatchStrategy,
+    },
 }
 
 /// How server-side apply treats a list (`x-kubernetes-list-type`).
@@ -139,7 +151,10 @@ pub enum ListKind {
 pub enum PatchStrategy {
     Replace,
     /// Merge; elements are told apart by the key, or by value when there is none.
-    Merge { key: Option<Arc<str>>, retain_keys: bool },
+    Merge {
+        key: Option<Arc<str>>,
+        retain_keys: bool,
+    },
 }
 
 impl PatchStrategy {
@@ -148,6 +163,7 @@ impl PatchStrategy {
 }
 
 /// Checks of a structural schema on one value.
+#[allow(clippy::struct_excessive_bools, reason = "OpenAPI has that many independent flags")]
 #[derive(Debug, Clone, Default)]
 pub struct Checks {
     pub one_of: Vec<Value>,

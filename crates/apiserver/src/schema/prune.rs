@@ -35,7 +35,9 @@ impl Prune {
                 }
                 match schema.and_then(|s| s.field(name)) {
                     Some(field) => {
-                        self.within(Step::Field(name), |walk| walk.visit(Some(field.get()), child, false))
+                        self.within(Step::Field(name), |walk| {
+                            walk.visit(Some(field.get()), child, false);
+                        });
                     }
                     None if preserve => {}
                     None => {
@@ -58,7 +60,7 @@ impl Prune {
                 }
                 for (index, child) in list.iter_mut().enumerate() {
                     self.within(Step::Index(index), |walk| {
-                        walk.visit(item.map(SchemaRef::get), child, false)
+                        walk.visit(item.map(SchemaRef::get), child, false);
                     });
                 }
             }
@@ -85,6 +87,7 @@ impl Prune {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Step<'a> {
     Field(&'a str),
     Index(usize),

@@ -291,7 +291,11 @@ fn map_keys(json: &Value, keys: &[&str], path: &str, errors: &mut Vec<FieldError
     for (index, key) in keys.iter().enumerate() {
         match items.get("properties").and_then(|p| p.get(key)) {
             None => {
-                errors.push(FieldError::invalid(&at, shown(), "entries must all be names of item properties"))
+                errors.push(FieldError::invalid(
+                    &at,
+                    shown(),
+                    "entries must all be names of item properties",
+                ));
             }
             Some(property) if matches!(text(property, "type"), "object" | "array") => {
                 errors.push(FieldError::invalid(

@@ -1,6 +1,7 @@
 //! The entries of `metadata.managedFields`: who set which fields, by which kind of request, when.
 
 use std::cmp::Ordering;
+use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -50,7 +51,7 @@ impl Entry {
     pub fn described(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
-            text.push_str(&format!(" with subresource {:?}", self.subresource));
+            let _ = write!(text, " with subresource {:?}", self.subresource);
         }
         if self.operation == Operation::Update {
             text.push_str(" using ");

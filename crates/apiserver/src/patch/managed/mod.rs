@@ -285,7 +285,9 @@ fn apply_once(
     let previous =
         entries.iter().position(|entry| entry.is_same_manager(&current)).map(|at| entries.remove(at));
     let after = match &previous {
-        Some(last) if !last.fields.is_empty() => prune(node, merged, &last.fields, &entries, &current.fields),
+        Some(last) if !last.fields.is_empty() => {
+            prune(node, &merged, &last.fields, &entries, &current.fields)
+        }
         _ => merged,
     };
 
@@ -328,20 +330,20 @@ fn apply_once(
 }
 
 /// Takes away what this manager applied last time and not now, unless somebody else owns it.
-fn prune(node: &Schema, merged: Value, last: &FieldSet, others: &[Entry], asked: &FieldSet) -> Value {
+fn prune(node: &Schema, merged: &Value, last: &FieldSet, others: &[Entry], asked: &FieldSet) -> Value {
     let wide = |set: &FieldSet| typed::with_declared_parents(node, set);
     let last = wide(last);
-    let pruned = typed::remove(node, &merged, &last).unwrap_or_default();
+    let pruned = typed::remove(node, merged, &last).unwrap_or_default();
     let mut owned = asked.clone();
     for entry in others {
         owned.unite(&entry.fields);
     }
-    let all = wide(&typed::fields_of(node, &merged));
+    let all = wide(&typed::fields_of(node, merged));
     let keep = wide(&typed::fields_of(node, &pruned)).union(&wide(&owned));
-    let pruned = typed::remove(node, &merged, &all.difference(&keep)).unwrap_or_default();
+    let pruned = typed::remove(node, merged, &all.difference(&keep)).unwrap_or_default();
     // Only what was ours may go; what nobody owns stays.
     let left = wide(&typed::fields_of(node, &pruned));
-    typed::remove(node, &merged, &all.difference(&left).intersection(&last)).unwrap_or_default()
+    typed::remove(node, merged, &all.difference(&left).intersection(&last)).unwrap_or_default()
 }
 
 /// The fields that a client-side apply set and that are still as it set them.
@@ -379,17 +381,15 @@ fn renew_last_applied(object: &mut Value, config: &Value) {
 /// Whether two states of an object differ in nothing but the times of managed fields. Such a write is no
 /// change at all.
 pub fn same_but_for_times(old: &Value, new: &Value) -> bool {
-    fn parts(object: &Value) -> (Option<&Map<String, Value>>, Option<&Map<String, Value>>) {
-        (object.as_object(), object.get("metadata").and_then(Value::as_object))
-    }
     fn equal_except(a: &Map<String, Value>, b: &Map<String, Value>, except: &str) -> bool {
         let count = |m: &Map<String, Value>| m.len() - usize::from(m.contains_key(except));
         count(a) == count(b)
             && a.iter().all(|(k, v)| k == except || b.get(k).is_some_and(|w| typed::same(v, w)))
     }
-    let ((Some(old), old_meta), (Some(new), new_meta)) = (parts(old), parts(new)) else { return false };
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return false };
     let nothing = Map::new();
-    let (old_meta, new_meta) = (old_meta.unwrap_or(&nothing), new_meta.unwrap_or(&nothing));
+    let old_meta = old.get("metadata").and_then(Value::as_object).unwrap_or(&nothing);
+    let new_meta = new.get("metadata").and_then(Value::as_object).unwrap_or(&nothing);
     if !equal_except(old, new, "metadata") || !equal_except(old_meta, new_meta, "managedFields") {
         return false;
     }

@@ -278,6 +278,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
+    #[allow(clippy::needless_pass_by_value, reason = "reads better where literals are given")]
     fn set(fields: Value) -> FieldSet {
         FieldSet::from_fields_v1(&fields).expect("a set")
     }

@@ -31,7 +31,6 @@ fn free() -> &'static SchemaRef {
 
 fn manner(schema: &Schema, value: &Value) -> Manner {
     match (&schema.shape, value) {
-        (_, Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => Manner::Leaf,
         (Shape::Any, Value::Object(_)) if !schema.opaque => Manner::Fields,
         (Shape::Object { atomic: false, .. } | Shape::Map { atomic: false, .. }, Value::Object(_)) => {
             Manner::Fields

@@ -1,5 +1,7 @@
 //! From request bytes to a value: JSON and YAML, and the words for what is no document at all.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use super::super::SchemaRef;
@@ -79,7 +81,10 @@ pub(super) fn summary(body: &[u8]) -> String {
     let text = if body[0] == b'{' {
         String::from_utf8_lossy(shown).into_owned()
     } else {
-        shown.iter().map(|byte| format!("{byte:02x}")).collect()
+        shown.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
     };
     if body.len() > SHOWN { text + " ..." } else { text }
 }

@@ -187,9 +187,8 @@ impl<'s> Seed<'_, 's> {
 
     fn text<E: serde::de::Error>(self, text: String) -> Result<Value, E> {
         match &self.schema().shape {
-            Shape::Any => Ok(Value::String(text)),
             Shape::IntOrString if self.node.name() == Some(QUANTITY) => self.quantity(&text),
-            Shape::IntOrString => Ok(Value::String(text)),
+            Shape::Any | Shape::IntOrString => Ok(Value::String(text)),
             Shape::String => match self.schema().format.as_deref() {
                 Some("byte") => {
                     if let Some(at) = bad_base64(&text)
@@ -403,10 +402,9 @@ impl<'de, 's> Visitor<'de> for Seed<'_, 's> {
 fn zero(node: &SchemaRef) -> Value {
     match &node.get().shape {
         Shape::String => Value::String(String::new()),
-        Shape::Integer | Shape::Number => 0.into(),
-        Shape::Boolean => false.into(),
         Shape::IntOrString if node.name() == Some(QUANTITY) => "0".into(),
-        Shape::IntOrString => 0.into(),
+        Shape::Integer | Shape::Number | Shape::IntOrString => 0.into(),
+        Shape::Boolean => false.into(),
         Shape::Object { .. } => Value::Object(Map::new()),
         Shape::Any | Shape::Map { .. } | Shape::List { .. } => Value::Null,
     }
