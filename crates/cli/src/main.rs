@@ -12,6 +12,7 @@ mod explain;
 mod look;
 mod output;
 mod render;
+mod sandbox;
 mod select;
 mod status;
 mod taint;
@@ -41,6 +42,9 @@ enum Verb {
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
     Cancel(cancel::CancelArgs),
+    /// A whole cluster in one process, for trying things out
+    #[command(subcommand)]
+    Sandbox(sandbox::SandboxCommand),
 }
 
 fn main() -> ExitCode {
@@ -77,5 +81,6 @@ async fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Status(args) => status::run(&args).await,
         Verb::Explain(args) => explain::run(&args).await,
         Verb::Cancel(args) => cancel::run(&args).await,
+        Verb::Sandbox(command) => sandbox::run(command).await,
     }
 }

@@ -77,7 +77,7 @@ impl Sandbox {
         let clock = Clock::real_at_speed(speed);
         let api = Api::new(clock, Settings { seed, ..Settings::default() });
         let world = World::start(client(&api), clock, Options { seed, ..Options::cluster(nodes) });
-        world.settled().await;
+        world.idle().await;
         Self { api, clock, world }
     }
 }
@@ -149,7 +149,10 @@ fn must_be_ours(path: &Path) -> Result<(), Failure> {
 fn write_private(path: &Path, kubeconfig: &str) -> Result<(), Failure> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let cannot = |error: std::io::Error| {
-        Failure::error(format!("cannot write the kubeconfig {}: {error}; give another --kubeconfig", path.display()))
+        Failure::error(format!(
+            "cannot write the kubeconfig {}: {error}; give another --kubeconfig",
+            path.display()
+        ))
     };
     let _ = fs::remove_file(path);
     let mut file =

@@ -36,6 +36,7 @@ use self::reply::{Reply, failure};
 use crate::auth;
 use crate::identity::Identity;
 use crate::kinds::{Kind, Part};
+use crate::protobuf;
 use crate::server::Api;
 use crate::status::ApiError;
 
@@ -76,6 +77,7 @@ async fn handle(
             format!("Request entity too large: limit is {}", api.settings.body_limit),
         ));
     }
+    let (headers, body) = as_json(headers, body)?;
     let query = Query::parse(uri.query())?;
     let kinds = api.kinds();
     let Some(kind) = kinds.by_plural(&path.group, &path.version, &path.resource).cloned() else {
@@ -90,6 +92,21 @@ async fn handle(
     let mut reply = perform(api, &call, verb).await?;
     reply.warnings.extend(warning);
     Ok(reply)
+}
+
+/// A protobuf body becomes JSON before anybody looks at it.
+fn as_json(mut headers: HeaderMap, body: Bytes) -> Result<(HeaderMap, Bytes), ApiError> {
+    let is_protobuf = headers
+        .get(http::header::CONTENT_TYPE)
+        .and_then(|h| h.to_str().ok())
+        .is_some_and(|text| text.starts_with(protobuf::MEDIA_TYPE));
+    if !is_protobuf || body.is_empty() {
+        return Ok((headers, body));
+    }
+    let object = protobuf::to_json(&body)
+        .map_err(|error| ApiError::new(415, "UnsupportedMediaType", error.to_string()))?;
+    headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    Ok((headers, serde_json::to_vec(&object).unwrap_or_default().into()))
 }
 
 /// A group that another server answers for, or nothing.

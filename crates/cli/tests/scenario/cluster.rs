@@ -58,7 +58,7 @@ impl Cluster {
             }
         };
         let world = World::start(client.clone(), clock, options);
-        world.settled().await;
+        world.idle().await;
         Self { client, kubeconfig, world, _dir: dir, _server: server }
     }
 

@@ -11,14 +11,38 @@ pub struct Scenario {
 pub enum Step {
     Apply(String),
     /// Waits for (or, if not waiting, checks) a condition.
-    Condition { wait: bool, path: String, test: Test },
-    Patch { path: String, body: String },
-    Post { path: String, body: String },
-    Delete { path: String },
-    Run { words: Vec<String>, expect: Expect },
-    Start { id: String, words: Vec<String> },
-    Signal { id: String, signal: String },
-    Join { id: String, expect: Expect },
+    Condition {
+        wait: bool,
+        path: String,
+        test: Test,
+    },
+    Patch {
+        path: String,
+        body: String,
+    },
+    Post {
+        path: String,
+        body: String,
+    },
+    Delete {
+        path: String,
+    },
+    Run {
+        words: Vec<String>,
+        expect: Expect,
+    },
+    Start {
+        id: String,
+        words: Vec<String>,
+    },
+    Signal {
+        id: String,
+        signal: String,
+    },
+    Join {
+        id: String,
+        expect: Expect,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -73,7 +97,9 @@ impl Scenario {
                     }
                     Step::Apply(yaml)
                 }
-                "until" | "check" => condition(verb == "until", rest).ok_or_else(|| wrong("not a condition"))?,
+                "until" | "check" => {
+                    condition(verb == "until", rest).ok_or_else(|| wrong("not a condition"))?
+                }
                 "patch" | "post" => {
                     let (path, body) = rest.split_once(' ').ok_or_else(|| wrong("expected PATH JSON"))?;
                     let (path, body) = (path.to_owned(), body.to_owned());
@@ -108,7 +134,9 @@ impl Scenario {
     /// Does it need a kubectl?
     pub fn uses(&self, program: &str) -> bool {
         self.steps.iter().any(|(_, step)| match step {
-            Step::Run { words, .. } | Step::Start { words, .. } => words.first().is_some_and(|w| w == program),
+            Step::Run { words, .. } | Step::Start { words, .. } => {
+                words.first().is_some_and(|w| w == program)
+            }
             _ => false,
         })
     }
@@ -136,9 +164,7 @@ fn condition(wait: bool, rest: &str) -> Option<Step> {
     let test = match words.as_slice() {
         ["count", "==", number] => Test::Count(number.parse().ok()?),
         [pointer, "absent"] => Test::Absent { pointer: (*pointer).to_owned() },
-        [pointer, "==", value] => {
-            Test::Equals { pointer: (*pointer).to_owned(), value: (*value).to_owned() }
-        }
+        [pointer, "==", value] => Test::Equals { pointer: (*pointer).to_owned(), value: (*value).to_owned() },
         _ => return None,
     };
     Some(Step::Condition { wait, path: path.to_owned(), test })

@@ -45,9 +45,7 @@ async fn perform(
             let request = http::Request::post(path).header("content-type", "application/json");
             send(&cluster.client, request.body(body.clone().into_bytes())).await
         }
-        Step::Delete { path } => {
-            send(&cluster.client, http::Request::delete(path).body(Vec::new())).await
-        }
+        Step::Delete { path } => send(&cluster.client, http::Request::delete(path).body(Vec::new())).await,
         Step::Run { words, expect } => {
             let child = spawn(words, &cluster.kubeconfig)?;
             judge(&finish(child).await?, expect)

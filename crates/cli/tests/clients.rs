@@ -1,0 +1,136 @@
+//! Clients that were not written for the sandbox work on its TCP front: the kube crate's watcher and
+//! reflector, and a real kube-scheduler.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use evac_apiserver::front::Front;
+use evac_apiserver::identity::Identity;
+use evac_apiserver::server::{Api, Settings};
+use evac_apiserver::service::Service;
+use evac_clock::Clock;
+use evac_world::{NodeSpec, Options, World};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{DeleteParams, PostParams};
+use kube::runtime::{WatchStreamExt, reflector, watcher};
+use serde_json::json;
+
+struct Sandbox {
+    front: Front,
+    world: World,
+    dir: tempfile::TempDir,
+}
+
+impl Sandbox {
+    async fn start(options: Options) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let clock = Clock::real();
+        let api = Api::new(clock, Settings::default());
+        let inside = kube::Client::new(Service::trusted(api.clone(), Identity::admin()), "default");
+        let world = World::start(inside, clock, options);
+        world.idle().await;
+        let front = Front::open(api, 0).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("kubeconfig"), &front.kubeconfig).unwrap();
+        Self { front, world, dir }
+    }
+
+    /// A client over TCP and TLS, as any other program would have it.
+    async fn client(&self) -> kube::Client {
+        let read = kube::config::Kubeconfig::from_yaml(&self.front.kubeconfig).unwrap();
+        let options = kube::config::KubeConfigOptions::default();
+        kube::Client::try_from(kube::Config::from_custom_kubeconfig(read, &options).await.unwrap()).unwrap()
+    }
+
+    async fn stop(self) {
+        self.world.stop().await;
+        self.front.close().await;
+    }
+}
+
+fn map(name: &str) -> ConfigMap {
+    serde_json::from_value(json!({"metadata": {"name": name}, "data": {"a": "b"}})).unwrap()
+}
+
+async fn reflected(config: watcher::Config) {
+    let sandbox = Sandbox::start(Options::cluster(Vec::new())).await;
+    let api: kube::Api<ConfigMap> = kube::Api::namespaced(sandbox.client().await, "default");
+    api.create(&PostParams::default(), &map("before")).await.unwrap();
+    let (reader, writer) = reflector::store();
+    let stream = watcher(api.clone(), config).reflect(writer).applied_objects();
+    let mut stream = std::pin::pin!(stream);
+    let seen = async {
+        let mut names = Vec::new();
+        while let Some(object) = stream.next().await {
+            names.push(object.unwrap().metadata.name.unwrap());
+            if names.len() == 1 {
+                api.create(&PostParams::default(), &map("after")).await.unwrap();
+            }
+            if names.iter().any(|n| n == "after") {
+                break;
+            }
+        }
+        names
+    };
+    let names = tokio::time::timeout(Duration::from_secs(20), seen).await.unwrap();
+    assert!(names.contains(&"before".to_owned()), "{names:?}");
+    assert!(reader.state().iter().any(|object| object.metadata.name.as_deref() == Some("after")));
+    api.delete("before", &DeleteParams::default()).await.unwrap();
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_kube_watcher_follows_by_list_and_watch() {
+    reflected(watcher::Config::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_kube_watcher_follows_by_streaming_list() {
+    reflected(watcher::Config::default().streaming_lists()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_kube_scheduler_places_pods_of_the_sandbox() {
+    let Some(program) = std::env::var_os("EVAC_KUBERNETES") else {
+        skip("a real kube-scheduler on the sandbox: needs the real Kubernetes programs");
+        return;
+    };
+    let options = Options { scheduler: false, ..Options::cluster(NodeSpec::workers(3)) };
+    let sandbox = Sandbox::start(options).await;
+    let mut scheduler = tokio::process::Command::new(program)
+        .args(["kube-scheduler", "--leader-elect=false", "--kube-api-content-type=application/json"])
+        .args(["--secure-port=0", "--kubeconfig"])
+        .arg(sandbox.dir.path().join("kubeconfig"))
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(sandbox.dir.path().join("scheduler.log")).unwrap())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let pods: kube::Api<Pod> = kube::Api::namespaced(sandbox.client().await, "default");
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "placed"},
+        "spec": {"nodeSelector": {"topology.kubernetes.io/zone": "b"},
+                 "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]},
+    }))
+    .unwrap();
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    let running =
+        kube::runtime::wait::await_condition(pods, "placed", kube::runtime::conditions::is_pod_running());
+    let placed = tokio::time::timeout(Duration::from_secs(60), running).await;
+    let log = std::fs::read_to_string(sandbox.dir.path().join("scheduler.log")).unwrap();
+    let placed = placed.unwrap_or_else(|_| panic!("not placed; the scheduler said:\n{log}")).unwrap();
+    assert_eq!(placed.unwrap().spec.unwrap().node_name.as_deref(), Some("node-2"));
+    scheduler.kill().await.unwrap();
+    sandbox.stop().await;
+}
+
+fn skip(why: &str) {
+    use std::io::Write as _;
+    eprintln!("skipped: {why}");
+    if let Some(path) = std::env::var_os("EVAC_SKIPPED")
+        && let Ok(mut file) = std::fs::OpenOptions::new().append(true).open(path)
+    {
+        let _ = writeln!(file, "{why}");
+    }
+}
