@@ -100,8 +100,8 @@ impl Report for Untyped {
 #[derive(Deserialize)]
 struct List<T> {
     metadata: ListMeta,
-    #[serde(default = "Vec::new")]
-    items: Vec<T>,
+    /// `null` when a server has nothing to list.
+    items: Option<Vec<T>>,
 }
 
 #[derive(Deserialize)]
@@ -133,7 +133,7 @@ async fn follow<R: Report>(report: R, path: String, api: Api, clock: Clock, to: 
             Ok(list) => {
                 absent = false;
                 let at = list.metadata.resource_version;
-                if to.send(report.listed(list.items, at.parse().unwrap_or(0))).is_err() {
+                if to.send(report.listed(list.items.unwrap_or_default(), at.parse().unwrap_or(0))).is_err() {
                     return;
                 }
                 at
