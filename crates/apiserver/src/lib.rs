@@ -23,3 +23,4 @@ pub use service::Service;
 pub mod jsonpath;
 pub mod discovery;
 pub mod table;
+pub mod openapi;
