@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use super::call::Call;
 use super::negotiate::Form;
 use super::read::metadata_only;
+use super::tables::Tables;
 use crate::kinds::Kind;
 use crate::store::Object;
-use super::tables::{Include, Tables};
+use crate::table::Include;
 
 /// A stored object as an object of the version that was asked for.
 pub fn in_version(kind: &Kind, object: &Object) -> Value {
@@ -54,11 +55,8 @@ pub struct Shower {
 
 impl Shower {
     pub fn new(call: &Call) -> Self {
-        let include = match call.query.include_object.as_deref() {
-            Some("None") => Include::None,
-            Some("Object") => Include::Object,
-            _ => Include::Metadata,
-        };
+        let asked = call.query.include_object.as_deref().unwrap_or_default();
+        let include = Include::parse(asked).unwrap_or_default();
         Self { kind: call.kind.clone(), form: call.form, tables: Tables::new(call.kind.clone(), include) }
     }
 
@@ -103,8 +101,8 @@ impl Shower {
         self.tables.render(&values, metadata, now)
     }
 
-    pub fn table_bookmark(&mut self, revision: u64) -> Value {
-        self.tables.bookmark(revision)
+    pub fn table_bookmark(&mut self, revision: u64, metadata: &Value, now: Timestamp) -> Value {
+        self.tables.bookmark(revision, metadata, now)
     }
 }
 

@@ -164,7 +164,7 @@ impl Stream {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let bookmark = match self.shower.form() {
-            Form::Table => self.shower.table_bookmark(revision),
+            Form::Table => self.shower.table_bookmark(revision, &metadata, self.api.now()),
             Form::Metadata => json!({
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
             }),
