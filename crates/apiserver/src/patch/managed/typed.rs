@@ -413,7 +413,7 @@ fn merge_elements(schema: &Schema, live: &[Value], config: &[Value]) -> Vec<Valu
     out
 }
 
-/// Takes fields away. What becomes empty by that goes too.
+/// Takes fields away. `None` is left of a value that becomes empty by that.
 pub(super) fn remove(schema: &Schema, value: &Value, gone: &FieldSet) -> Option<Value> {
     remove_below(schema, value, Below::root(gone))
 }
@@ -425,7 +425,10 @@ fn remove_below(schema: &Schema, value: &Value, gone: Below<'_>) -> Option<Value
             for (name, value) in fields {
                 let kept = match gone.get(&format!("f:{name}")) {
                     Some(below) if below.is_member() => None,
-                    Some(below) if below.has_children() => remove_below(child(schema, name), value, below),
+                    // A field that is emptied by this becomes null; it was not itself taken away.
+                    Some(below) if below.has_children() => {
+                        Some(remove_below(child(schema, name), value, below).unwrap_or_default())
+                    }
                     _ => Some(value.clone()),
                 };
                 if let Some(kept) = kept {
