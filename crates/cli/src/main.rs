@@ -5,6 +5,7 @@
 mod cancel;
 mod cluster;
 mod cordon;
+mod demo;
 mod drain;
 mod duration;
 mod exit;
@@ -42,6 +43,7 @@ enum Verb {
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
     Cancel(cancel::CancelArgs),
+    Demo(demo::DemoArgs),
     /// A whole cluster in one process, for trying things out
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
@@ -81,6 +83,15 @@ async fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Status(args) => status::run(&args).await,
         Verb::Explain(args) => explain::run(&args).await,
         Verb::Cancel(args) => cancel::run(&args).await,
+        Verb::Demo(args) => demo::run(&args).await,
         Verb::Sandbox(command) => sandbox::run(command).await,
+    }
+}
+
+/// Runs words as if they had been typed; for the demo, which shows real commands.
+async fn run_words(words: &[&str]) -> Result<Exit, Failure> {
+    match Cli::try_parse_from(words) {
+        Ok(cli) => run(cli.verb).await,
+        Err(error) => Err(Failure::usage(error.to_string())),
     }
 }

@@ -50,7 +50,7 @@ pub struct UpArgs {
     pub seed: Option<u64>,
 }
 
-fn speed(text: &str) -> Result<f64, String> {
+pub fn speed(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 && value <= 1000.0 => Ok(value),
         _ => Err("give a number above 0 and up to 1000".into()),
@@ -68,7 +68,6 @@ pub async fn run(command: SandboxCommand) -> Result<Exit, Failure> {
 /// A running sandbox.
 pub struct Sandbox {
     pub api: Arc<Api>,
-    pub clock: Clock,
     pub world: World,
 }
 
@@ -78,7 +77,7 @@ impl Sandbox {
         let api = Api::new(clock, Settings { seed, ..Settings::default() });
         let world = World::start(client(&api), clock, Options { seed, ..Options::cluster(nodes) });
         world.idle().await;
-        Self { api, clock, world }
+        Self { api, world }
     }
 }
 
@@ -146,7 +145,7 @@ fn must_be_ours(path: &Path) -> Result<(), Failure> {
 }
 
 /// Writes a file only its owner can read: it holds the token of the cluster.
-fn write_private(path: &Path, kubeconfig: &str) -> Result<(), Failure> {
+pub fn write_private(path: &Path, kubeconfig: &str) -> Result<(), Failure> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let cannot = |error: std::io::Error| {
         Failure::error(format!(
