@@ -133,23 +133,17 @@ impl Actors {
                 };
                 self.node_changed(view, old, node, change.new.is_none(), queue);
             }
-            Some(Object::Namespace(namespace)) => {
-                if self.on.namespaces && change.new.is_some() {
-                    let actor =
-                        if deleting(&namespace.metadata) { Actor::Namespace } else { Actor::ServiceAccount };
-                    queue.push(actor, change.key.clone());
-                }
+            Some(Object::Namespace(namespace)) if self.on.namespaces && change.new.is_some() => {
+                let actor =
+                    if deleting(&namespace.metadata) { Actor::Namespace } else { Actor::ServiceAccount };
+                queue.push(actor, change.key.clone());
             }
-            Some(Object::ServiceAccount(account)) => {
-                if self.on.namespaces && change.new.is_none() {
-                    let namespace = account.metadata.namespace.clone().unwrap_or_default();
-                    queue.push(Actor::ServiceAccount, Key::cluster(namespace));
-                }
+            Some(Object::ServiceAccount(account)) if self.on.namespaces && change.new.is_none() => {
+                let namespace = account.metadata.namespace.clone().unwrap_or_default();
+                queue.push(Actor::ServiceAccount, Key::cluster(namespace));
             }
-            Some(Object::PodDisruptionBudget(_)) => {
-                if self.on.disruption {
-                    queue.push(Actor::Disruption, change.key.clone());
-                }
+            Some(Object::PodDisruptionBudget(_)) if self.on.disruption => {
+                queue.push(Actor::Disruption, change.key.clone());
             }
             Some(
                 Object::PersistentVolumeClaim(_) | Object::PersistentVolume(_) | Object::StorageClass(_),

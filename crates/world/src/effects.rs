@@ -90,6 +90,7 @@ impl Write {
         Self::of(Kind::Pod, key, "binding", Verb::Bind { node: node.to_owned(), uid: uid.to_owned() })
     }
 
+    #[must_use]
     pub fn optional(mut self) -> Self {
         self.optional = true;
         self

@@ -69,6 +69,7 @@ impl NodeSpec {
 
 /// Which actors run, on which nodes, from which seed.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch for one part of the cluster")]
 pub struct Options {
     pub seed: u64,
     pub nodes: Vec<NodeSpec>,

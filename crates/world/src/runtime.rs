@@ -85,7 +85,7 @@ pub async fn run(
         actors,
     };
     runtime.start_watches();
-    let mut running: JoinSet<Outcome> = JoinSet::new();
+    let mut in_flight: JoinSet<Outcome> = JoinSet::new();
     loop {
         while let Ok(command) = commands.try_recv() {
             runtime.obey(command);
@@ -94,13 +94,13 @@ pub async fn run(
             runtime.learn(item);
         }
         runtime.queue.ring(clock.now());
-        let step = if runtime.waiting_for.is_empty() && running.len() < runtime.parallel {
+        let due = if runtime.waiting_for.is_empty() && in_flight.len() < runtime.parallel {
             runtime.next_step()
         } else {
             None
         };
-        if let Some(step) = step {
-            let work = perform(runtime.api.clone(), runtime.discovery.clone(), step);
+        if let Some(decision) = due {
+            let work = perform(runtime.api.clone(), runtime.discovery.clone(), decision);
             if runtime.parallel == 1 {
                 tokio::select! {
                     biased;
@@ -108,11 +108,11 @@ pub async fn run(
                     outcome = work => runtime.absorb(outcome),
                 }
             } else {
-                running.spawn(work);
+                in_flight.spawn(work);
             }
             continue;
         }
-        if runtime.queue.idle() && running.is_empty() && runtime.waiting_for.is_empty() {
+        if runtime.queue.idle() && in_flight.is_empty() && runtime.waiting_for.is_empty() {
             for waiter in runtime.idle_waiters.drain(..) {
                 // Nobody may be waiting any more; that is fine.
                 let _ = waiter.send(());
@@ -124,7 +124,7 @@ pub async fn run(
             () = stop.cancelled() => break,
             Some(command) = commands.recv() => runtime.obey(command),
             Some(item) = news.recv() => runtime.learn(item),
-            Some(Ok(outcome)) = running.join_next(), if !running.is_empty() => runtime.absorb(outcome),
+            Some(Ok(outcome)) = in_flight.join_next(), if !in_flight.is_empty() => runtime.absorb(outcome),
             () = sleep_until(clock, timer), if timer.is_some() => {}
         }
     }
@@ -146,23 +146,23 @@ struct Step {
 }
 
 async fn perform(api: Api, discovery: Discovery, step: Step) -> Outcome {
-    let Step { task, out } = step;
-    let mut outcome = Outcome { task, again: out.again, results: Vec::new(), answers: Answers::new() };
-    if !out.asks.is_empty() {
-        for ask in out.asks {
+    let Step { task, out: wanted } = step;
+    let mut outcome = Outcome { task, again: wanted.again, results: Vec::new(), answers: Answers::new() };
+    if !wanted.asks.is_empty() {
+        for ask in wanted.asks {
             let reply = asks::answer(&api, &discovery, &ask).await;
             outcome.answers.insert(ask, reply);
         }
         return outcome;
     }
-    for write in out.writes {
+    for write in wanted.writes {
         let result = api.perform(&write).await;
         if let Err(error) = &result {
             tracing::debug!(key = %write.key, %error, "write failed");
         }
-        let stop = result.is_err() && !write.optional;
+        let ends = result.is_err() && !write.optional;
         outcome.results.push((write, result));
-        if stop {
+        if ends {
             break;
         }
     }

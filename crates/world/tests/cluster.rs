@@ -1,5 +1,7 @@
 //! The whole world on the embedded API server, in simulated time.
 
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -359,13 +361,13 @@ async fn history(seed: u64) -> BTreeMap<String, String> {
     bench.nodes().delete("node-3", &DeleteParams::default()).await.unwrap();
     bench.clock.sleep(Duration::from_secs(120)).await;
     let pods = bench.pods().list(&ListParams::default()).await.unwrap();
-    let seen = pods
+    let found = pods
         .items
         .iter()
         .map(|p| (p.metadata.name.clone().unwrap(), serde_json::to_string(p).unwrap()))
         .collect();
     bench.world.stop().await;
-    seen
+    found
 }
 
 #[tokio::test(start_paused = true)]

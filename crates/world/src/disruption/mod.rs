@@ -70,7 +70,7 @@ pub fn sync(view: View<'_>, key: &Key, out: &mut Out) {
         view,
         key,
         budget,
-        Numbers { healthy, allowed, expected: expected.count, desired: expected.desired },
+        &Numbers { healthy, allowed, expected: expected.count, desired: expected.desired },
         disrupted,
         out,
     );
@@ -171,7 +171,7 @@ fn write_status(
     view: View<'_>,
     key: &Key,
     budget: &PodDisruptionBudget,
-    numbers: Numbers,
+    numbers: &Numbers,
     disrupted: BTreeMap<String, Time>,
     out: &mut Out,
 ) {
@@ -190,12 +190,12 @@ fn write_status(
     };
     let held =
         PodDisruptionBudgetStatus { disrupted_pods: held.disrupted_pods.filter(|d| !d.is_empty()), ..held };
-    if next != held {
-        let body = PodDisruptionBudget { status: Some(next), ..PodDisruptionBudget::clone(budget) };
-        out.write(Write::status(Kind::PodDisruptionBudget, key.clone(), &body));
-    } else {
+    if next == held {
         // Nothing to say: events repeat only what has been said before.
         out.writes.retain(|w| !w.optional);
+    } else {
+        let body = PodDisruptionBudget { status: Some(next), ..PodDisruptionBudget::clone(budget) };
+        out.write(Write::status(Kind::PodDisruptionBudget, key.clone(), &body));
     }
 }
 

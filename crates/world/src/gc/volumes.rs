@@ -38,27 +38,28 @@ pub fn sync(view: View<'_>, key: &Key, out: &mut Out) {
         return;
     }
     let spec = claim.spec.clone().unwrap_or_default();
-    let volume_name = match spec.volume_name.clone() {
-        Some(volume) => volume,
-        None => {
-            let Some((class, waits)) = class_of(view.mirror, claim) else { return };
-            if waits && !used {
-                return;
-            }
-            let volume = provision(claim, key, &class);
-            let volume_name = name(&volume.metadata).to_owned();
-            if view.mirror.volumes.named(&volume_name).is_none() {
-                out.write(Write::create(Kind::PersistentVolume, Key::cluster(volume_name.clone()), &volume));
-            }
-            let patch = json!({ "metadata": { "uid": claim.metadata.uid, "annotations": {
-                "pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes",
-            } }, "spec": { "volumeName": volume_name } });
-            out.write(Write::merge(Kind::PersistentVolumeClaim, key.clone(), patch));
-            return;
+    let Some(volume_name) = spec.volume_name else {
+        let Some((class, waits)) = class_of(view.mirror, claim) else { return };
+        if !waits || used {
+            make_volume(view, claim, key, &class, out);
         }
+        return;
     };
     let Some(volume) = view.mirror.volumes.named(&volume_name) else { return };
     bind(claim, key, volume, out);
+}
+
+/// A volume for the claim, and its name in the claim.
+fn make_volume(view: View<'_>, claim: &PersistentVolumeClaim, key: &Key, class: &str, out: &mut Out) {
+    let volume = provision(claim, key, class);
+    let volume_name = name(&volume.metadata).to_owned();
+    if view.mirror.volumes.named(&volume_name).is_none() {
+        out.write(Write::create(Kind::PersistentVolume, Key::cluster(volume_name.clone()), &volume));
+    }
+    let patch = json!({ "metadata": { "uid": claim.metadata.uid, "annotations": {
+        "pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes",
+    } }, "spec": { "volumeName": volume_name } });
+    out.write(Write::merge(Kind::PersistentVolumeClaim, key.clone(), patch));
 }
 
 fn phase(claim: &PersistentVolumeClaim) -> &str {

@@ -41,7 +41,7 @@ impl Kubelet {
     }
 
     fn take_ip(&mut self) -> String {
-        let free = (2..).find(|n| !self.ips.contains(n)).unwrap_or(2);
+        let free = (0..=self.ips.len() as u32).find(|n| !self.ips.contains(n)).unwrap_or(0);
         self.ips.insert(free);
         // A /24 per node in 10.64.0.0/10, and a second octet's worth more where a node holds many pods.
         let n = self.index as u32;

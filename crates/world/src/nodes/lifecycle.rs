@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
 use serde_json::json;
 
 use super::taints::{NOT_READY, UNREACHABLE, taint, write};
-use super::zones::{Line, Lines, ZoneState, rate, zone_state};
+use super::zones::{Lines, ZoneState, rate, zone_state};
 use crate::actor::{Out, View};
 use crate::effects::Write;
 use crate::events::event;
@@ -116,7 +116,7 @@ impl Lifecycle {
         for (z, (up, down)) in &counts {
             let state = self.states.get(z).copied().unwrap_or(ZoneState::Normal);
             let rate = if all_down { 0.0 } else { rate(state, up + down) };
-            self.lines.entry(z.clone()).or_insert_with(Line::default).set_rate(rate);
+            self.lines.entry(z.clone()).or_default().set_rate(rate);
         }
     }
 
@@ -171,11 +171,12 @@ fn has(node: &Node, key: &str) -> bool {
 fn swap(node: &Node, key: &str, now: Timestamp, out: &mut Out) {
     let mut next: Vec<Taint> = taints(node).iter().filter(|t| !evicts(t)).cloned().collect();
     next.push(taint(key, "NoExecute", now));
-    write(node, next, out);
+    write(node, &next, out);
 }
 
 fn out_of_line(node: &Node, out: &mut Out) {
-    write(node, taints(node).iter().filter(|t| !evicts(t)).cloned().collect(), out);
+    let rest: Vec<Taint> = taints(node).iter().filter(|t| !evicts(t)).cloned().collect();
+    write(node, &rest, out);
 }
 
 fn report_unknown(view: View<'_>, node: &Node, out: &mut Out) {

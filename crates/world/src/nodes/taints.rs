@@ -64,7 +64,7 @@ pub fn sync(view: View<'_>, key: &Key, out: &mut Out) {
             next.push(taint(taint_key, "NoSchedule", view.now));
         }
     }
-    write(node, next, out);
+    write(node, &next, out);
 }
 
 fn unschedulable_changed(node: &Node) -> bool {
@@ -77,7 +77,7 @@ pub fn taint(key: &str, effect: &str, now: Timestamp) -> Taint {
 }
 
 /// Writes a new list of taints, on the node as it was read.
-pub fn write(node: &Node, next: Vec<Taint>, out: &mut Out) {
+pub fn write(node: &Node, next: &[Taint], out: &mut Out) {
     if next == taints(node) {
         return;
     }

@@ -124,7 +124,7 @@ fn a123_the_shortest_toleration_that_is_used_counts() {
     assert_eq!(stay(&[&taint("x", "NoExecute")], &[]), Stay::No);
 }
 
-fn gc(mirror: &Mirror, gc: &mut PodGc, now: Timestamp, live: Option<Reply>) -> Vec<Write> {
+fn gc(mirror: &Mirror, gc: &mut PodGc, now: Timestamp, live: Option<&Reply>) -> Vec<Write> {
     let mut answers = Answers::new();
     for _ in 0..2 {
         let mut out = Out::default();
@@ -133,7 +133,7 @@ fn gc(mirror: &Mirror, gc: &mut PodGc, now: Timestamp, live: Option<Reply>) -> V
             return out.writes;
         }
         for ask in out.asks {
-            answers.insert(ask, live.clone().expect("nobody should ask"));
+            answers.insert(ask, live.cloned().expect("nobody should ask"));
         }
     }
     panic!("asks again and again");
@@ -185,8 +185,8 @@ fn a127_orphans_go_after_quarantine_and_only_if_the_node_is_really_gone() {
     assert!(gc(&bench.mirror, &mut pod_gc, at(0), None).is_empty());
     assert!(gc(&bench.mirror, &mut pod_gc, at(39), None).is_empty());
     let there = Reply::Found(serde_json::json!({}));
-    assert!(gc(&bench.mirror, &mut pod_gc, at(40), Some(there)).is_empty());
-    assert_eq!(gc(&bench.mirror, &mut pod_gc, at(60), Some(Reply::NotFound)).len(), 2);
+    assert!(gc(&bench.mirror, &mut pod_gc, at(40), Some(&there)).is_empty());
+    assert_eq!(gc(&bench.mirror, &mut pod_gc, at(60), Some(&Reply::NotFound)).len(), 2);
 }
 
 fn monitor(bench: &Bench, lifecycle: &mut Lifecycle, now: Timestamp) -> Vec<Write> {

@@ -173,8 +173,8 @@ pub fn refusal(mirror: &Mirror, pod: &Pod, key: &Key, node: &Node) -> Option<Ref
     {
         return Some(Refusal::movable("node(s) didn't have free ports for the requested pod ports"));
     }
-    let none = Amounts::new();
-    room(mirror, mirror.requests(key).unwrap_or(&none), node)
+    let nothing = Amounts::new();
+    room(mirror, mirror.requests(key).unwrap_or(&nothing), node)
 }
 
 #[cfg(test)]
@@ -184,11 +184,11 @@ mod tests {
     use crate::kinds::Object;
     use std::sync::Arc;
 
-    fn refused(pod: Pod, node: &Node) -> Option<Refusal> {
+    fn refused(pod: &Pod, node: &Node) -> Option<Refusal> {
         let key = Key::of(&pod.metadata);
         let mut mirror = Mirror::default();
         mirror.put(Object::Pod(Arc::new(pod.clone())));
-        refusal(&mirror, &pod, &key, node)
+        refusal(&mirror, pod, &key, node)
     }
 
     #[test]
@@ -196,29 +196,29 @@ mod tests {
         let mut n = node("n", "a");
         n.spec.as_mut().unwrap().unschedulable = Some(true);
         n.spec.as_mut().unwrap().taints = Some(vec![unschedulable_taint()]);
-        assert_eq!(refused(pod("ns", "p").make(), &n), Some(Refusal::fixed("node(s) were unschedulable")));
+        assert_eq!(refused(&pod("ns", "p").make(), &n), Some(Refusal::fixed("node(s) were unschedulable")));
         let daemon = pod("ns", "p").tolerate("node.kubernetes.io/unschedulable", "NoSchedule", None).make();
-        assert_eq!(refused(daemon, &n), None);
+        assert_eq!(refused(&daemon, &n), None);
     }
 
     #[test]
     fn a_soft_taint_refuses_nobody() {
         let mut n = node("n", "a");
         n.spec.as_mut().unwrap().taints = Some(vec![taint("x", "PreferNoSchedule")]);
-        assert_eq!(refused(pod("ns", "p").make(), &n), None);
+        assert_eq!(refused(&pod("ns", "p").make(), &n), None);
         n.spec.as_mut().unwrap().taints = Some(vec![taint("x", "NoExecute")]);
         assert_eq!(
-            refused(pod("ns", "p").make(), &n),
+            refused(&pod("ns", "p").make(), &n),
             Some(Refusal::fixed("node(s) had untolerated taint(s)"))
         );
     }
 
     #[test]
     fn more_than_the_node_has_is_insufficient_for_good() {
-        let refusal = refused(pod("ns", "p").cpu("9").make(), &node("n", "a")).unwrap();
+        let refusal = refused(&pod("ns", "p").cpu("9").make(), &node("n", "a")).unwrap();
         assert_eq!(refusal.reasons, ["Insufficient cpu"]);
         assert!(refusal.fixed);
-        assert_eq!(refused(pod("ns", "p").cpu("8").make(), &node("n", "a")), None);
+        assert_eq!(refused(&pod("ns", "p").cpu("8").make(), &node("n", "a")), None);
     }
 
     #[test]

@@ -62,17 +62,14 @@ impl Scheduler {
 
     /// The pod may have become, or stopped being, something to place.
     pub fn note(&mut self, key: &Key, pod: Option<&Pod>, spec_changed: bool) {
-        match pod.filter(|p| ours(p)) {
-            Some(pod) => {
-                if spec_changed || !self.stranded.contains(key) {
-                    self.enqueue(key, pod);
-                }
+        if let Some(pod) = pod.filter(|p| ours(p)) {
+            if spec_changed || !self.stranded.contains(key) {
+                self.enqueue(key, pod);
             }
-            None => {
-                self.stranded.remove(key);
-                if let Some(turn) = self.turns.remove(key) {
-                    self.waiting.remove(&turn);
-                }
+        } else {
+            self.stranded.remove(key);
+            if let Some(turn) = self.turns.remove(key) {
+                self.waiting.remove(&turn);
             }
         }
     }

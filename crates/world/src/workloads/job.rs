@@ -350,9 +350,9 @@ mod tests {
     }
 
     impl Bench {
-        fn new(job: Job) -> Self {
+        fn new(job: &Job) -> Self {
             let mut bench = Self { mirror: Mirror::default(), version: 5, streams: Streams::new(1) };
-            bench.put(Kind::Job, crate::effects::as_value(&job));
+            bench.put(Kind::Job, crate::effects::as_value(job));
             bench
         }
 
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_job_runs_until_its_completions_are_reached() {
-        let mut bench = Bench::new(job(3, 2));
+        let mut bench = Bench::new(&job(3, 2));
         bench.settle();
         assert_eq!(bench.mirror.pods.len(), 2);
         bench.end_active("Succeeded");
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn a_job_fails_beyond_its_backoff_limit() {
-        let mut bench = Bench::new(job(1, 1));
+        let mut bench = Bench::new(&job(1, 1));
         for _ in 0..2 {
             bench.settle();
             bench.end_active("Failed");
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn a_finished_pod_that_is_deleted_after_counting_is_not_run_again() {
-        let mut bench = Bench::new(job(2, 1));
+        let mut bench = Bench::new(&job(2, 1));
         bench.settle();
         bench.end_active("Succeeded");
         bench.settle();

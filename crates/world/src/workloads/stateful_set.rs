@@ -18,7 +18,7 @@ use crate::objects::{Key, available_at, deleting, finished, label, name, ready};
 
 struct Set<'a> {
     view: View<'a>,
-    set: &'a StatefulSet,
+    object: &'a StatefulSet,
     owner: Owner<'a>,
     /// Ordinal → pod.
     pods: BTreeMap<i32, Arc<Pod>>,
@@ -54,7 +54,7 @@ pub fn sync(view: View<'_>, key: &Key, out: &mut Out) {
         .collect();
     let set = Set {
         view,
-        set,
+        object: set,
         owner,
         pods,
         first: spec.ordinals.as_ref().and_then(|o| o.start).unwrap_or(0),
@@ -77,7 +77,7 @@ fn hash_of(revision: &str) -> Option<String> {
 
 impl Set<'_> {
     fn healthy(&self, pod: &Pod, out: &mut Out) -> bool {
-        let min_ready = self.set.spec.min_ready_seconds.unwrap_or(0);
+        let min_ready = self.object.spec.min_ready_seconds.unwrap_or(0);
         if deleting(&pod.metadata) || finished(pod) {
             return false;
         }
@@ -132,13 +132,13 @@ impl Set<'_> {
     }
 
     fn partition(&self) -> i32 {
-        let strategy = self.set.spec.update_strategy.as_ref();
+        let strategy = self.object.spec.update_strategy.as_ref();
         strategy.and_then(|s| s.rolling_update.as_ref()).and_then(|r| r.partition).unwrap_or(0)
     }
 
     /// Replaces pods of the former revision, the highest number first, one at a time.
     fn roll(&self, out: &mut Out) {
-        let strategy = self.set.spec.update_strategy.as_ref();
+        let strategy = self.object.spec.update_strategy.as_ref();
         if strategy.and_then(|s| s.type_.as_deref()) == Some("OnDelete") {
             return;
         }
@@ -156,7 +156,7 @@ impl Set<'_> {
 
     /// The template of the revision that the pod of this number should have.
     fn template(&self, number: i32) -> (PodTemplateSpec, String) {
-        let own = self.set.spec.template.clone();
+        let own = self.object.spec.template.clone();
         if number >= self.first + self.partition() || self.current_revision == self.update_revision {
             return (own, self.update_revision.clone());
         }
@@ -173,8 +173,8 @@ impl Set<'_> {
     }
 
     fn create_pod(&self, number: i32, out: &mut Out) {
-        let spec = &self.set.spec;
-        let set_name = name(&self.set.metadata);
+        let spec = &self.object.spec;
+        let set_name = name(&self.object.metadata);
         let pod_name = format!("{set_name}-{number}");
         let (template, revision) = self.template(number);
         let mut pod = from_template(&self.owner, &template, &pod_name, false);
@@ -205,7 +205,7 @@ impl Set<'_> {
                 let claim = PersistentVolumeClaim {
                     metadata: ObjectMeta {
                         name: Some(claim_name),
-                        namespace: self.set.metadata.namespace.clone(),
+                        namespace: self.object.metadata.namespace.clone(),
                         labels: Some(own.into_iter().chain(labels).collect()),
                         annotations: template.metadata.annotations.clone(),
                         ..Default::default()
@@ -240,7 +240,7 @@ impl Set<'_> {
             updated_replicas: some(updated),
             current_revision: Some(current_revision.clone()),
             update_revision: Some(self.update_revision.clone()),
-            observed_generation: self.set.metadata.generation,
+            observed_generation: self.object.metadata.generation,
             collision_count: held.collision_count.or(Some(0)),
             conditions: held.conditions.clone(),
         };
@@ -250,7 +250,7 @@ impl Set<'_> {
             ..held.clone()
         };
         if next != held {
-            let body = StatefulSet { status: Some(next), ..StatefulSet::clone(self.set) };
+            let body = StatefulSet { status: Some(next), ..StatefulSet::clone(self.object) };
             out.write(Write::status(Kind::StatefulSet, key.clone(), &body));
         }
     }
