@@ -53,14 +53,11 @@ fn merge_object(
     }
     retain_keys(&mut original, &mut patch)?;
     ordered_lists(schema, &mut original, &mut patch)?;
+    let mut deletions = Vec::new();
     for (name, change) in patch {
-        if let Some((prefix, field)) = name.split_once('/')
-            && prefix == DELETE_FROM_LIST
-        {
-            delete_from_list(&mut original, field, &change)?;
+        if name.starts_with(DELETE_FROM_LIST) {
+            deletions.push((name, change));
             continue;
-        } else if name.starts_with(DELETE_FROM_LIST) {
-            return Err(malformed("invalid patch format of primitive list"));
         }
         if change.is_null() {
             original.remove(&name);
@@ -86,6 +83,12 @@ fn merge_object(
                 };
             }
         }
+    }
+    for (directive, gone) in deletions {
+        let Some((DELETE_FROM_LIST, field)) = directive.split_once('/') else {
+            return Err(malformed("invalid patch format of primitive list"));
+        };
+        delete_from_list(&mut original, field, &gone)?;
     }
     Ok(original)
 }
@@ -260,10 +263,8 @@ fn merge_keyed(
                 let combined = merge_object(Some(item), std::mem::take(found), element)?;
                 *found = combined;
             }
-            (_, mut element) => {
-                without_nulls(&mut element);
-                merged.extend(without_directives(element));
-            }
+            // A new element is taken as it is; directives in it show up as unknown fields.
+            (_, element) => merged.push(element),
         }
     }
     require_key(&merged, Some(key))?;
