@@ -61,6 +61,9 @@ fn exhausted(budget: &Budget) -> Reason {
     if let Some(rule) = never_rule(budget) {
         return Reason::BudgetNever { budget: budget.key.clone(), rule };
     }
+    if budget.current_healthy > budget.desired_healthy {
+        return Reason::BudgetGivenOut { budget: budget.key.clone() };
+    }
     // One more than desired must be healthy before a pod may go.
     Reason::BudgetExhausted {
         budget: budget.key.clone(),
@@ -129,7 +132,7 @@ mod tests {
         let index = index(Vec::new(), vec![budget("web").allowing(2)]);
         let charges = |n| Charges::from([(Key::new("default", "web"), n)]);
         assert!(matches!(gate(&index, &web("a"), &charges(1)), Gate::Charged(_)));
-        assert!(matches!(gate(&index, &web("a"), &charges(2)), Gate::Closed(_)));
+        assert!(matches!(gate(&index, &web("a"), &charges(2)), Gate::Closed(Reason::BudgetGivenOut { .. })));
     }
 
     #[test]

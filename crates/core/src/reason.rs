@@ -74,6 +74,10 @@ pub enum Reason {
         needs: i32,
         has: i32,
     },
+    /// All that the budget allows is given out to evictions that are still being accounted for.
+    BudgetGivenOut {
+        budget: Key,
+    },
     BudgetNever {
         budget: Key,
         rule: String,
@@ -174,6 +178,7 @@ impl Reason {
             Self::Finalizer { .. } => "Finalizer",
             Self::NodeSilent { .. } => "NodeSilent",
             Self::BudgetExhausted { .. } => "BudgetExhausted",
+            Self::BudgetGivenOut { .. } => "BudgetGivenOut",
             Self::BudgetNever { .. } => "BudgetNever",
             Self::BudgetBehind { .. } => "BudgetBehind",
             Self::BudgetSyncFailed { .. } => "BudgetSyncFailed",
@@ -223,6 +228,7 @@ impl Reason {
             | Self::NodeSilent { .. }
             | Self::BudgetExhausted { .. }
             | Self::BudgetBehind { .. }
+            | Self::BudgetGivenOut { .. }
             | Self::BudgetDisagrees { .. }
             | Self::WebhookRefused { .. }
             | Self::NamespaceTerminating { .. }
@@ -314,6 +320,9 @@ impl Reason {
                 format!(
                     "waits for PodDisruptionBudget {budget}, which needs {needs} healthy pods and has {has}"
                 )
+            }
+            Self::BudgetGivenOut { budget } => {
+                format!("waits for its turn: PodDisruptionBudget {budget} has given out all it allows for now")
             }
             Self::BudgetNever { budget, rule } => format!(
                 "is protected by PodDisruptionBudget {budget}, which never allows a disruption ({rule})"

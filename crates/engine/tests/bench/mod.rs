@@ -223,6 +223,7 @@ impl Bench {
         list.items.into_iter().map(|pod| pod.metadata.name).collect()
     }
 
+    #[allow(clippy::unused_self, reason = "reads as what the bench asks for")]
     pub fn request(&self, nodes: &[&str]) -> DrainRequest {
         DrainRequest {
             nodes: nodes.iter().map(|name| (*name).to_owned()).collect(),
