@@ -4,6 +4,7 @@
 
 mod apiserver;
 mod cluster;
+mod drain;
 mod process;
 mod report;
 
@@ -11,11 +12,14 @@ use anyhow::{Result, bail};
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["apiserver"] => apiserver::run(apiserver::Size::default()).await,
         ["apiserver", "--quick"] => apiserver::run(apiserver::Size::quick()).await,
-        other => bail!("unknown benchmark {other:?}; there is: apiserver [--quick]"),
+        ["drain"] => drain::run(3).await,
+        ["drain", "--quick"] => drain::run(1).await,
+        other => bail!("unknown benchmark {other:?}; there are: apiserver and drain, each with [--quick]"),
     }
 }

@@ -1,0 +1,250 @@
+//! `evac drain` beside `kubectl drain` on a real Kubernetes API server with simulated nodes.
+//!
+//! The pods of one node leave for the other, by turns with one tool and then the other, so both see the
+//! same cluster. Requests are counted by the server's audit log, which cannot be talked out of anything.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use evac_clock::Clock;
+use evac_world::{NodeSpec, Options, World};
+use futures::{AsyncBufReadExt, TryStreamExt};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::process::Tree;
+use crate::report::{median, spread};
+
+/// How long every pod takes to stop.
+const STOP: Duration = Duration::from_secs(1);
+
+struct Case {
+    name: &'static str,
+    pods: usize,
+    /// How many may be away at once; `None` without a budget.
+    budget: Option<usize>,
+}
+
+const CASES: &[Case] = &[
+    Case { name: "40 pods", pods: 40, budget: None },
+    Case { name: "110 pods", pods: 110, budget: None },
+    Case { name: "40 pods, 5 at a time", pods: 40, budget: Some(5) },
+];
+
+struct Tool {
+    name: &'static str,
+    program: PathBuf,
+    /// How its requests are found in the audit log.
+    agent: &'static str,
+}
+
+/// One measured drain.
+struct Measured {
+    seconds: f64,
+    requests: f64,
+    /// Requests that were refused with 429.
+    refused: f64,
+}
+
+pub async fn run(rounds: usize) -> Result<()> {
+    let program = |name: &str| -> Result<PathBuf> {
+        Ok(std::env::var_os(name).with_context(|| format!("{name} is not set; use bench/run.sh"))?.into())
+    };
+    let kubernetes = program("EVAC_KUBERNETES")?;
+    let tools = [
+        Tool { name: "evac drain", program: program("EVAC")?, agent: "evac/" },
+        Tool { name: "kubectl drain", program: kubernetes.with_file_name("kubectl"), agent: "kubectl" },
+    ];
+    println!("| case | tool | seconds | over the floor | requests | refused | kubectl ÷ evac, seconds |");
+    println!("|---|---|---|---|---|---|---|");
+    for case in CASES {
+        let stage = Stage::set(&kubernetes, case).await?;
+        let mut measured: [Vec<Measured>; 2] = [Vec::new(), Vec::new()];
+        for _ in 0..rounds {
+            for (tool, results) in tools.iter().zip(&mut measured) {
+                results.push(stage.drain(tool, case).await?);
+            }
+        }
+        stage.strike().await;
+        report(case, &tools, &measured);
+    }
+    Ok(())
+}
+
+fn report(case: &Case, tools: &[Tool; 2], measured: &[Vec<Measured>; 2]) {
+    let seconds = |side: usize| -> Vec<f64> { measured[side].iter().map(|m| m.seconds).collect() };
+    let ratios: Vec<f64> = seconds(1).iter().zip(seconds(0)).map(|(theirs, ours)| theirs / ours).collect();
+    // Batches leave one after the other; each takes at least the time one pod takes to stop.
+    let batches = case.budget.map_or(1, |budget| case.pods.div_ceil(budget));
+    let floor = STOP.as_secs_f64() * batches as f64;
+    for (side, tool) in tools.iter().enumerate() {
+        let requests: Vec<f64> = measured[side].iter().map(|m| m.requests).collect();
+        let refused: Vec<f64> = measured[side].iter().map(|m| m.refused).collect();
+        let ratio = if side == 0 { spread(&ratios) } else { String::new() };
+        println!(
+            "| {} | {} | {:.2} | {:.2} | {:.0} | {:.0} | {ratio} |",
+            case.name,
+            tool.name,
+            median(&seconds(side)),
+            median(&seconds(side)) - floor,
+            median(&requests),
+            median(&refused),
+        );
+    }
+}
+
+/// A real control plane, two simulated nodes, and all pods on the first.
+struct Stage {
+    tree: Tree,
+    world: World,
+    cluster: Cluster,
+    client: kube::Client,
+    audit: PathBuf,
+    dir: PathBuf,
+}
+
+impl Stage {
+    async fn set(kubernetes: &Path, case: &Case) -> Result<Self> {
+        let dir = std::env::temp_dir().join(format!("evac-bench-drain-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir)?;
+        let audit = dir.join("audit.log");
+        let (data, log) = (dir.join("data").display().to_string(), audit.display().to_string());
+        let tree = Tree::start(kubernetes, &["up", "--dir", &data, "--audit-log", &log]).await?;
+        let cluster = Cluster::connect(&tree.kubeconfig).await?;
+        let read = Kubeconfig::read_from(&tree.kubeconfig)?;
+        let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
+        let client = kube::Client::try_from(config)?;
+        let mut nodes = NodeSpec::workers(2);
+        for node in &mut nodes {
+            node.pods = 250;
+        }
+        let options = Options { parallel_writes: 32, ..Options::kubelets_only(nodes) };
+        let world = World::start(client.clone(), Clock::real(), options);
+        world.idle().await;
+        let stage = Self { tree, world, cluster, client, audit, dir };
+        stage.cordon("node-2", true).await?;
+        let deployments = "/apis/apps/v1/namespaces/default/deployments";
+        stage.cluster.create(deployments, &deployment(case.pods)).await?;
+        if let Some(budget) = case.budget {
+            let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+            let spec = json!({"maxUnavailable": budget, "selector": {"matchLabels": {"app": "web"}}});
+            stage.cluster.create(budgets, &json!({"metadata": {"name": "web"}, "spec": spec})).await?;
+        }
+        stage.all_ready(case.pods).await?;
+        stage.cordon("node-2", false).await?;
+        Ok(stage)
+    }
+
+    /// Empties the node that has the pods, and makes the other one ready for the next turn.
+    async fn drain(&self, tool: &Tool, case: &Case) -> Result<Measured> {
+        let from = self.busy_node().await?;
+        let before = self.counted(tool)?;
+        let began = now();
+        let output = tokio::process::Command::new(&tool.program)
+            .args(["drain", &from])
+            .env("KUBECONFIG", &self.tree.kubeconfig)
+            .output()
+            .await?;
+        let seconds = began.elapsed().as_secs_f64();
+        if !output.status.success() {
+            bail!("{} failed: {}", tool.name, String::from_utf8_lossy(&output.stderr));
+        }
+        self.all_ready(case.pods).await?;
+        let after = self.counted(tool)?;
+        let uncordon = tokio::process::Command::new(&tool.program)
+            .args(["uncordon", &from])
+            .env("KUBECONFIG", &self.tree.kubeconfig)
+            .output()
+            .await?;
+        if !uncordon.status.success() {
+            bail!("uncordon failed: {}", String::from_utf8_lossy(&uncordon.stderr));
+        }
+        Ok(Measured {
+            seconds,
+            requests: (after.0 - before.0) as f64,
+            refused: (after.1 - before.1) as f64,
+        })
+    }
+
+    async fn strike(self) {
+        self.world.stop().await;
+        self.tree.stop().await;
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+
+    async fn cordon(&self, node: &str, wanted: bool) -> Result<()> {
+        let patch = json!({"spec": {"unschedulable": wanted}}).to_string().into_bytes();
+        let path = format!("/api/v1/nodes/{node}");
+        self.cluster.send(http::Method::PATCH, &path, crate::cluster::MERGE, patch).await.map(|_| ())
+    }
+
+    async fn busy_node(&self) -> Result<String> {
+        let pods = self.cluster.get("/api/v1/namespaces/default/pods?labelSelector=app%3Dweb").await?;
+        let node = pods["items"][0]["spec"]["nodeName"].as_str().context("no pod")?;
+        Ok(node.to_owned())
+    }
+
+    /// Waits, by watch, until all replicas are ready.
+    async fn all_ready(&self, pods: usize) -> Result<()> {
+        let path = "/apis/apps/v1/namespaces/default/deployments?watch=1";
+        let request = http::Request::get(path).body(Vec::new())?;
+        let mut lines = self.client.request_stream(request).await?.lines();
+        while let Some(line) = lines.try_next().await? {
+            let event: Value = serde_json::from_str(&line)?;
+            let status = &event["object"]["status"];
+            let ready = status["readyReplicas"].as_u64() == Some(pods as u64);
+            if ready && status["replicas"].as_u64() == Some(pods as u64) {
+                return Ok(());
+            }
+        }
+        bail!("the watch ended early")
+    }
+
+    /// Finished requests of a tool so far, and how many of them were refused; watches are not requests
+    /// but streams, and count once when they begin.
+    fn counted(&self, tool: &Tool) -> Result<(usize, usize)> {
+        let text = fs::read_to_string(&self.audit)?;
+        let mut total = 0;
+        let mut refused = 0;
+        for event in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            let is_tool = event["userAgent"].as_str().is_some_and(|agent| agent.starts_with(tool.agent));
+            let stage = event["stage"].as_str().unwrap_or_default();
+            let is_watch = event["verb"] == "watch";
+            let counts = if is_watch { stage == "ResponseStarted" } else { stage == "ResponseComplete" };
+            if is_tool && counts {
+                total += 1;
+                refused += usize::from(event["responseStatus"]["code"] == 429);
+            }
+        }
+        Ok((total, refused))
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a benchmark measures the wall")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn deployment(pods: usize) -> Value {
+    json!({
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": pods,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {
+                    "labels": {"app": "web"},
+                    "annotations": {
+                        "evac.dev/stop-seconds": STOP.as_secs().to_string(),
+                        "evac.dev/start-seconds": "0",
+                    },
+                },
+                "spec": {"containers": [{"name": "main", "image": "example/web"}]},
+            },
+        },
+    })
+}
