@@ -73,23 +73,29 @@ impl Entry {
             .then_with(|| self.subresource.cmp(&other.subresource))
     }
 
-    fn read(value: &Value) -> Option<Self> {
-        let word = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
-        let operation = match word("operation") {
+    fn read(value: Value) -> Option<Self> {
+        let Value::Object(mut entry) = value else { return None };
+        let mut word = |key: &str| match entry.remove(key) {
+            Some(Value::String(text)) => text,
+            _ => String::new(),
+        };
+        let operation = match word("operation").as_str() {
             "Apply" => Operation::Apply,
             "Update" => Operation::Update,
             _ => return None,
         };
-        if word("apiVersion").is_empty() || word("fieldsType") != "FieldsV1" {
+        let (api_version, fields_type) = (word("apiVersion"), word("fieldsType"));
+        if api_version.is_empty() || fields_type != "FieldsV1" {
             return None;
         }
+        let (manager, subresource, time) = (word("manager"), word("subresource"), word("time"));
         Some(Self {
-            manager: word("manager").to_owned(),
+            manager,
             operation,
-            api_version: word("apiVersion").to_owned(),
-            subresource: word("subresource").to_owned(),
-            time: value.get("time").and_then(Value::as_str).map(str::to_owned),
-            fields: FieldSet::from_fields_v1(value.get("fieldsV1").unwrap_or(&Value::Null))?,
+            api_version,
+            subresource,
+            time: Some(time).filter(|time| !time.is_empty()),
+            fields: FieldSet::from_fields_v1(entry.remove("fieldsV1").unwrap_or_default())?,
         })
     }
 
@@ -111,28 +117,28 @@ impl Entry {
     }
 }
 
-/// The list of an object.
-fn list(object: &Value) -> Option<&Value> {
-    object.get("metadata")?.get("managedFields")
+/// The entries of an object; none if one of them cannot be read.
+pub(super) fn of(object: &Value) -> Vec<Entry> {
+    let list = object.get("metadata").and_then(|metadata| metadata.get("managedFields"));
+    list.cloned().and_then(read).unwrap_or_default()
 }
 
-/// Reads the entries of an object; `None` if one of them cannot be read.
-pub(super) fn read(object: &Value) -> Option<Vec<Entry>> {
-    match list(object) {
-        None | Some(Value::Null) => Some(Vec::new()),
-        Some(Value::Array(entries)) => entries.iter().map(Entry::read).collect(),
-        Some(_) => None,
+fn read(list: Value) -> Option<Vec<Entry>> {
+    match list {
+        Value::Null => Some(Vec::new()),
+        Value::Array(entries) => entries.into_iter().map(Entry::read).collect(),
+        _ => None,
     }
 }
 
-/// The entries a write starts from. A client may send managed fields along and so change them; an empty
-/// list or one empty entry starts over.
-pub(super) fn starting_from(old: Option<&Value>, new: &Value, subresource: bool) -> Vec<Entry> {
-    let of_old = || old.and_then(read).unwrap_or_default();
+/// The entries a write starts from. A client may send managed fields along (`given`) and so change them; an
+/// empty list or one empty entry starts over.
+pub(super) fn starting_from(old: Option<&Value>, given: Option<Value>, subresource: bool) -> Vec<Entry> {
+    let of_old = || old.map(of).unwrap_or_default();
     if subresource {
         return of_old();
     }
-    let starts_over = match list(new) {
+    let starts_over = match &given {
         Some(Value::Array(entries)) => match entries.as_slice() {
             [] => true,
             [only] => only.as_object().is_some_and(Map::is_empty),
@@ -143,22 +149,20 @@ pub(super) fn starting_from(old: Option<&Value>, new: &Value, subresource: bool)
     if starts_over {
         return Vec::new();
     }
-    match read(new) {
+    match given.and_then(read) {
         Some(entries) if !entries.is_empty() => entries,
         _ => of_old(),
     }
 }
 
 /// Takes the list off an object.
-pub(super) fn strip(object: &mut Value) {
-    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-        metadata.remove("managedFields");
-    }
+pub(super) fn take(object: &mut Value) -> Option<Value> {
+    object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
 }
 
 /// Puts entries into an object, in the order of the server.
 pub(super) fn write(object: &mut Value, mut entries: Vec<Entry>) {
-    strip(object);
+    take(object);
     if entries.is_empty() {
         return;
     }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 pub use self::entries::Operation;
-use self::entries::{Entry, fold_oldest, starting_from, strip};
+use self::entries::{Entry, fold_oldest, starting_from, take};
 pub use self::set::FieldSet;
 use crate::schema::{Schema, SchemaRef, Shape, Zero, canonical};
 use crate::status::{ApiError, Details};
@@ -162,8 +162,8 @@ fn nothing(schema: &SchemaRef) -> Value {
 /// Records in `new` what this create, update or patch changed against `old`. Built-in objects are also
 /// brought into the form in which the server writes them.
 pub fn track(schema: &SchemaRef, old: Option<&Value>, new: &mut Value, by: &Writer<'_>) {
-    let mut entries = starting_from(old, new, !by.subresource.is_empty());
-    strip(new);
+    let given = take(new);
+    let mut entries = starting_from(old, given, !by.subresource.is_empty());
     if is_builtin(schema) {
         canonical::complete(schema.get(), new);
     }
@@ -272,9 +272,9 @@ fn apply_once(
     by: &Writer<'_>,
 ) -> Result<Value, ApplyError> {
     let node = schema.get();
-    let mut entries = live.and_then(entries::read).unwrap_or_default();
+    let mut entries = live.map(entries::of).unwrap_or_default();
     let mut before = live.cloned().unwrap_or_else(|| nothing(schema));
-    strip(&mut before);
+    take(&mut before);
 
     let merged = typed::merge(node, Some(&before), Some(config)).unwrap_or_default();
     let mut asked = typed::fields_of(node, config);

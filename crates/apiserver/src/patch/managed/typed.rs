@@ -505,7 +505,7 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &str, errors: &mut Vec
                         return;
                     }
                     Ok(element) => {
-                        let shown = FieldSet::from_fields_v1(&serde_json::json!({ element.clone(): {} }))
+                        let shown = FieldSet::from_fields_v1(serde_json::json!({ element.clone(): {} }))
                             .map(|set| set.paths().concat())
                             .unwrap_or_default();
                         if !seen.insert(element) {
