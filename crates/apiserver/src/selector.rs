@@ -576,7 +576,7 @@ mod tests {
     fn a_bad_key_is_refused_with_the_reason() {
         let error = LabelSelector::parse("a/b/c=d").unwrap_err().to_string();
         assert!(error.starts_with(
-            "unable to parse requirement: <nil>: Invalid value: \"a/b/c\": a qualified name must"
+            "unable to parse requirement: <nil>: Invalid value: \"a/b/c\": a valid label key must"
         ));
     }
 

@@ -53,6 +53,7 @@ pub(super) const DEFINITION: Strategy = Strategy {
             ));
         }
         definition(object, errors);
+        stored_versions(object, errors);
     },
     validate_update: |old, new, _, errors| {
         definition(new, errors);
@@ -121,6 +122,8 @@ fn definition(object: &Value, errors: &mut Errors) {
         if !complaints.is_empty() {
             errors.push(FieldError::invalid(format!("{path}.name"), name, complaints.join(",")));
         }
+        // What a single version says counts as said for the whole definition.
+        let path = if versions.len() == 1 { "spec" } else { &path };
         scale(version.pointer("/subresources/scale"), &format!("{path}.subresources"), errors);
         for (j, column) in list(version, "additionalPrinterColumns").iter().enumerate() {
             self::column(column, &format!("{path}.additionalPrinterColumns[{j}]"), errors);
@@ -152,6 +155,36 @@ fn definition(object: &Value, errors: &mut Errors) {
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
              spec.versions[*].schema instead",
         ));
+    }
+}
+
+/// What is stored must be served by some version, above all by the one that is marked for it.
+fn stored_versions(object: &Value, errors: &mut Errors) {
+    const PATH: &str = "status.storedVersions";
+    let stored = list_at(object, "/status/storedVersions");
+    if stored.is_empty() {
+        errors.push(FieldError::invalid(PATH, Value::Null, "must have at least one stored version"));
+        return;
+    }
+    let versions = list_at(object, "/spec/versions");
+    for version in versions.iter().filter(|v| truth(v, "storage")) {
+        let name = text(version, "name");
+        if !stored.iter().any(|s| s == name) {
+            errors.push(FieldError::invalid(
+                PATH,
+                stored.to_vec(),
+                format!("must have the storage version {name}"),
+            ));
+        }
+    }
+    for (i, name) in stored.iter().enumerate() {
+        if !versions.iter().any(|v| v.get("name") == Some(name)) {
+            errors.push(FieldError::invalid(
+                format!("{PATH}[{i}]"),
+                name.clone(),
+                "missing from spec.versions; must be present in spec.versions",
+            ));
+        }
     }
 }
 
@@ -208,6 +241,8 @@ fn scale(scale: Option<&Value>, path: &str, errors: &mut Errors) {
         let at = format!("{path}.scale.{field}");
         if value.is_empty() {
             errors.push(FieldError::required(at, ""));
+        } else if !value.starts_with('.') {
+            errors.push(FieldError::invalid(at, value, "must be a simple json path starting with ."));
         } else if !value.starts_with(&format!("{prefix}.")) {
             errors.push(FieldError::invalid(at, value, format!("should be a json path under {prefix}")));
         }
@@ -241,14 +276,14 @@ pub(super) const API_SERVICE: Strategy = Strategy {
             set_default(service, "port", 443);
         }
     },
-    prepare_create: |object, _| {
+    prepare_create: |object, now| {
         // Without a service behind it the version is served by this server itself.
         let local = object.pointer("/spec/service").is_none_or(Value::is_null);
         let status = if local {
             json!({"conditions": [{
                 "type": "Available", "status": "True", "reason": "Local",
                 "message": "Local APIServices are always available",
-                "lastTransitionTime": Value::Null,
+                "lastTransitionTime": super::pod::seconds(now),
             }]})
         } else {
             json!({})
@@ -269,7 +304,7 @@ fn api_service(object: &Value, errors: &mut Errors) {
         errors.push(FieldError::invalid(
             "metadata.name",
             meta::name_of(object),
-            "must be `spec.version+\".\"+spec.group`",
+            format!("must be `spec.version+\".\"+spec.group`: {wanted:?}"),
         ));
     }
     if text(spec, "version").is_empty() {

@@ -14,7 +14,14 @@ const BASE: Strategy =
     Strategy { status_keeps_metadata: true, unconditional_update: false, ..Strategy::SPEC_AND_STATUS };
 
 pub(super) const EVICTION_REQUEST: Strategy = Strategy {
-    validate: |object, errors| target(object, errors),
+    validate: |object, errors| {
+        target(object, errors);
+        for field in ["requester", "intent"] {
+            if text(object.get("spec").unwrap_or(&Value::Null), field).is_empty() {
+                errors.push(FieldError::required(format!("spec.{field}"), ""));
+            }
+        }
+    },
     validate_update: |old, new, _, errors| {
         target(new, errors);
         meta::immutable(old, new, "/spec/target", "spec.target", errors);

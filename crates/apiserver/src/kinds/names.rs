@@ -160,7 +160,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
             *name
         }
         _ => {
-            let text = regex(&format!("a qualified name {EXPLANATION}"), PATTERN, EXAMPLES);
+            let text = regex(&format!("a valid label key {EXPLANATION}"), PATTERN, EXAMPLES);
             return vec![format!(
                 "{text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
             )];

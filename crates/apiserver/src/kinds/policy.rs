@@ -130,7 +130,7 @@ fn priority_class(object: &Value, errors: &mut Errors) {
         errors.push(FieldError::not_supported(
             "preemptionPolicy",
             policy,
-            &["Never", "PreemptLowerPriority"],
+            &["PreemptLowerPriority", "Never"],
         ));
     }
 }

@@ -48,14 +48,11 @@ fn default_binding(object: &mut Value) {
 }
 
 fn role(object: &Value, errors: &mut Errors) {
+    let mut late = Vec::new();
     let namespaced = text(object, "kind") == "Role";
     for (i, rule) in list(object, "rules").iter().enumerate() {
         let path = format!("rules[{i}]");
         let has = |field: &str| !list(rule, field).is_empty();
-        if !has("verbs") {
-            errors
-                .push(FieldError::required(format!("{path}.verbs"), "verbs must contain at least one value"));
-        }
         if has("nonResourceURLs") {
             let urls = rule.get("nonResourceURLs").cloned().unwrap_or_default();
             let at = format!("{path}.nonResourceURLs");
@@ -88,6 +85,12 @@ fn role(object: &Value, errors: &mut Errors) {
             ));
         }
     }
+    // Checks that are declared with the type are reported after all others.
+    for (i, rule) in list(object, "rules").iter().enumerate() {
+        if list(rule, "verbs").is_empty() {
+            late.push(FieldError::required(format!("rules[{i}].verbs"), ""));
+        }
+    }
     if let Some(rule) = object.get("aggregationRule").filter(|r| r.is_object()) {
         let selectors = list(rule, "clusterRoleSelectors");
         if selectors.is_empty() {
@@ -104,6 +107,7 @@ fn role(object: &Value, errors: &mut Errors) {
             );
         }
     }
+    errors.append(&mut late);
 }
 
 fn binding(object: &Value, namespaced: bool, errors: &mut Errors) {
@@ -117,8 +121,9 @@ fn binding(object: &Value, namespaced: bool, errors: &mut Errors) {
         errors.push(FieldError::not_supported("roleRef.kind", kind, valid));
     }
     let name = text_at(object, "/roleRef/name");
+    let mut late = Vec::new();
     if name.is_empty() {
-        errors.push(FieldError::required("roleRef.name", ""));
+        late.push(FieldError::required("roleRef.name", ""));
     } else {
         for complaint in names::path_segment(name) {
             errors.push(FieldError::invalid("roleRef.name", name, complaint));
@@ -126,14 +131,15 @@ fn binding(object: &Value, namespaced: bool, errors: &mut Errors) {
     }
     for (i, subject) in list(object, "subjects").iter().enumerate() {
         self::subject(subject, namespaced, &format!("subjects[{i}]"), errors);
+        if text(subject, "name").is_empty() {
+            late.push(FieldError::required(format!("subjects[{i}].name"), ""));
+        }
     }
+    errors.append(&mut late);
 }
 
 fn subject(subject: &Value, namespaced: bool, path: &str, errors: &mut Errors) {
     let (name, group) = (text(subject, "name"), text(subject, "apiGroup"));
-    if name.is_empty() {
-        errors.push(FieldError::required(format!("{path}.name"), ""));
-    }
     match text(subject, "kind") {
         "ServiceAccount" => {
             if !name.is_empty() {

@@ -29,7 +29,7 @@ pub(super) const SERVICE: Strategy = Strategy {
         }
         service(new, errors);
     },
-    name: NameRule::Label1035,
+    name: NameRule::Label,
     create_on_update: true,
     fields: fields::SERVICE,
     unsupported: Unsupported::Label,
@@ -290,10 +290,7 @@ fn endpoint_slice(object: &Value, errors: &mut Errors) {
     for (i, endpoint) in list(object, "endpoints").iter().enumerate() {
         let addresses = list_at(endpoint, "/addresses");
         if addresses.is_empty() {
-            errors.push(FieldError::required(
-                format!("endpoints[{i}].addresses"),
-                "must contain at least 1 address",
-            ));
+            errors.push(FieldError::required(format!("endpoints[{i}].addresses"), ""));
         }
         if text(object, "addressType") != "FQDN" {
             for (j, address) in addresses.iter().filter_map(Value::as_str).enumerate() {

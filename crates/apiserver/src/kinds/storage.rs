@@ -69,7 +69,7 @@ pub(super) const PERSISTENT_VOLUME: Strategy = Strategy {
 fn volume(object: &Value, errors: &mut Errors) {
     let none = Value::Null;
     let spec = object.get("spec").unwrap_or(&none);
-    access_modes(spec, errors);
+    access_modes(spec, "", errors);
     match obj(spec, "capacity") {
         Some(capacity) if !capacity.is_empty() => {
             if !capacity.contains_key("storage") || capacity.len() > 1 {
@@ -83,7 +83,10 @@ fn volume(object: &Value, errors: &mut Errors) {
                 validate_quantity_value(name, amount, &format!("spec.capacity[{name}]"), errors);
             }
         }
-        _ => errors.push(FieldError::required("spec.capacity", "")),
+        _ => {
+            errors.push(FieldError::required("spec.capacity", ""));
+            errors.push(FieldError::not_supported("spec.capacity", Value::Null, &["storage"]));
+        }
     }
     one_of(spec, "persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"], errors);
     if let Some(required) = spec.pointer("/nodeAffinity/required").filter(|r| r.is_object()) {
@@ -126,10 +129,10 @@ fn class_name(spec: &Value, errors: &mut Errors) {
     }
 }
 
-fn access_modes(spec: &Value, errors: &mut Errors) {
+fn access_modes(spec: &Value, missing: &str, errors: &mut Errors) {
     let modes = list(spec, "accessModes");
     if modes.is_empty() {
-        errors.push(FieldError::required("spec.accessModes", "at least 1 access mode is required"));
+        errors.push(FieldError::required("spec.accessModes", missing));
     }
     for mode in modes.iter().filter_map(Value::as_str).filter(|m| !MODES.contains(m)) {
         errors.push(FieldError::not_supported("spec.accessModes", mode, &MODES));
@@ -159,7 +162,7 @@ pub(super) const PERSISTENT_VOLUME_CLAIM: Strategy = Strategy {
 fn claim(object: &Value, errors: &mut Errors) {
     let none = Value::Null;
     let spec = object.get("spec").unwrap_or(&none);
-    access_modes(spec, errors);
+    access_modes(spec, "at least 1 access mode is required", errors);
     validate_label_selector(spec.get("selector"), "spec.selector", errors);
     const PATH: &str = "spec.resources[storage]";
     match spec.pointer("/resources/requests/storage") {
@@ -221,14 +224,6 @@ pub(super) const STORAGE_CLASS: Strategy = Strategy {
         set_default(as_map(object), "volumeBindingMode", "Immediate");
     },
     validate: |object, errors| {
-        let provisioner = text(object, "provisioner");
-        if provisioner.is_empty() {
-            errors.push(FieldError::required("provisioner", ""));
-        } else {
-            for complaint in names::qualified_name(&provisioner.to_lowercase()) {
-                errors.push(FieldError::invalid("provisioner", provisioner, complaint));
-            }
-        }
         for (field, valid) in [
             ("reclaimPolicy", ["Delete", "Retain"]),
             ("volumeBindingMode", ["Immediate", "WaitForFirstConsumer"]),
@@ -236,6 +231,14 @@ pub(super) const STORAGE_CLASS: Strategy = Strategy {
             let value = text(object, field);
             if !value.is_empty() && !valid.contains(&value) {
                 errors.push(FieldError::not_supported(field, value, &valid));
+            }
+        }
+        let provisioner = text(object, "provisioner");
+        if provisioner.is_empty() {
+            errors.push(FieldError::required("provisioner", ""));
+        } else {
+            for complaint in names::qualified_name(&provisioner.to_lowercase()) {
+                errors.push(FieldError::invalid("provisioner", provisioner, complaint));
             }
         }
     },
@@ -261,11 +264,6 @@ pub(super) const VOLUME_ATTACHMENT: Strategy = Strategy {
     validate: |object, errors| {
         let none = Value::Null;
         let spec = object.get("spec").unwrap_or(&none);
-        for (field, path) in [("attacher", "spec.attacher"), ("nodeName", "spec.nodeName")] {
-            if text(spec, field).is_empty() {
-                errors.push(FieldError::required(path, ""));
-            }
-        }
         let source = spec.get("source").unwrap_or(&none);
         match (is_set(source, "persistentVolumeName"), is_set(source, "inlineVolumeSpec")) {
             (false, false) => errors.push(FieldError::required(
@@ -277,6 +275,13 @@ pub(super) const VOLUME_ATTACHMENT: Strategy = Strategy {
                 "must specify exactly one of inlineVolumeSpec and persistentVolumeName",
             )),
             _ => {}
+        }
+        let node = text(spec, "nodeName");
+        for complaint in names::dns1123_subdomain(node) {
+            errors.push(FieldError::invalid("spec.nodeName", node, complaint));
+        }
+        if text(spec, "attacher").is_empty() {
+            errors.push(FieldError::required("spec.attacher", ""));
         }
     },
     validate_update: |old, new, _, errors| {
@@ -319,7 +324,13 @@ pub(super) const CSI_DRIVER: Strategy = Strategy {
     default: |object| {
         let spec = obj_mut(object, "spec");
         set_default(spec, "attachRequired", true);
-        for field in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
+        for field in [
+            "podInfoOnMount",
+            "storageCapacity",
+            "requiresRepublish",
+            "seLinuxMount",
+            "preventPodSchedulingIfMissing",
+        ] {
             set_default(spec, field, false);
         }
         set_default(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");

@@ -40,9 +40,8 @@ fn prepare_create(pod: &mut Value, now: Timestamp) {
         status["conditions"] = json!([{
             "type": "PodScheduled",
             "status": "False",
-            "observedGeneration": 1,
             "lastProbeTime": null,
-            "lastTransitionTime": crate::kinds::pod::seconds(now),
+            "lastTransitionTime": seconds(now),
             "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
         }]);

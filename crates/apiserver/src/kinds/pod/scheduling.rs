@@ -310,7 +310,7 @@ pub(super) fn gates(gates: &[Value], path: &str, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for (i, gate) in gates.iter().enumerate() {
         let name = text(gate, "name");
-        label_key(name, format!("{path}[{i}].name"), errors);
-        unique(&mut seen, name, format!("{path}[{i}].name"), errors);
+        label_key(name, format!("{path}[{i}]"), errors);
+        unique(&mut seen, name, format!("{path}[{i}]"), errors);
     }
 }

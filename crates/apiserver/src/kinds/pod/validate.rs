@@ -75,6 +75,7 @@ fn spec(spec: &Value, pod_name: &str, path: &str, is_pod: bool, errors: &mut Err
     one_of(spec, "restartPolicy", path, &["Always", "OnFailure", "Never"], errors);
     one_of(spec, "dnsPolicy", path, &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"], errors);
     meta::labels(obj(spec, "nodeSelector"), &at("nodeSelector"), errors);
+    security_context(spec.get("securityContext"), &at("securityContext"), errors);
     if truth(spec, "hostPID") && truth(spec, "shareProcessNamespace") {
         errors.push(FieldError::invalid(
             at("shareProcessNamespace"),
@@ -125,7 +126,7 @@ fn spec(spec: &Value, pod_name: &str, path: &str, is_pod: bool, errors: &mut Err
     named(spec, "priorityClassName", path, names::dns1123_subdomain, errors);
     named(spec, "runtimeClassName", path, names::dns1123_subdomain, errors);
     if is_set(spec, "preemptionPolicy") {
-        one_of(spec, "preemptionPolicy", path, &["Never", "PreemptLowerPriority"], errors);
+        one_of(spec, "preemptionPolicy", path, &["PreemptLowerPriority", "Never"], errors);
     }
     if let Some(overhead) = obj(spec, "overhead") {
         for (name, quantity) in overhead {
@@ -134,6 +135,24 @@ fn spec(spec: &Value, pod_name: &str, path: &str, is_pod: bool, errors: &mut Err
     }
     if let Some(resources) = spec.get("resources").filter(|r| r.is_object()) {
         resource_requirements(resources, &at("resources"), errors);
+    }
+}
+
+/// User and group ids of the pod as a whole.
+fn security_context(context: Option<&Value>, path: &str, errors: &mut Errors) {
+    let Some(context) = context.filter(|c| c.is_object()) else { return };
+    let mut check = |at: String, id: i64| {
+        for complaint in names::in_range(id, 0, i64::from(i32::MAX)) {
+            errors.push(FieldError::invalid(&at[..], id, complaint));
+        }
+    };
+    for field in ["fsGroup", "runAsUser", "runAsGroup"] {
+        if let Some(id) = int(context, field) {
+            check(format!("{path}.{field}"), id);
+        }
+    }
+    for (i, id) in list(context, "supplementalGroups").iter().filter_map(Value::as_i64).enumerate() {
+        check(format!("{path}.supplementalGroups[{i}]"), id);
     }
 }
 

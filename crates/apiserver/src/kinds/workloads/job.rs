@@ -85,6 +85,9 @@ fn generate_selector(object: &mut Value, _: Timestamp) {
         return;
     }
     let (name, uid) = (meta::name_of(object).to_owned(), text_at(object, "/metadata/uid").to_owned());
+    // Labels that the job has from its template follow the template.
+    let of_template = object.pointer("/spec/template/metadata/labels");
+    let shared = of_template.is_some() && of_template == object.pointer("/metadata/labels");
     let spec = obj_mut(object, "spec");
     let template = spec.entry("template").or_insert_with(|| json!({}));
     let metadata = obj_mut(template, "metadata");
@@ -92,8 +95,12 @@ fn generate_selector(object: &mut Value, _: Timestamp) {
     for (key, value) in NAME_LABELS.iter().map(|k| (k, &name)).chain(UID_LABELS.iter().map(|k| (k, &uid))) {
         labels.entry((*key).to_owned()).or_insert_with(|| json!(value));
     }
+    let labels = labels.clone();
     let selector = spec.entry("selector").or_insert_with(|| json!({}));
     obj_mut(selector, "matchLabels").entry(UID_LABELS[1]).or_insert_with(|| json!(uid));
+    if shared {
+        obj_mut(object, "metadata").insert("labels".into(), Value::Object(labels));
+    }
 }
 
 fn selector_of_job(spec: &Value, errors: &mut Errors) {
