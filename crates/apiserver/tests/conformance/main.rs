@@ -1,0 +1,83 @@
+//! One body, two arms: the same requests go to the embedded server and to a real kube-apiserver, and the
+//! answers must be the same, up to uids, times and other things that no client may rely on.
+//!
+//! The cases are texts under `cases/`, one file per topic; [`script`] explains how to write one. A real
+//! server is started from the program in `EVAC_KUBERNETES`; without it only the embedded server runs, and
+//! must answer everything without breaking. `EVAC_CASES=part of a name` runs some cases only.
+
+mod arm;
+mod compare;
+mod generated;
+mod hook;
+mod kubernetes;
+mod normal;
+mod run;
+mod script;
+
+use std::io::Write as _;
+
+use futures::StreamExt as _;
+
+use self::arm::Arm;
+use self::run::Outcome;
+use self::script::Case;
+
+/// Cases that run at the same time; most of the time is spent waiting for the real server's store.
+const AT_ONCE: usize = 6;
+
+const TOPICS: &[(&str, &str)] = &[
+    ("create", include_str!("cases/create.txt")),
+    ("reading", include_str!("cases/reading.txt")),
+    ("tables", include_str!("cases/tables.txt")),
+    ("watching", include_str!("cases/watching.txt")),
+    ("updating", include_str!("cases/updating.txt")),
+    ("patching", include_str!("cases/patching.txt")),
+    ("fields", include_str!("cases/fields.txt")),
+    ("applying", include_str!("cases/applying.txt")),
+    ("deleting", include_str!("cases/deleting.txt")),
+    ("evicting", include_str!("cases/evicting.txt")),
+    ("subresources", include_str!("cases/subresources.txt")),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_servers_give_the_same_answers() {
+    let wanted = std::env::var("EVAC_CASES").unwrap_or_default();
+    let mut cases: Vec<Case> = TOPICS
+        .iter()
+        .flat_map(|(topic, text)| script::parse(topic, text))
+        .filter(|case| case.title().contains(&wanted))
+        .collect();
+    if wanted.is_empty() || "generated".contains(&wanted) {
+        cases.extend(generated::cases());
+    }
+    let count = cases.len();
+    let real = kubernetes::start().await;
+    let embedded = Arm::embedded();
+    let hooks = hook::Hooks::serve().await;
+    let outcomes: Vec<Outcome> = futures::stream::iter(cases.into_iter().enumerate())
+        .map(|(number, case)| {
+            run::run(case, format!("c{number:04}"), &embedded, real.as_ref().map(|r| &r.arm), &hooks)
+        })
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    let mut different = 0;
+    for outcome in &outcomes {
+        if !outcome.differences.is_empty() {
+            different += 1;
+            tell(&outcome.report());
+        }
+    }
+    if real.is_none() {
+        tell(&format!("conformance: {count} cases on the embedded server alone, {different} broken\n"));
+    } else {
+        tell(&format!("conformance: {count} cases, {different} differences\n"));
+    }
+    assert_eq!(different, 0, "see the differences above");
+}
+
+/// Straight to stderr, so that the numbers are seen when the test passes, too.
+fn tell(text: &str) {
+    // Nowhere to complain when stderr is gone.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
