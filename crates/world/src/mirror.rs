@@ -27,7 +27,7 @@ pub struct Store<K> {
     objects: BTreeMap<Key, Arc<K>>,
     /// Deleted by us, not yet seen deleted by the watch: uids that must not come back.
     gone: BTreeSet<String>,
-    /// Controller's uid → the objects it controls.
+    /// Controller's uid → the objects it controls; what nobody controls is under "".
     by_controller: BTreeMap<String, BTreeSet<Key>>,
 }
 
@@ -74,6 +74,15 @@ impl<K: Tracked> Store<K> {
         self.by_controller.get(owner_uid).into_iter().flatten().filter_map(|key| self.objects.get(key))
     }
 
+    /// What nobody controls, in one namespace.
+    pub fn orphans<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Arc<K>> {
+        let all = self.by_controller.get("").into_iter();
+        all.flat_map(move |keys| {
+            keys.range(Key::new(namespace, "")..).take_while(move |key| key.namespace == namespace)
+        })
+        .filter_map(|key| self.objects.get(key))
+    }
+
     fn put(&mut self, object: Arc<K>) -> Applied<K> {
         let meta = object.meta();
         let key = Key::of(meta);
@@ -94,9 +103,7 @@ impl<K: Tracked> Store<K> {
         if let Some(old) = &old {
             self.unlink(&key, old);
         }
-        if let Some(owner) = controller_of(object.meta()) {
-            self.by_controller.entry(owner.uid.clone()).or_default().insert(key);
-        }
+        self.by_controller.entry(controller_uid(&*object).to_owned()).or_default().insert(key);
         Applied::Changed(old, Some(object))
     }
 
@@ -113,15 +120,18 @@ impl<K: Tracked> Store<K> {
     }
 
     fn unlink(&mut self, key: &Key, old: &Arc<K>) {
-        if let Some(owner) = controller_of(old.meta())
-            && let Some(children) = self.by_controller.get_mut(&owner.uid)
-        {
+        let owner = controller_uid(&**old);
+        if let Some(children) = self.by_controller.get_mut(owner) {
             children.remove(key);
             if children.is_empty() {
-                self.by_controller.remove(&owner.uid);
+                self.by_controller.remove(owner);
             }
         }
     }
+}
+
+fn controller_uid<K: Tracked>(object: &K) -> &str {
+    controller_of(object.meta()).map_or("", |o| o.uid.as_str())
 }
 
 enum Applied<K> {

@@ -75,14 +75,26 @@ fn pod_for(owner: &Owner<'_>, template: &PodTemplateSpec, node: &str, pod_name: 
     pod
 }
 
-/// (may start here, may stay here)
-fn eligible(probe: &Pod, node: &Node) -> (bool, bool) {
-    if !wants_node(probe, node) {
-        return (false, false);
-    }
-    let stay = untolerated(node, tolerations(probe), &["NoExecute"]).is_none();
-    let start = stay && untolerated(node, tolerations(probe), &["NoSchedule"]).is_none();
-    (start, stay)
+/// A node, and whether a pod of the set may start and stay on it.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    node: &'a str,
+    start: bool,
+    stay: bool,
+}
+
+fn places<'a>(view: View<'a>, owner: &Owner<'_>, template: &PodTemplateSpec) -> Vec<Place<'a>> {
+    let mut probe = from_template(owner, template, "probe", false);
+    let spec = probe.spec.get_or_insert_default();
+    let extra = daemon_tolerations(spec.host_network == Some(true));
+    spec.tolerations.get_or_insert_default().extend(extra);
+    let place = |node: &'a Arc<Node>| {
+        let wanted = wants_node(&probe, node);
+        let stay = wanted && untolerated(node, tolerations(&probe), &["NoExecute"]).is_none();
+        let start = stay && untolerated(node, tolerations(&probe), &["NoSchedule"]).is_none();
+        Place { node: name(&node.metadata), start, stay }
+    };
+    view.mirror.nodes.values().map(place).collect()
 }
 
 /// The node a daemon pod is on, or is meant for.
@@ -122,10 +134,8 @@ pub fn sync(view: View<'_>, streams: &mut Streams, key: &Key, out: &mut Out) {
         by_node.entry(target(pod).unwrap_or_default().to_owned()).or_default().push(pod.clone());
     }
     let entity = format!("{}/{}", owner.namespace(), name(owner.meta));
-    for node in view.mirror.nodes.values() {
-        let node_name = name(&node.metadata);
-        let probe = pod_for(&owner, &spec.template, node_name, "probe", &hash);
-        let (start, stay) = eligible(&probe, node);
+    let nodes = places(view, &owner, &spec.template);
+    for Place { node: node_name, start, stay } in nodes.iter().copied() {
         let here = by_node.get(node_name).map(Vec::as_slice).unwrap_or_default();
         let mut live: Vec<&Arc<Pod>> = here.iter().filter(|p| !deleting(&p.metadata)).collect();
         if !stay {
@@ -152,10 +162,10 @@ pub fn sync(view: View<'_>, streams: &mut Streams, key: &Key, out: &mut Out) {
         }
     }
     if out.writes.iter().all(|w| w.optional) {
-        roll(view, &owner, set, &by_node, &hash, out);
+        roll(view, &owner, set, &nodes, &by_node, &hash, out);
     }
     if out.writes.iter().all(|w| w.optional) {
-        status(view, &owner, set, key, &by_node, &hash, out);
+        status(view, set, key, &nodes, &by_node, &hash, out);
     }
 }
 
@@ -164,6 +174,7 @@ fn roll(
     view: View<'_>,
     owner: &Owner<'_>,
     set: &DaemonSet,
+    nodes: &[Place<'_>],
     by_node: &BTreeMap<String, Vec<Arc<Pod>>>,
     hash: &str,
     out: &mut Out,
@@ -176,16 +187,7 @@ fn roll(
     let min_ready = spec.min_ready_seconds.unwrap_or(0);
     let up =
         |pod: &Pod| !deleting(&pod.metadata) && available_at(pod, min_ready).is_some_and(|at| at <= view.now);
-    let meant: Vec<&str> = view
-        .mirror
-        .nodes
-        .values()
-        .filter(|n| {
-            let probe = pod_for(owner, &spec.template, name(&n.metadata), "probe", hash);
-            eligible(&probe, n).0
-        })
-        .map(|n| name(&n.metadata))
-        .collect();
+    let meant: Vec<&str> = nodes.iter().filter(|p| p.start).map(|p| p.node).collect();
     let one = IntOrString::Int(1);
     let most = strategy
         .and_then(|s| s.rolling_update.as_ref())
@@ -215,9 +217,9 @@ fn roll(
 
 fn status(
     view: View<'_>,
-    owner: &Owner<'_>,
     set: &DaemonSet,
     key: &Key,
+    nodes: &[Place<'_>],
     by_node: &BTreeMap<String, Vec<Arc<Pod>>>,
     hash: &str,
     out: &mut Out,
@@ -231,10 +233,9 @@ fn status(
         ..Default::default()
     };
     let (mut updated, mut available) = (0, 0);
-    for node in view.mirror.nodes.values() {
-        let probe = pod_for(owner, &spec.template, name(&node.metadata), "probe", hash);
-        let here = by_node.get(name(&node.metadata)).map(Vec::as_slice).unwrap_or_default();
-        if !eligible(&probe, node).0 {
+    for place in nodes {
+        let here = by_node.get(place.node).map(Vec::as_slice).unwrap_or_default();
+        if !place.start {
             next.number_misscheduled += i32::from(!here.is_empty());
             continue;
         }

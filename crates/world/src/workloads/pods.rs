@@ -14,7 +14,7 @@ use crate::effects::{Deletion, Write};
 use crate::events::event;
 use crate::kinds::Kind;
 use crate::objects::{
-    Key, annotation, controller_of, deleting, name, node_of, owner_reference, phase, ready, ready_since,
+    Key, annotation, deleting, name, node_of, owner_reference, phase, ready, ready_since,
     selects, uid,
 };
 
@@ -94,11 +94,8 @@ pub fn claim(
         }
     }
     if !deleting(owner.meta) {
-        for pod in view.mirror.pods.in_namespace(&namespace) {
-            if controller_of(&pod.metadata).is_none()
-                && !deleting(&pod.metadata)
-                && selects(selector, pod.metadata.labels.as_ref())
-            {
+        for pod in view.mirror.pods.orphans(&namespace) {
+            if !deleting(&pod.metadata) && selects(selector, pod.metadata.labels.as_ref()) {
                 let patch = json!({ "metadata": {
                     "uid": pod.metadata.uid,
                     "ownerReferences": [owner.reference()],
