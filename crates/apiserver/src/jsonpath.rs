@@ -174,7 +174,6 @@ fn filter_end(text: &str) -> Option<usize> {
     for (i, c) in text.char_indices() {
         match (quote, c) {
             (Some(q), c) if c == q => quote = None,
-            (Some(_), _) => {}
             (None, '"' | '\'') => quote = Some(c),
             (None, ')') if text[i..].starts_with(")]") => return Some(i),
             _ => {}

@@ -114,14 +114,14 @@ impl LabelSelector {
                 let values = expression.get("values").and_then(Value::as_array);
                 values.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
             };
-            let test = match text("operator") {
+            let condition = match text("operator") {
                 "In" => Test::In(values()),
                 "NotIn" => Test::NotIn(values()),
                 "Exists" => Test::Exists,
                 "DoesNotExist" => Test::DoesNotExist,
                 other => return Err(SelectorError::Operator(other.to_owned())),
             };
-            requirements.push(Requirement { key: text("key").to_owned(), test });
+            requirements.push(Requirement { key: text("key").to_owned(), test: condition });
         }
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Self { requirements, nothing: false })

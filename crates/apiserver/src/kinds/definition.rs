@@ -145,7 +145,7 @@ fn definition(object: &Value, errors: &mut Errors) {
         "" => errors.push(FieldError::required("spec.conversion.strategy", "")),
         "None" | "Webhook" => {}
         other => {
-            errors.push(FieldError::not_supported("spec.conversion.strategy", other, &["None", "Webhook"]))
+            errors.push(FieldError::not_supported("spec.conversion.strategy", other, &["None", "Webhook"]));
         }
     }
     if truth(spec, "preserveUnknownFields") {

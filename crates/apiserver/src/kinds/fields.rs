@@ -82,6 +82,7 @@ pub(super) const EVENT_V1: &[Field] = &[
 
 impl Kind {
     /// Refuses selectors that name a field this kind cannot be selected by.
+    #[allow(clippy::result_large_err, reason = "the error is the answer")]
     pub fn check_field_selector(&self, selector: &FieldSelector) -> Result<(), ApiError> {
         for label in selector.labels() {
             if !self.supports_field(label) {

@@ -159,19 +159,24 @@ pub(super) const PERSISTENT_VOLUME_CLAIM: Strategy = Strategy {
     ..Strategy::STATUS
 };
 
+const STORAGE_REQUEST: &str = "spec.resources[storage]";
+
 fn claim(object: &Value, errors: &mut Errors) {
     let none = Value::Null;
     let spec = object.get("spec").unwrap_or(&none);
     access_modes(spec, "at least 1 access mode is required", errors);
     validate_label_selector(spec.get("selector"), "spec.selector", errors);
-    const PATH: &str = "spec.resources[storage]";
     match spec.pointer("/resources/requests/storage") {
-        None => errors.push(FieldError::required(PATH, "")),
+        None => errors.push(FieldError::required(STORAGE_REQUEST, "")),
         Some(amount) => match Quantity::from_json(amount) {
             Ok(size) if size <= Quantity::ZERO => {
-                errors.push(FieldError::invalid(PATH, size.to_string(), "must be greater than zero"));
+                errors.push(FieldError::invalid(
+                    STORAGE_REQUEST,
+                    size.to_string(),
+                    "must be greater than zero",
+                ));
             }
-            _ => validate_quantity_value("storage", amount, PATH, errors),
+            _ => validate_quantity_value("storage", amount, STORAGE_REQUEST, errors),
         },
     }
     class_name(spec, errors);

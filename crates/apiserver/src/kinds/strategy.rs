@@ -48,6 +48,7 @@ type Validate = fn(&Value, &mut Vec<FieldError>);
 type ValidateUpdate = fn(&Value, &Value, Part, &mut Vec<FieldError>);
 type ValidateStatus = fn(&Value, &Value, &mut Vec<FieldError>);
 
+#[allow(clippy::struct_excessive_bools, reason = "independent facts about a kind, named where they are set")]
 /// The treatment of one kind. Most kinds differ from [`Strategy::PLAIN`] in a few entries.
 #[derive(Debug, Clone, Copy)]
 pub struct Strategy {

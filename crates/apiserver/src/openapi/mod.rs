@@ -4,7 +4,7 @@
 //! (as JSON; clients that insist on protobuf are answered 406 by the caller and fall back to version 3).
 //! Everything is made from the kinds; the caller keeps the results until kinds change.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
@@ -69,9 +69,8 @@ pub fn v2(kinds: &Kinds) -> Value {
 }
 
 fn group_versions(kinds: &Kinds) -> impl Iterator<Item = (&str, &str)> {
-    let all: BTreeMap<(&str, &str), ()> =
-        kinds.iter().map(|k| ((k.group.as_ref(), k.version.as_ref()), ())).collect();
-    all.into_keys()
+    let all: BTreeSet<(&str, &str)> = kinds.iter().map(|k| (k.group.as_ref(), k.version.as_ref())).collect();
+    all.into_iter()
 }
 
 fn path_of(group: &str, version: &str) -> String {

@@ -66,6 +66,7 @@ pub(crate) const fn wide(name: &'static str, description: &'static str) -> Colum
     Column { name, kind: "string", format: "", priority: 1, description }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "a constant function cannot borrow and copy")]
 pub(crate) const fn of_type(kind: &'static str, column: Column) -> Column {
     Column { kind, ..column }
 }
@@ -99,6 +100,7 @@ fn layout(kind: &Kind) -> &'static Layout {
 
 /// The table for some objects. `metadata` is the list's own (resource version, continue token), or for a
 /// single object just its resource version.
+#[allow(clippy::needless_pass_by_value, reason = "the metadata becomes part of the answer")]
 pub fn render<'a>(
     kind: &Kind,
     objects: impl IntoIterator<Item = &'a Value>,

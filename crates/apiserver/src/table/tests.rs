@@ -26,6 +26,7 @@ fn meta(name: &str) -> Value {
     json!({"name": name, "creationTimestamp": "2026-01-01T00:54:30Z"})
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "reads better in tests")]
 fn pod(spec: Value, status: Value) -> Value {
     json!({"metadata": meta("web"), "spec": spec, "status": status})
 }

@@ -28,10 +28,9 @@ pub(super) fn pod(pod: &mut Value) {
         for containers in ["containers", "initContainers"] {
             for container in each(spec, containers) {
                 for port in each(container, "ports") {
-                    if let Some(number) = port.get("containerPort").cloned() {
-                        if port.get("hostPort").and_then(Value::as_i64).unwrap_or(0) == 0 {
-                            port.insert("hostPort".into(), number);
-                        }
+                    let unset = port.get("hostPort").and_then(Value::as_i64).unwrap_or(0) == 0;
+                    if unset && let Some(number) = port.get("containerPort").cloned() {
+                        port.insert("hostPort".into(), number);
                     }
                 }
             }
@@ -189,11 +188,8 @@ fn volume(volume: &mut Fields) {
     if !volume.keys().any(|k| k != "name") {
         volume.insert("emptyDir".into(), json!({}));
     }
-    for (source, mode) in [("secret", true), ("configMap", true), ("downwardAPI", true), ("projected", true)]
-    {
-        if let Some(source) = child(volume, source)
-            && mode
-        {
+    for source in ["secret", "configMap", "downwardAPI", "projected"] {
+        if let Some(source) = child(volume, source) {
             set_default(source, "defaultMode", FILE_MODE);
         }
     }

@@ -14,9 +14,9 @@ type Errors = Vec<FieldError>;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-fn label_key(key: &str, path: String, errors: &mut Errors) {
+fn label_key(key: &str, path: &str, errors: &mut Errors) {
     for complaint in names::qualified_name(key) {
-        errors.push(FieldError::invalid(path.clone(), key, complaint));
+        errors.push(FieldError::invalid(path, key, complaint));
     }
 }
 
@@ -50,7 +50,7 @@ pub(in crate::kinds) fn label_selector(selector: Option<&Value>, path: &str, err
                 "not a valid selector operator",
             )),
         }
-        label_key(text(expression, "key"), format!("{at}.key"), errors);
+        label_key(text(expression, "key"), &format!("{at}.key"), errors);
         label_values(values, &at, errors);
     }
 }
@@ -101,7 +101,7 @@ fn node_selector_term(term: &Value, path: &str, check_values: bool, errors: &mut
                 "not a valid selector operator",
             )),
         }
-        label_key(text(expression, "key"), format!("{at}.key"), errors);
+        label_key(text(expression, "key"), &format!("{at}.key"), errors);
         if check_values {
             label_values(values, &at, errors);
         }
@@ -181,7 +181,7 @@ fn pod_affinity_term(term: &Value, path: &str, errors: &mut Errors) {
     if key.is_empty() {
         errors.push(FieldError::required(format!("{path}.topologyKey"), "can not be empty"));
     }
-    label_key(key, format!("{path}.topologyKey"), errors);
+    label_key(key, &format!("{path}.topologyKey"), errors);
 }
 
 pub(super) fn tolerations(tolerations: &[Value], path: &str, errors: &mut Errors) {
@@ -190,7 +190,7 @@ pub(super) fn tolerations(tolerations: &[Value], path: &str, errors: &mut Errors
         let (key, operator) = (text(toleration, "key"), text(toleration, "operator"));
         let (value, effect) = (text(toleration, "value"), text(toleration, "effect"));
         if !key.is_empty() {
-            label_key(key, at("key"), errors);
+            label_key(key, &at("key"), errors);
         } else if operator != "Exists" {
             errors.push(FieldError::invalid(
                 at("operator"),
@@ -236,7 +236,7 @@ pub(in crate::kinds) fn taints(taints: &[Value], path: &str, errors: &mut Errors
     for (i, taint) in taints.iter().enumerate() {
         let at = |field: &str| format!("{path}[{i}].{field}");
         let (key, effect, value) = (text(taint, "key"), text(taint, "effect"), text(taint, "value"));
-        label_key(key, at("key"), errors);
+        label_key(key, &at("key"), errors);
         let complaints = names::label_value(value);
         if !complaints.is_empty() {
             errors.push(FieldError::invalid(at("value"), value, complaints.join(";")));
@@ -310,7 +310,7 @@ pub(super) fn gates(gates: &[Value], path: &str, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for (i, gate) in gates.iter().enumerate() {
         let name = text(gate, "name");
-        label_key(name, format!("{path}[{i}]"), errors);
+        label_key(name, &format!("{path}[{i}]"), errors);
         unique(&mut seen, name, format!("{path}[{i}]"), errors);
     }
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use crate::kinds::{Kinds, Part};
 use crate::status::FieldError;
 
+#[allow(clippy::needless_pass_by_value, reason = "reads better in tests")]
 fn pod(spec: Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",

@@ -151,6 +151,10 @@ fn files(source: &Value, name: &str, path: &str, errors: &mut Errors) {
     }
 }
 
+/// What may be expected at the path; empty means anything.
+const TYPES: [&str; 8] =
+    ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
+
 fn host_path(source: &Value, path: &str, errors: &mut Errors) {
     let target = text(source, "path");
     if target.is_empty() {
@@ -160,8 +164,6 @@ fn host_path(source: &Value, path: &str, errors: &mut Errors) {
     if target.split('/').any(|part| part == "..") {
         errors.push(FieldError::invalid(format!("{path}.path"), target, "must not contain '..'"));
     }
-    const TYPES: [&str; 8] =
-        ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
     let kind = text(source, "type");
     if !TYPES.contains(&kind) {
         let mut sorted = TYPES;

@@ -75,6 +75,8 @@ fn deployment(object: &Value, errors: &mut Errors) {
     }
 }
 
+const UNAVAILABLE: &str = "spec.strategy.rollingUpdate.maxUnavailable";
+
 fn rollout(strategy: &Value, errors: &mut Errors) {
     let rolling = strategy.get("rollingUpdate").filter(|r| r.is_object());
     match text(strategy, "type") {
@@ -95,7 +97,6 @@ fn rollout(strategy: &Value, errors: &mut Errors) {
                 let zero = json!(0);
                 let unavailable = rolling.get("maxUnavailable").unwrap_or(&zero);
                 let surge = rolling.get("maxSurge").unwrap_or(&zero);
-                const UNAVAILABLE: &str = "spec.strategy.rollingUpdate.maxUnavailable";
                 int_or_percent(unavailable, UNAVAILABLE, errors);
                 int_or_percent(surge, "spec.strategy.rollingUpdate.maxSurge", errors);
                 if int_or_percent_value(unavailable) == 0 && int_or_percent_value(surge) == 0 {

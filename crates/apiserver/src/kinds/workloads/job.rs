@@ -300,11 +300,17 @@ fn cron_job(object: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
+const MONTHS: [&str; 12] =
+    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+
+const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+
+const WORDS: [&str; 7] = ["yearly", "annually", "monthly", "weekly", "daily", "midnight", "hourly"];
+
 /// Five fields of numbers, ranges, steps and names, or one of the `@` words.
 fn schedule_complaint(schedule: &str) -> Option<String> {
     let text = schedule.split_once(' ').filter(|(z, _)| z.contains("TZ=")).map_or(schedule, |(_, rest)| rest);
     if let Some(word) = text.strip_prefix('@') {
-        const WORDS: [&str; 7] = ["yearly", "annually", "monthly", "weekly", "daily", "midnight", "hourly"];
         let known = WORDS.contains(&word) || word.starts_with("every ");
         return (!known).then(|| format!("unrecognized descriptor: {text}"));
     }
@@ -312,9 +318,6 @@ fn schedule_complaint(schedule: &str) -> Option<String> {
     if fields.len() != 5 {
         return Some(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
     }
-    const MONTHS: [&str; 12] =
-        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
-    const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
     let bounds = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)];
     let names: [&[&str]; 5] = [&[], &[], &[], &MONTHS, &DAYS];
     fields.iter().zip(bounds).zip(names).find_map(|((field, (low, high)), names)| {
@@ -338,7 +341,7 @@ fn part_complaint(part: &str, low: u32, high: u32, names: &[&str]) -> Option<Str
     }
     let number = |text: &str| -> Result<u32, String> {
         if let Some(at) = names.iter().position(|n| text.eq_ignore_ascii_case(n)) {
-            return Ok(at as u32 + if names.len() == 12 { 1 } else { 0 });
+            return Ok(at as u32 + u32::from(names.len() == 12));
         }
         text.parse::<u32>().map_err(|_| {
             format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: invalid syntax")

@@ -123,17 +123,15 @@ fn selector(spec: &Value, empty: &str, errors: &mut Errors) -> Option<LabelSelec
             }
         }
     }
-    match LabelSelector::from_object(spec.get("selector")) {
-        Ok(selector) => Some(selector),
-        Err(_) => {
-            errors.push(FieldError::invalid(
-                "spec.selector",
-                spec.get("selector").cloned().unwrap_or_default(),
-                "invalid label selector",
-            ));
-            None
-        }
-    }
+    let Ok(parsed) = LabelSelector::from_object(spec.get("selector")) else {
+        errors.push(FieldError::invalid(
+            "spec.selector",
+            spec.get("selector").cloned().unwrap_or_default(),
+            "invalid label selector",
+        ));
+        return None;
+    };
+    Some(parsed)
 }
 
 fn template_matches(selector: &LabelSelector, template: &Value, errors: &mut Errors) {
