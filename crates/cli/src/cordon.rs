@@ -1,9 +1,10 @@
 //! `evac cordon` and `evac uncordon`.
 
 use clap::Args;
+use evac_core::ownership::MarkState;
 use evac_engine::nodes;
 
-use crate::cluster::ClusterArgs;
+use crate::cluster::{ClusterArgs, owner};
 use crate::drain::DryRunArg;
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -36,6 +37,12 @@ async fn change(args: &CordonArgs, verb: &str, schedulable: bool) -> Result<Exit
     let chosen = args.nodes.resolve(&http, 500).await?;
     let mut exit = Exit::Done;
     for node in chosen {
+        if schedulable
+            && let Some(MarkState::Valid(mark)) = &node.mark
+            && mark.owner != owner()
+        {
+            output::warning(&format!("this ends the drain of node {} by {}", node.name, mark.owner));
+        }
         let already = node.unschedulable != schedulable;
         let result = match args.dry_run {
             DryRunArg::Client => Ok(()),

@@ -227,12 +227,25 @@ fn command_line() -> Vec<String> {
 
 /// Once: stop starting new things. Twice: leave at once.
 async fn on_interrupt(stop: CancellationToken) {
-    if tokio::signal::ctrl_c().await.is_err() {
-        return;
-    }
+    interrupted().await;
     output::talk("stopping: nothing new is started; press Ctrl-C again to leave at once");
     stop.cancel();
-    if tokio::signal::ctrl_c().await.is_ok() {
-        std::process::exit(Exit::Cancelled as i32);
+    interrupted().await;
+    std::process::exit(Exit::Cancelled as i32);
+}
+
+/// Ctrl-C, or the polite request to end that service managers send.
+async fn interrupted() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
     }
+    let _ = tokio::signal::ctrl_c().await;
 }

@@ -158,6 +158,10 @@ fn fate_of(index: &Index, policy: &Policy, pod: &Pod, now: Timestamp, reasons: &
             reasons.push(Reason::VmHotplug);
             Fate::Follow
         }
+        VmRole::Launcher(_) if policy.disable_eviction => {
+            reasons.push(Reason::VmUnprotected);
+            Fate::Blocked
+        }
         VmRole::Launcher(instance) => {
             reasons.push(Reason::VmLauncher { instance: instance.clone() });
             Fate::Evict
@@ -309,6 +313,15 @@ mod tests {
                 "cannot delete Pods that declare no controller (use --force to override): default/a, default/b",
             ]
         );
+    }
+
+    #[test]
+    fn the_pod_of_a_virtual_machine_is_never_deleted_past_its_eviction_strategy() {
+        let mut launcher = pod("virt-launcher-a");
+        launcher.vm = VmRole::Launcher(Some("a".into()));
+        assert_eq!(verdict(&Policy::default(), launcher.clone()).fate, Fate::Evict);
+        let policy = with(|policy| policy.disable_eviction = true);
+        assert_eq!(verdict(&policy, launcher).fate, Fate::Blocked);
     }
 
     #[test]

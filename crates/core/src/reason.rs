@@ -53,6 +53,8 @@ pub enum Reason {
         instance: Option<String>,
     },
     VmHotplug,
+    /// Deleting the pod would shut its virtual machine down past its eviction strategy.
+    VmUnprotected,
 
     // What a pod waits for.
     Terminating {
@@ -173,6 +175,7 @@ impl Reason {
             Self::SkippedDeleting { .. } => "SkippedDeleting",
             Self::VmLauncher { .. } => "VmLauncher",
             Self::VmHotplug => "VmHotplug",
+            Self::VmUnprotected => "VmUnprotected",
             Self::Terminating { .. } => "Terminating",
             Self::Overdue { .. } => "Overdue",
             Self::Finalizer { .. } => "Finalizer",
@@ -241,6 +244,7 @@ impl Reason {
             | Self::DaemonSetUnreadable { .. }
             | Self::LocalStorage
             | Self::NoController
+            | Self::VmUnprotected
             | Self::BudgetNever { .. }
             | Self::BudgetSyncFailed { .. }
             | Self::ManyBudgets { .. }
@@ -267,6 +271,7 @@ impl Reason {
             Self::LocalStorageLost => "deleting Pods with local storage".into(),
             Self::NoController => "Pods that declare no controller (use --force to override)".into(),
             Self::NoControllerLost => "deleting Pods that declare no controller".into(),
+            Self::VmUnprotected => "Pods that run virtual machines (without --disable-eviction they leave by their eviction strategy)".into(),
             Self::DaemonSetGone { message }
             | Self::DaemonSetGoneForced { message }
             | Self::DaemonSetUnreadable { message } => message.clone(),
@@ -305,6 +310,7 @@ impl Reason {
             Self::VmHotplug => {
                 "holds a hotplugged volume and leaves together with its virtual machine".into()
             }
+            Self::VmUnprotected => "runs a virtual machine, which a plain deletion would shut down".into(),
             Self::Terminating { grace_seconds, .. } => {
                 format!("is stopping, with a grace period of {grace_seconds} s")
             }
@@ -322,7 +328,9 @@ impl Reason {
                 )
             }
             Self::BudgetGivenOut { budget } => {
-                format!("waits for its turn: PodDisruptionBudget {budget} has given out all it allows for now")
+                format!(
+                    "waits for its turn: PodDisruptionBudget {budget} has given out all it allows for now"
+                )
             }
             Self::BudgetNever { budget, rule } => format!(
                 "is protected by PodDisruptionBudget {budget}, which never allows a disruption ({rule})"
@@ -406,6 +414,7 @@ impl Reason {
                 format!("add a replica or relax the budget: kubectl edit pdb {} -n {}", budget.name, budget.namespace)
             }
             Self::BudgetSyncFailed { .. } => "give the budget an integer minAvailable, the only form that works for such pods".into(),
+            Self::VmUnprotected => "leave out --disable-eviction".into(),
             Self::ManyBudgets { .. } => "let only one budget select the pod".into(),
             Self::BudgetRefused { .. } => "look at the status of the budget".into(),
             Self::WebhookRefused { webhook, .. } => format!("ask the owner of {webhook}"),

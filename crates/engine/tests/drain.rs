@@ -330,3 +330,75 @@ async fn a_watch_that_breaks_is_taken_up_again() {
     assert!(is_drained(told.end()), "{:?}", told.end());
     assert!(told.took < 5.0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_a_remediation_operator_holds_is_refused_by_name() {
+    let bench = Bench::start(1).await;
+    bench.send("POST", "/api/v1/namespaces", &json!({"metadata": {"name": "medik8s-leases"}})).await;
+    let lease = json!({
+        "metadata": {"name": "node-node-1"},
+        "spec": {
+            "holderIdentity": "node-maintenance", "leaseDurationSeconds": 3600,
+            "renewTime": "2026-01-01T00:00:00.000000Z"
+        }
+    });
+    bench.send("POST", "/apis/coordination.k8s.io/v1/namespaces/medik8s-leases/leases", &lease).await;
+    let told = bench.drain(bench.request(&["node-1"])).await;
+    assert!(
+        matches!(told.end(), End::Refused { reason: Reason::OwnedByLease { holder, .. } } if holder == "node-maintenance"),
+        "{:?}",
+        told.end()
+    );
+    assert!(!bench.node("node-1").await.unschedulable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a032_lists_are_read_page_by_page() {
+    let bench = Bench::start(1).await;
+    for number in 0..3 {
+        bench.pod(&format!("web-{number}"), |_| {}).await;
+    }
+    let mut request = bench.request(&["node-1"]);
+    request.page = 1;
+    assert!(is_drained(bench.drain(request).await.end()));
+    assert_eq!(bench.wire.count("limit=1&continue="), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a053_pods_of_a_namespace_that_is_being_deleted_are_awaited() {
+    let bench = Bench::start(1).await;
+    bench.send("POST", "/api/v1/namespaces", &json!({"metadata": {"name": "old"}})).await;
+    bench
+        .until("the namespace has its account", async || {
+            let path = "/api/v1/namespaces/old/serviceaccounts/default";
+            bench.admin.read::<serde_json::Value>(&evac_api::Call::get(path)).await.is_ok()
+        })
+        .await;
+    bench
+        .pod("a", |pod| {
+            pod["metadata"]["namespace"] = json!("old");
+            pod["metadata"]["annotations"]["evac.dev/stop-seconds"] = json!("6");
+        })
+        .await;
+    bench.wire.fail(|_, path| {
+        path.ends_with("/eviction").then(|| {
+            Fault::Answer(
+                403,
+                json!({
+                    "kind": "Status", "message": "being terminated", "reason": "Forbidden", "code": 403,
+                    "details": {"causes": [{"reason": "NamespaceTerminating", "message": "old"}]}
+                }),
+            )
+        })
+    });
+    let (told, ()) = tokio::join!(bench.drain(bench.request(&["node-1"])), async {
+        bench.clock.sleep(Duration::from_secs(8)).await;
+        bench.send("DELETE", "/api/v1/namespaces/old", &json!({})).await;
+    });
+    assert!(is_drained(told.end()), "{:?}", told.end());
+    assert!(
+        told.named().iter().any(|(code, after)| *code == "NamespaceTerminating" && *after <= 5.0),
+        "{:?}",
+        told.named()
+    );
+}
