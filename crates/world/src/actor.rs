@@ -39,6 +39,23 @@ pub enum Actor {
     Volume,
 }
 
+impl Actor {
+    /// A decision reads all objects of some set, and one change of many calls for it.
+    pub fn looks_at_many(self) -> bool {
+        matches!(
+            self,
+            Self::Deployment
+                | Self::ReplicaSet
+                | Self::ReplicationController
+                | Self::DaemonSet
+                | Self::StatefulSet
+                | Self::Job
+                | Self::Disruption
+                | Self::NodeMonitor
+        )
+    }
+}
+
 /// What an actor sees when it decides.
 #[derive(Clone, Copy)]
 pub struct View<'a> {

@@ -18,7 +18,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::kinds::{Kind, Object, Tracked};
 use crate::objects::{Key, controller_of, finished, node_of, uid, version};
-use crate::quantity::{Amounts, add, pod_requests, subtract};
+use crate::quantity::{Amounts, add, amounts, pod_requests, subtract};
 use crate::scheduler::neighbours::required_anti_affinity;
 
 /// All objects of one kind, in the order of their keys.
@@ -192,6 +192,7 @@ pub struct Mirror {
     pods_by_node: BTreeMap<String, BTreeSet<Key>>,
     loads: BTreeMap<String, Load>,
     requests: BTreeMap<Key, Amounts>,
+    allocatable: BTreeMap<String, Amounts>,
     repelling: BTreeSet<Key>,
 }
 
@@ -361,6 +362,11 @@ impl Mirror {
         self.loads.get(node)
     }
 
+    /// What a node has to give, in numbers.
+    pub fn allocatable(&self, node: &str) -> Option<&Amounts> {
+        self.allocatable.get(node)
+    }
+
     pub fn requests(&self, pod: &Key) -> Option<&Amounts> {
         self.requests.get(pod)
     }
@@ -371,6 +377,17 @@ impl Mirror {
     }
 
     fn account(&mut self, change: &Change) {
+        if change.kind == Kind::Node {
+            match &change.new {
+                Some(Object::Node(node)) => {
+                    let list = node.status.as_ref().and_then(|s| s.allocatable.as_ref());
+                    self.allocatable.insert(change.key.name.clone(), amounts(list));
+                }
+                _ => {
+                    self.allocatable.remove(&change.key.name);
+                }
+            }
+        }
         if change.kind != Kind::Pod {
             return;
         }

@@ -12,6 +12,9 @@ pub type Task = (Actor, Key);
 #[derive(Debug, Default)]
 pub struct Queue {
     due: VecDeque<Task>,
+    /// Tasks of actors that look at many objects at once: after all others, so that a burst of changes
+    /// costs them one look.
+    due_later: VecDeque<Task>,
     queued: BTreeSet<Task>,
     /// Being written right now; a change meanwhile waits here for the end of it.
     busy: BTreeMap<Task, bool>,
@@ -29,13 +32,17 @@ impl Queue {
         if let Some(again) = self.busy.get_mut(&task) {
             *again = true;
         } else if self.queued.insert(task.clone()) {
-            self.due.push_back(task);
+            if task.0.looks_at_many() {
+                self.due_later.push_back(task);
+            } else {
+                self.due.push_back(task);
+            }
         }
     }
 
     /// Takes the next due task; it is busy until [`Queue::done`].
     pub fn pop(&mut self) -> Option<Task> {
-        let task = self.due.pop_front()?;
+        let task = self.due.pop_front().or_else(|| self.due_later.pop_front())?;
         self.queued.remove(&task);
         self.set_timer(&task, None);
         self.busy.insert(task.clone(), false);
@@ -96,7 +103,7 @@ impl Queue {
     }
 
     pub fn idle(&self) -> bool {
-        self.due.is_empty() && self.busy.is_empty()
+        self.due.is_empty() && self.due_later.is_empty() && self.busy.is_empty()
     }
 }
 
@@ -116,6 +123,15 @@ mod tests {
         queue.push(Actor::Job, key("a"));
         assert!(queue.pop().is_some());
         assert!(queue.pop().is_none());
+    }
+
+    #[test]
+    fn who_looks_at_many_objects_waits_for_the_others() {
+        let mut queue = Queue::default();
+        queue.push(Actor::DaemonSet, key("a"));
+        queue.push(Actor::KubeletPod, key("b"));
+        assert_eq!(queue.pop().unwrap().0, Actor::KubeletPod);
+        assert_eq!(queue.pop().unwrap().0, Actor::DaemonSet);
     }
 
     #[test]

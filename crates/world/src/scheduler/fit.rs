@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 
 use crate::mirror::Mirror;
 use crate::objects::{Key, finished, name};
-use crate::quantity::{Amounts, amounts};
+use crate::quantity::Amounts;
 
 /// Why a node was turned down. `Fixed` means that removing other pods would not help.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,7 +136,8 @@ fn ports_clash(pod: &Pod, other: &Pod) -> bool {
 }
 
 fn room(mirror: &Mirror, wanted: &Amounts, node: &Node) -> Option<Refusal> {
-    let allocatable = amounts(node.status.as_ref().and_then(|s| s.allocatable.as_ref()));
+    let nothing = Amounts::new();
+    let allocatable = mirror.allocatable(name(&node.metadata)).unwrap_or(&nothing);
     let load = mirror.load(name(&node.metadata));
     let mut reasons = Vec::new();
     let mut fixed = false;
@@ -188,6 +189,7 @@ mod tests {
         let key = Key::of(&pod.metadata);
         let mut mirror = Mirror::default();
         mirror.put(Object::Pod(Arc::new(pod.clone())));
+        mirror.put(Object::Node(Arc::new(node.clone())));
         refusal(&mirror, pod, &key, node)
     }
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, WeightedPodAffinityTerm};
 use super::fit::{taints, term_holds, tolerates, tolerations};
 use crate::mirror::Mirror;
 use crate::objects::{Key, controlled_by, controller_of, finished, label, name, node_of, selects};
-use crate::quantity::{Milli, amounts};
+use crate::quantity::Milli;
 use crate::random::tie_break;
 
 /// What a container without requests counts for, in thousandths: 100m of CPU, 200Mi of memory.
@@ -35,11 +35,11 @@ pub fn best<'a>(
 
 /// 0 to 100: the mean free part of CPU and memory once the pod is there.
 fn emptiness(mirror: &Mirror, key: &Key, node: &Node) -> i64 {
-    let allocatable = amounts(node.status.as_ref().and_then(|s| s.allocatable.as_ref()));
+    let allocatable = mirror.allocatable(name(&node.metadata));
     let load = mirror.load(name(&node.metadata));
     let wanted = mirror.requests(key);
     let free = |resource: &str, unsaid: Milli| -> i64 {
-        let capacity = allocatable.get(resource).copied().unwrap_or(0);
+        let capacity = allocatable.and_then(|a| a.get(resource)).copied().unwrap_or(0);
         let pods = load.map_or(0, |l| i128::from(l.pods));
         let said = load.and_then(|l| l.requested.get(resource)).copied().unwrap_or(0);
         let used = said.max(pods * unsaid) + wanted.and_then(|w| w.get(resource)).copied().unwrap_or(unsaid);
