@@ -117,6 +117,19 @@ pub fn wants_node(pod: &Pod, node: &Node) -> bool {
     selected && required.is_none_or(|r| node_selector_holds(r, node))
 }
 
+/// The only nodes the pod could go to, when each term of its node affinity names some (as daemon pods do).
+pub fn named_nodes(pod: &Pod) -> Option<Vec<&str>> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+    let mut names = Vec::new();
+    for term in &required.node_selector_terms {
+        let by_name = |r: &&NodeSelectorRequirement| r.key == "metadata.name" && r.operator == "In";
+        let field = term.match_fields.iter().flatten().find(by_name)?;
+        names.extend(field.values.iter().flatten().map(String::as_str));
+    }
+    (!names.is_empty()).then_some(names)
+}
+
 fn host_ports(pod: &Pod) -> impl Iterator<Item = (i32, &str, &str)> {
     pod.spec.iter().flat_map(|s| &s.containers).flat_map(|c| c.ports.iter().flatten()).filter_map(|p| {
         let protocol = p.protocol.as_deref().unwrap_or("TCP");

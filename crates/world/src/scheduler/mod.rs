@@ -9,9 +9,10 @@ mod volumes;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
 
 use self::fit::Refusal;
@@ -143,7 +144,14 @@ pub fn place(view: View<'_>, seed: u64, key: &Key, pod: &Pod) -> Result<String, 
     let neighbours = Neighbours::of(mirror, pod);
     let mut fitting = Vec::new();
     let mut refusals = Vec::new();
-    for node in mirror.nodes.values() {
+    let named = fit::named_nodes(pod);
+    let candidates: Vec<&Arc<Node>> = match &named {
+        Some(listed) => listed.iter().filter_map(|n| mirror.nodes.named(n)).collect(),
+        None => mirror.nodes.values().collect(),
+    };
+    let left_out = Refusal::fixed("node(s) didn't satisfy plugin(s) [NodeAffinity]");
+    refusals.extend(std::iter::repeat_n(left_out, total - candidates.len()));
+    for node in candidates {
         let refusal = fit::refusal(mirror, pod, key, node)
             .or_else(|| volumes::refusal(mirror, pod, node))
             .or_else(|| neighbours.refusal(node));

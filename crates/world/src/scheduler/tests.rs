@@ -116,3 +116,23 @@ fn gated_bound_and_foreign_pods_are_not_ours() {
     ));
     assert!(!ours(&pod("ns", "a").deleting(30).make()));
 }
+
+#[test]
+fn a_pod_that_names_its_node_is_told_about_that_node_only() {
+    let mut mirror = cluster(3);
+    add(&mut mirror, pod("ns", "full").on("n2").cpu("8").make());
+    let daemon = pod("ns", "daemon").cpu("1").with(|p| {
+        let affinity = serde_json::json!({ "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [{ "matchFields": [
+                { "key": "metadata.name", "operator": "In", "values": ["n2"] }] }] } } });
+        p.spec.as_mut().unwrap().affinity = Some(serde_json::from_value(affinity).unwrap());
+    });
+    add(&mut mirror, daemon.make());
+    let message = placed(&mirror, "daemon").unwrap_err();
+    assert!(
+        message.starts_with(
+            "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+        ),
+        "{message}"
+    );
+}

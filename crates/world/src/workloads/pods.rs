@@ -14,8 +14,7 @@ use crate::effects::{Deletion, Write};
 use crate::events::event;
 use crate::kinds::Kind;
 use crate::objects::{
-    Key, annotation, deleting, name, node_of, owner_reference, phase, ready, ready_since,
-    selects, uid,
+    Key, annotation, deleting, name, node_of, owner_reference, phase, ready, ready_since, selects, uid,
 };
 
 /// Who creates pods: what its pods and events say about it.
