@@ -47,6 +47,7 @@ pub enum Format {
 /// What may happen to pods. Shared by the verbs that judge a node.
 #[derive(Debug, Clone, Args, Default)]
 #[command(next_help_heading = "What may happen to pods")]
+#[allow(clippy::struct_excessive_bools, reason = "each is one flag")]
 pub struct PolicyArgs {
     /// Let pods without a controller go, though nothing starts them again
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", value_name = "BOOL")]

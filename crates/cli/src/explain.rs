@@ -81,7 +81,7 @@ fn explain_node(index: &Index, policy: &Policy, name: &str, now: Timestamp) -> E
         match ownership(index, node, &owner(), now) {
             Ownership::Free => output::data(&format!("node {name} is in use and belongs to nobody")),
             Ownership::ForeignCordon => {
-                output::data(&format!("node {name} {}", Reason::ForeignCordon.message()))
+                output::data(&format!("node {name} {}", Reason::ForeignCordon.message()));
             }
             Ownership::Ours(mark) => {
                 output::data(&format!(

@@ -165,13 +165,12 @@ fn text_lines(at: Timestamp, event: &Event, dry_run: DryRunArg) -> Vec<Line> {
         Event::Evicting { pod, attempt: 1, deleting: false, .. } => {
             vec![Line::Data(format!("evicting pod {pod}{suffix}"))]
         }
-        Event::Evicting { .. } | Event::Progress { .. } => Vec::new(),
+        Event::Evicting { .. } | Event::Progress { .. } | Event::Rehearsed { .. } => Vec::new(),
         Event::Waiting { blocker, also, .. } => vec![Line::Talk(with_others(blocker, also, at))],
         Event::Left { pod, deleting, .. } => {
             let how = if *deleting { "deleted" } else { "evicted" };
             vec![Line::Data(format!("pod/{} {how}", pod.name))]
         }
-        Event::Rehearsed { .. } => Vec::new(),
         Event::Ended { node, end } => ended_lines(at, node, end, suffix),
     }
 }
