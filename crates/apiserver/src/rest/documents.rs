@@ -14,7 +14,7 @@ use super::reply::Reply;
 use crate::server::Api;
 use crate::status::ApiError;
 use crate::discovery;
-use crate::rest::documents::provisional as openapi;
+use crate::openapi;
 
 /// Documents that are costly to build and change only when kinds do.
 #[derive(Default)]
@@ -86,9 +86,4 @@ pub fn serve(api: &Api, method: &Method, route: &Route, headers: &HeaderMap) -> 
 fn openapi_v2_readable(headers: &HeaderMap) -> bool {
     let accept = headers.get(ACCEPT).and_then(|h| h.to_str().ok()).unwrap_or_default();
     accept.is_empty() || accept.contains("application/json") || accept.contains("*/*")
-}
-
-pub mod provisional {
-    use serde_json::{Value,json}; use crate::kinds::Kinds;
-pub fn v2(_:&Kinds)->Value{json!({})} pub fn v3_index(_:&Kinds)->Value{json!({})} pub fn v3(_:&Kinds,_:&str)->Option<Value>{None}
 }
