@@ -77,7 +77,7 @@ impl Service {
                 } else {
                     ApiError::bad_request(format!("the request body could not be read: {error}"))
                 };
-                return reply::failure(&error);
+                return reply::Reply::failure(&error).into();
             }
         };
         answer(&self.api, Request::from_parts(parts, bytes), self.trusted.as_ref()).await

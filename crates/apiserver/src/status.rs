@@ -15,6 +15,9 @@ pub struct ApiError {
     pub details: Details,
     /// Where a list may go on although it is no longer consistent.
     pub continue_token: Option<String>,
+    /// The answer has `details` although there is nothing in them: refusals that come from the routing of
+    /// requests, before any resource is involved.
+    pub from_routing: bool,
 }
 
 /// `Status.details`.
@@ -152,7 +155,7 @@ impl FieldError {
         if let Some(value) = &self.value {
             text.push_str(": ");
             text.push_str(&match value {
-                Value::String(s) => format!("{s:?}"),
+                Value::String(s) => quoted(s),
                 other => other.to_string(),
             });
         }
@@ -162,6 +165,30 @@ impl FieldError {
         }
         text
     }
+}
+
+/// A text in quotes, with what cannot be printed written as Go writes it.
+pub fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
 }
 
 impl std::fmt::Display for FieldError {
@@ -197,11 +224,21 @@ impl About<'_> {
 
 impl ApiError {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason: Cow::Borrowed(reason), message: message.into(), details: Details::default(), continue_token: None }
+        Self { code, reason: Cow::Borrowed(reason), message: message.into(), details: Details::default(), continue_token: None, from_routing: false }
+    }
+
+    /// A refusal by the routing of requests.
+    pub fn routing(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { from_routing: true, ..Self::new(code, reason, message) }
+    }
+
+    /// A failure without a reason that clients could act on, as of an error nobody translated.
+    pub fn unexplained(message: impl Into<String>) -> Self {
+        Self::new(500, "", message)
     }
 
     fn about(code: u16, reason: &'static str, message: String, about: About<'_>) -> Self {
-        Self { code, reason: Cow::Borrowed(reason), message, details: about.details(), continue_token: None }
+        Self { code, reason: Cow::Borrowed(reason), message, details: about.details(), continue_token: None, from_routing: false }
     }
 
     #[must_use]
@@ -234,11 +271,11 @@ impl ApiError {
 
     /// The path itself leads nowhere.
     pub fn no_such_path() -> Self {
-        Self::new(404, "NotFound", "the server could not find the requested resource")
+        Self::routing(404, "NotFound", "the server could not find the requested resource")
     }
 
     pub fn method_not_allowed() -> Self {
-        Self::new(
+        Self::routing(
             405,
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
@@ -316,7 +353,7 @@ impl ApiError {
     }
 
     pub fn timeout(message: impl Into<String>, retry_after: u32) -> Self {
-        Self::new(504, "Timeout", message).retry_after(retry_after)
+        Self::new(504, "Timeout", format!("Timeout: {}", message.into())).retry_after(retry_after)
     }
 
     /// Outside the profile of this server.
@@ -340,7 +377,7 @@ impl ApiError {
         if let Some(token) = &self.continue_token {
             status["metadata"] = json!({"continue": token});
         }
-        if self.details != Details::default() {
+        if self.from_routing || self.details != Details::default() {
             status["details"] = serde_json::to_value(&self.details).unwrap_or_default();
         }
         status

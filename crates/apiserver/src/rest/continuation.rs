@@ -1,13 +1,28 @@
 //! Continue tokens of chunked lists: where to go on, and at which revision.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 
+use crate::schema::decode::{self, Media};
 use crate::status::ApiError;
 use crate::store::Key;
 
-#[derive(Debug, Serialize, Deserialize)]
+/// Tokens may carry bits beyond their last byte.
+const TOLERANT: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
+
+fn illegal(error: &base64::DecodeError) -> String {
+    let at = match error {
+        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => *at,
+        base64::DecodeError::InvalidLength(length) => length.saturating_sub(1),
+        _ => 0,
+    };
+    format!("illegal base64 data at input byte {at}")
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 struct Token {
     v: String,
     /// `-1`: the chunks need not be of one revision.
@@ -37,11 +52,14 @@ impl Continuation {
     }
 
     pub fn decode(text: &str) -> Result<Self, ApiError> {
-        let invalid = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|e| invalid(&e.to_string()))?;
-        let token: Token = serde_json::from_slice(&bytes).map_err(|e| invalid(&e.to_string()))?;
+        let invalid = |why: &str| {
+            ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        };
+        let bytes = TOLERANT.decode(text).map_err(|e| invalid(&illegal(&e)))?;
+        let (value, _) = decode::free_document(&bytes, Media::Json).map_err(|e| invalid(&e.to_string()))?;
+        let token: Token = serde_json::from_value(value).map_err(|e| invalid(&e.to_string()))?;
         if token.v != VERSION {
-            return Err(invalid(&format!("server does not recognize this encoded version \"{}\"", token.v)));
+            return Err(invalid(&format!("server does not recognize this encoded version {}", token.v)));
         }
         if token.start.is_empty() {
             return Err(invalid("encoded start key empty (version meta.k8s.io/v1)"));

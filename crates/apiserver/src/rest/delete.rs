@@ -53,7 +53,7 @@ pub async fn delete(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
         .store
         .get(&call.storage(), &call.key())
         .ok_or_else(|| not_found(&call.kind, &call.path.name))?;
-    let warnings = review(api, call, &current.value(), options.dry_run).await?;
+    let warnings = review(api, call, &current.value(), options.is_dry_run()).await?;
     let outcome = remove(api, &call.kind, &call.key(), &options)?;
     let answers_with_object =
         ANSWERS_WITH_OBJECT.contains(&(call.kind.group.as_ref(), call.kind.plural.as_ref()));
@@ -72,7 +72,7 @@ pub async fn delete_collection(api: &Arc<Api>, call: &Call) -> Result<Reply, Api
     let mut items = Vec::new();
     let mut warnings = Vec::new();
     for object in &listing.objects {
-        warnings.extend(review(api, call, &object.value(), options.dry_run).await?);
+        warnings.extend(review(api, call, &object.value(), options.is_dry_run()).await?);
         let key = Key::new(&object.meta.namespace, &object.meta.name);
         match remove(api, &call.kind, &key, &options) {
             Ok(_) => items.push(object.clone()),
@@ -116,17 +116,17 @@ async fn review(
 
 /// The wishes of the caller: the body's, or the query's when there is no body.
 fn options(call: &Call) -> Result<DeleteOptions, ApiError> {
-    let mut options = if call.body.iter().all(u8::is_ascii_whitespace) {
+    let options = if call.body.iter().all(u8::is_ascii_whitespace) {
         DeleteOptions {
             grace_period_seconds: call.query.grace_period_seconds,
             propagation_policy: call.query.propagation_policy.clone(),
             orphan_dependents: call.query.orphan_dependents,
+            dry_run: call.query.dry_run_given().to_vec(),
             ..DeleteOptions::default()
         }
     } else {
-        DeleteOptions::from_body(&super::write::parse_plain(call, "DeleteOptions")?)
+        DeleteOptions::from_body(&super::typed::delete_options(call)?)
     };
-    options.dry_run |= call.query.dry_run;
     options.validate()?;
     Ok(options)
 }
@@ -151,12 +151,21 @@ pub fn remove(api: &Api, kind: &Kind, key: &Key, options: &DeleteOptions) -> Res
         };
         let done = match step {
             Step::Pending => return Ok(Deleted::Marked(current)),
-            _ if options.dry_run => return Ok(dry(step, &current)),
+            _ if options.is_dry_run() => return Ok(dry(step, &current)),
             Step::Mark(next) => {
                 let meta = meta_of(kind, &next);
                 api.store.put(&storage, key, expect, next, meta).map(Deleted::Marked)
             }
-            Step::Remove(_) => api.store.remove(&storage, key, expect).map(Deleted::Removed),
+            Step::Remove(last) if last == object => {
+                api.store.remove(&storage, key, expect).map(Deleted::Removed)
+            }
+            // The last state is written before it goes, so that watchers see the object end.
+            Step::Remove(last) => {
+                let meta = meta_of(kind, &last);
+                api.store.put(&storage, key, expect, last, meta).and_then(|written| {
+                    api.store.remove(&storage, key, Expect::Revision(written.revision)).map(Deleted::Removed)
+                })
+            }
         };
         match done {
             Ok(deleted) => {

@@ -22,7 +22,8 @@ pub struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     pub uid: Option<String>,
     pub resource_version: Option<String>,
-    pub dry_run: bool,
+    /// `["All"]` for a dry run.
+    pub dry_run: Vec<String>,
 }
 
 impl DeleteOptions {
@@ -35,8 +36,16 @@ impl DeleteOptions {
             orphan_dependents: body.get("orphanDependents").and_then(Value::as_bool),
             uid: text("/preconditions/uid"),
             resource_version: text("/preconditions/resourceVersion"),
-            dry_run: body.get("dryRun").and_then(Value::as_array).is_some_and(|list| !list.is_empty()),
+            dry_run: body
+                .get("dryRun")
+                .and_then(Value::as_array)
+                .map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+                .unwrap_or_default(),
         }
+    }
+
+    pub fn is_dry_run(&self) -> bool {
+        !self.dry_run.is_empty()
     }
 
     pub fn validate(&self) -> Result<(), ApiError> {
@@ -54,9 +63,10 @@ impl DeleteOptions {
             errors.push(FieldError::not_supported(
                 "propagationPolicy",
                 policy.clone(),
-                &["Foreground", "Background", "Orphan"],
+                &["Foreground", "Background", "Orphan", "nil"],
             ));
         }
+        errors.extend(super::query::dry_run_errors(&self.dry_run));
         if errors.is_empty() {
             return Ok(());
         }

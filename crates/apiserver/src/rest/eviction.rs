@@ -105,6 +105,7 @@ pub fn charge(budget: &Value, pod: &str, now: jiff::Timestamp) -> Result<Value, 
     status["disruptionsAllowed"] = json!(allowed - 1);
     if allowed == 1 {
         set_condition(status, "DisruptionAllowed", "False", "InsufficientPods", "", now);
+        note_in_condition(status, "DisruptionAllowed", "observedGeneration", budget["metadata"]["generation"].clone());
     }
     if !status["disruptedPods"].is_object() {
         status["disruptedPods"] = json!({});
@@ -189,15 +190,18 @@ fn set_condition(
     }
 }
 
-pub async fn evict(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
-    let body = super::write::parse_plain(call, "Eviction")?;
-    let version = body["apiVersion"].as_str().unwrap_or_default();
-    if !matches!(version, "policy/v1" | "policy/v1beta1") || body["kind"] != "Eviction" {
-        return Err(ApiError::bad_request(format!(
-            "no kind \"{}\" is registered for version \"{version}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
-            body["kind"].as_str().unwrap_or_default()
-        )));
+fn note_in_condition(status: &mut Value, kind: &str, field: &str, value: Value) {
+    let list = status["conditions"].as_array_mut().into_iter().flatten();
+    for condition in list.filter(|c| c["type"] == kind) {
+        condition[field] = value.clone();
     }
+}
+
+pub async fn evict(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
+    call.query.check_write("CreateOptions")?;
+    let decoded = super::typed::eviction(call)?;
+    let mut body = decoded.object;
+    super::write::place(call, &mut body)?;
     if body["metadata"]["name"].as_str().unwrap_or_default() != call.path.name {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
@@ -213,7 +217,9 @@ pub async fn evict(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
         ));
     }
     let mut options = DeleteOptions::from_body(wishes);
-    options.dry_run |= call.query.dry_run;
+    if options.dry_run.is_empty() {
+        options.dry_run = call.query.dry_run_given().to_vec();
+    }
     options.validate()?;
     let review = Review {
         kind: &call.kind,
@@ -222,11 +228,12 @@ pub async fn evict(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
         namespace: &call.path.namespace,
         name: &call.path.name,
         identity: &call.identity,
-        dry_run: options.dry_run,
+        dry_run: options.is_dry_run(),
         old: None,
         options: json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
     };
-    let warnings = crate::admission::validate(api, &review, Some(&body)).await?;
+    let mut warnings = decoded.warnings;
+    warnings.extend(crate::admission::validate(api, &review, Some(&body)).await?);
     carry_out(api, &call.kind, &call.key(), &call.path.name, &options)?;
     Ok(Reply::json(201, &json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
@@ -241,6 +248,7 @@ fn carry_out(
     name: &str,
     options: &DeleteOptions,
 ) -> Result<(), ApiError> {
+    let mut last = None;
     for _ in 0..TRIES {
         let stored = api.store.get(&storage_of(kind), key).ok_or_else(|| not_found(kind, name))?;
         let pod = stored.value();
@@ -258,7 +266,7 @@ fn carry_out(
             }
             Verdict::Charge { budget } => {
                 let charged = charge(&values[budget], name, api.now())?;
-                if !options.dry_run && !commit_budget(api, &budgets[budget], charged) {
+                if !options.is_dry_run() && !commit_budget(api, &budgets[budget], charged) {
                     continue;
                 }
                 return condition_and_delete(api, kind, key, name, options, None);
@@ -279,13 +287,15 @@ fn carry_out(
             Verdict::Ignored { guarded } => {
                 let guard = (guarded && options.resource_version.is_none()).then_some(stored.revision);
                 match condition_and_delete(api, kind, key, name, options, guard) {
-                    Err(error) if error.code == 409 && options.resource_version.is_none() && guarded => {}
+                    Err(error) if error.code == 409 && options.resource_version.is_none() && guarded => {
+                        last = Some(error);
+                    }
                     done => return done,
                 }
             }
         }
     }
-    Err(ApiError::modified(about_kind(kind, name)))
+    Err(last.unwrap_or_else(|| ApiError::modified(about_kind(kind, name))))
 }
 
 /// The budgets of the pod's namespace that select it. A selector that cannot be read selects nothing.
@@ -324,7 +334,7 @@ fn condition_and_delete(
     if let Some(revision) = guard {
         options.resource_version = Some(revision.to_string());
     }
-    if !options.dry_run {
+    if !options.is_dry_run() {
         let revision = mark_disrupted(api, kind, key, name, &options)?;
         if options.resource_version.is_some() {
             options.resource_version = Some(revision.to_string());
@@ -353,6 +363,7 @@ fn mark_disrupted(
             "Eviction API: evicting",
             api.now(),
         );
+        note_in_condition(&mut pod["status"], "DisruptionTarget", "lastProbeTime", Value::Null);
         let meta = meta_of(kind, &pod);
         let expect = Expect::Revision(stored.revision);
         match api.store.put(&storage_of(kind), key, expect, pod, meta) {

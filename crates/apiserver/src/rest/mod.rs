@@ -20,6 +20,7 @@ pub mod selection;
 pub mod show;
 pub mod subresources;
 pub mod tables;
+pub mod typed;
 pub mod watch;
 pub mod write;
 
@@ -32,7 +33,7 @@ use self::body::Body;
 use self::call::Call;
 use self::path::{ResourcePath, Route};
 use self::query::Query;
-use self::reply::{Reply, failure};
+use self::reply::Reply;
 use crate::auth;
 use crate::identity::Identity;
 use crate::kinds::{Kind, Part};
@@ -47,10 +48,12 @@ pub async fn answer(
     trusted: Option<&Identity>,
 ) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    match handle(api, &parts.method, &parts.uri, parts.headers, body, trusted).await {
-        Ok(reply) => reply.into(),
-        Err(error) => failure(&error),
-    }
+    let yaml = negotiate::wants_yaml(&parts.headers);
+    let reply = match handle(api, &parts.method, &parts.uri, parts.headers, body, trusted).await {
+        Ok(reply) => reply,
+        Err(error) => Reply::failure(&error),
+    };
+    if yaml { reply.into_yaml().into() } else { reply.into() }
 }
 
 async fn handle(
@@ -133,7 +136,7 @@ async fn aggregated(
 fn verb(method: &Method, path: &ResourcePath, query: &Query) -> Result<&'static str, ApiError> {
     let named = !path.name.is_empty();
     Ok(match *method {
-        Method::GET | Method::HEAD if path.watch || (query.watch && path.subresource.is_empty()) => "watch",
+        Method::GET | Method::HEAD if path.watch || (query.watch && !named) => "watch",
         Method::GET | Method::HEAD if named => "get",
         Method::GET | Method::HEAD => "list",
         Method::POST => "create",

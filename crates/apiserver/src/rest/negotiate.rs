@@ -18,9 +18,22 @@ pub enum Form {
     AggregatedDiscovery,
 }
 
+/// The forms that clients are told of. Those of a real server; see `docs/profile.md` about the last one.
+const REPRESENTATIONS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+
+/// Whether the first form that can be produced is YAML.
+pub fn wants_yaml(headers: &HeaderMap) -> bool {
+    let choices = headers.get_all(ACCEPT).iter().filter_map(|h| h.to_str().ok()).flat_map(|h| h.split(','));
+    choices
+        .map(|choice| choice.split(';').next().unwrap_or_default().trim())
+        .find(|media| matches!(*media, "application/json" | "*/*" | "application/yaml"))
+        == Some("application/yaml")
+}
+
 /// The first form in the `Accept` header that this server can produce.
 pub fn accepted(headers: &HeaderMap) -> Result<Form, ApiError> {
     let mut asked = false;
+    let mut readable = false;
     for header in headers.get_all(ACCEPT) {
         for choice in header.to_str().unwrap_or_default().split(',') {
             let mut parts = choice.split(';').map(str::trim);
@@ -29,9 +42,10 @@ pub fn accepted(headers: &HeaderMap) -> Result<Form, ApiError> {
                 continue;
             }
             asked = true;
-            if !matches!(media, "application/json" | "*/*" | "application/*" | "application/yaml") {
+            if !matches!(media, "application/json" | "*/*" | "application/yaml") {
                 continue;
             }
+            readable = true;
             let (mut form, mut version, mut group) = ("", "", "");
             for part in parts {
                 match part.split_once('=') {
@@ -54,12 +68,13 @@ pub fn accepted(headers: &HeaderMap) -> Result<Form, ApiError> {
             }
         }
     }
+    if readable {
+        let message = format!("only the following media types are accepted: {REPRESENTATIONS}");
+        return Err(ApiError::new(406, "NotAcceptable", message));
+    }
     if asked {
-        return Err(ApiError::new(
-            406,
-            "NotAcceptable",
-            "only the following media types are accepted: application/json, application/yaml",
-        ));
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {REPRESENTATIONS}");
+        return Err(ApiError::routing(406, "NotAcceptable", message));
     }
     Ok(Form::Object)
 }
@@ -76,10 +91,10 @@ pub fn body_form(headers: &HeaderMap) -> Result<BodyForm, ApiError> {
     match media(headers) {
         "" | "*/*" | "application/json" => Ok(BodyForm::Json),
         "application/yaml" => Ok(BodyForm::Yaml),
-        other => Err(unsupported(
-            other,
-            "the body of the request was in an unknown format - accepted media types include: \
-             application/json, application/yaml",
+        _ => Err(ApiError::new(
+            415,
+            "UnsupportedMediaType",
+            format!("the body of the request was in an unknown format - accepted media types include: {REPRESENTATIONS}"),
         )),
     }
 }
@@ -99,22 +114,13 @@ pub fn patch_form(headers: &HeaderMap) -> Result<PatchForm, ApiError> {
         "application/merge-patch+json" => Ok(PatchForm::Merge),
         "application/strategic-merge-patch+json" => Ok(PatchForm::Strategic),
         "application/apply-patch+yaml" => Ok(PatchForm::Apply),
-        other => Err(unsupported(
-            other,
-            "the body of the request was in an unknown format - accepted media types include: \
-             application/json-patch+json, application/merge-patch+json, \
-             application/strategic-merge-patch+json, application/apply-patch+yaml",
-        )),
+        _ => Err(ApiError::routing(415, "UnsupportedMediaType", "415: Unsupported Media Type")),
     }
 }
 
 fn media(headers: &HeaderMap) -> &str {
     let header = headers.get(CONTENT_TYPE).and_then(|h| h.to_str().ok()).unwrap_or_default();
     header.split(';').next().unwrap_or_default().trim()
-}
-
-fn unsupported(_given: &str, message: &str) -> ApiError {
-    ApiError::new(415, "UnsupportedMediaType", message)
 }
 
 #[cfg(test)]

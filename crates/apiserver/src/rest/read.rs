@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::call::Call;
 use super::continuation::Continuation;
 use super::negotiate::Form;
-use super::query::{VersionMatch, invalid_list_option};
+use super::query::VersionMatch;
 use super::reply::Reply;
 use super::selection::Selection;
 use super::show::Shower;
@@ -18,7 +18,7 @@ use crate::store::{Listing, Unavailable};
 
 pub fn get(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     if !call.query.resource_version.is_empty() {
-        must_have_reached(api, revision(&call.query.resource_version)?)?;
+        must_have_reached(api, parsed(&call.query.resource_version).map_err(ApiError::unexplained)?)?;
     }
     let object = api
         .store
@@ -62,7 +62,7 @@ pub fn list(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
                 if n > 0 {
                     text.put_u8(b',');
                 }
-                text.put_slice(&shower.item(object));
+                shower.list_item(object, &mut text);
             }
             text.put_slice(b"]}");
             text.freeze()
@@ -73,11 +73,7 @@ pub fn list(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
 /// The objects a list or a collection delete is about.
 pub fn select(api: &Api, call: &Call, selection: &Selection) -> Result<Listing, ApiError> {
     let query = &call.query;
-    if query.send_initial_events.is_some() {
-        return Err(invalid_list_option(
-            "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
-        ));
-    }
+    query.check_read(false)?;
     let (at, from, limit) = if query.continue_token.is_empty() {
         let at = list_revision(api, query.version_match, &query.resource_version, query.limit.is_some())?;
         // A list "at any revision" comes from a cache that does not chunk.
@@ -129,15 +125,7 @@ fn list_revision(
     limited: bool,
 ) -> Result<Option<u64>, ApiError> {
     match (matching, given) {
-        (VersionMatch::Unset, "" | "0") | (VersionMatch::NotOlderThan, "0") => Ok(None),
-        (_, "") => Err(invalid_list_option(
-            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is \
-             provided",
-        )),
-        (VersionMatch::Exact, "0") => Err(invalid_list_option(
-            "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for \
-             resourceVersion \"0\"",
-        )),
+        (VersionMatch::Unset, "0") | (VersionMatch::NotOlderThan, "0") | (_, "") => Ok(None),
         (VersionMatch::Exact, given) => Ok(Some(revision(given)?)),
         (VersionMatch::Unset, given) if limited => Ok(Some(revision(given)?)),
         (VersionMatch::Unset | VersionMatch::NotOlderThan, given) => {
@@ -149,12 +137,14 @@ fn list_revision(
 
 /// Parses a resource version.
 pub fn revision(text: &str) -> Result<u64, ApiError> {
+    parsed(text).map_err(|why| ApiError::bad_request(format!("invalid resource version: {why}")))
+}
+
+/// Parses a resource version; the complaint is for the caller to wrap.
+pub fn parsed(text: &str) -> Result<u64, String> {
+    let quoted = crate::status::quoted(text);
     text.parse().map_err(|_| {
-        ApiError::new(
-            400,
-            "BadRequest",
-            format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"),
-        )
+        format!("resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: invalid syntax")
     })
 }
 

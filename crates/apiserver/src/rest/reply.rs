@@ -15,6 +15,8 @@ pub struct Reply {
     pub content_type: &'static str,
     /// Sentences for the person at the other end, sent as `Warning` headers.
     pub warnings: Vec<String>,
+    /// When to try again, in seconds; 0 for nothing to say.
+    pub retry_after: u32,
 }
 
 impl Reply {
@@ -24,7 +26,7 @@ impl Reply {
 
     /// An answer whose JSON text is there already.
     pub fn text(code: u16, json: impl Into<Bytes>) -> Self {
-        Self { code, body: Body::whole(json), content_type: "application/json", warnings: Vec::new() }
+        Self { code, body: Body::whole(json), content_type: "application/json", warnings: Vec::new(), retry_after: 0 }
     }
 
     pub fn plain(text: &'static str) -> Self {
@@ -33,7 +35,27 @@ impl Reply {
             body: Body::whole(text),
             content_type: "text/plain; charset=utf-8",
             warnings: Vec::new(),
+            retry_after: 0,
         }
+    }
+
+    /// The answer to a refused request.
+    pub fn failure(error: &ApiError) -> Self {
+        Self { retry_after: error.details.retry_after_seconds, ..Self::json(error.code, &error.body()) }
+    }
+
+    /// The same answer as YAML, for clients that asked for it. Watches stay as they are.
+    #[must_use]
+    pub fn into_yaml(mut self) -> Self {
+        if self.content_type == "application/json"
+            && let Body::Whole(Some(json)) = &self.body
+            && let Ok(value) = serde_json::from_slice::<Value>(json)
+            && let Ok(yaml) = serde_saphyr::to_string(&value)
+        {
+            self.body = Body::whole(yaml);
+            self.content_type = "application/yaml";
+        }
+        self
     }
 
     #[must_use]
@@ -56,15 +78,9 @@ impl From<Reply> for Response<Body> {
                 headers.append(WARNING, value);
             }
         }
+        if reply.retry_after > 0 {
+            headers.insert(RETRY_AFTER, HeaderValue::from(reply.retry_after));
+        }
         response
     }
-}
-
-/// The answer to a refused request.
-pub fn failure(error: &ApiError) -> Response<Body> {
-    let mut response = Response::from(Reply::json(error.code, &error.body()));
-    if error.details.retry_after_seconds > 0 {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(error.details.retry_after_seconds));
-    }
-    response
 }

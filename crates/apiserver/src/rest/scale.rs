@@ -103,7 +103,7 @@ pub async fn serve(api: &Arc<Api>, call: &Call, verb: &str) -> Result<Reply, Api
         let scale = scale_of(&call.kind, &paths, &current);
         let wanted = match verb {
             "get" => return Ok(Reply::json(200, &scale)),
-            "update" => super::write::parse_plain(call, "Scale")?,
+            "update" => replacement(call)?,
             _ => patched(call, &scale)?,
         };
         let given = wanted["metadata"]["resourceVersion"].as_str().unwrap_or_default();
@@ -140,6 +140,14 @@ pub async fn serve(api: &Arc<Api>, call: &Call, verb: &str) -> Result<Reply, Api
             Err(_) => {}
         }
     }
+}
+
+fn replacement(call: &Call) -> Result<Value, ApiError> {
+    call.query.check_write("UpdateOptions")?;
+    let mut scale = super::typed::scale(call)?.object;
+    super::write::place(call, &mut scale)?;
+    super::write::must_be_named(call, &scale)?;
+    Ok(scale)
 }
 
 fn patched(call: &Call, scale: &Value) -> Result<Value, ApiError> {

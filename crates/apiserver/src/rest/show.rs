@@ -84,6 +84,20 @@ impl Shower {
         }
     }
 
+    /// One object into a list that is being written. Items of built-in kinds do not say what they are, the
+    /// list says it for all of them.
+    pub fn list_item(&mut self, object: &Object, list: &mut bytes::BytesMut) {
+        let item = self.item(object);
+        let anonymous = self.form != Form::Metadata && self.kind.is_builtin();
+        match without_type(&item).filter(|_| anonymous) {
+            Some(rest) => {
+                list.extend_from_slice(b"{");
+                list.extend_from_slice(rest);
+            }
+            None => list.extend_from_slice(&item),
+        }
+    }
+
     /// One object as it stands in a watch event of a revision.
     pub fn event_object(&mut self, object: &Object, revision: u64, now: Timestamp) -> Bytes {
         if revision == object.revision {
@@ -101,11 +115,48 @@ impl Shower {
         self.tables.render(&values, metadata, now)
     }
 
+    /// An object of the kind that has nothing but metadata, as a bookmark carries it.
+    pub fn hollow(&self, metadata: &Value) -> Value {
+        let mut object = if self.kind.is_builtin() {
+            crate::patch::managed::nothing(&self.kind.schema)
+        } else {
+            json!({})
+        };
+        object["kind"] = json!(self.kind.kind);
+        object["apiVersion"] = json!(self.kind.api_version());
+        object["metadata"] = metadata.clone();
+        object
+    }
+
     pub fn table_bookmark(&mut self, revision: u64, metadata: &Value, now: Timestamp) -> Value {
         self.tables.bookmark(revision, metadata, now)
     }
 }
 
 fn text(value: &Value) -> Bytes {
-    serde_json::to_vec(value).unwrap_or_default().into()
+    crate::store::text_of(value)
+}
+
+/// What follows `kind` and `apiVersion` in the text of an object, which the store writes first.
+fn without_type(json: &[u8]) -> Option<&[u8]> {
+    let mut rest = json.strip_prefix(b"{")?;
+    for key in [&b"\"kind\":\""[..], &b"\"apiVersion\":\""[..]] {
+        rest = rest.strip_prefix(key)?;
+        // Neither a kind nor a version can contain a quote.
+        let end = rest.iter().position(|byte| *byte == b'"')?;
+        rest = rest.get(end + 1..)?.strip_prefix(b",")?;
+    }
+    Some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_type_of_a_stored_object_can_be_cut_off_its_text() {
+        let json = text(&json!({"apiVersion": "v1", "data": {"kind": "x"}, "kind": "ConfigMap", "metadata": {}}));
+        assert_eq!(without_type(&json), Some(&br#""metadata":{},"data":{"kind":"x"}}"#[..]));
+        assert_eq!(without_type(b"{}"), None);
+    }
 }

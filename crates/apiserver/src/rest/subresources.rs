@@ -34,7 +34,14 @@ pub fn namespace_is_held(kind: &Kind, object: &Value) -> bool {
 
 /// `pods/binding`: the scheduler's word on where a pod runs. It is final.
 pub async fn bind(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
-    let binding = super::write::parse_plain(call, "Binding")?;
+    call.query.check_write("CreateOptions")?;
+    let decoded = super::typed::binding(call)?;
+    let mut binding = decoded.object;
+    super::write::place(call, &mut binding)?;
+    let name = super::write::name_of(&binding);
+    if !name.is_empty() && name != call.path.name {
+        return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
+    }
     let node = binding["target"]["name"].as_str().unwrap_or_default();
     let target_kind = binding["target"]["kind"].as_str().unwrap_or_default();
     let mut errors = Vec::new();
@@ -45,8 +52,10 @@ pub async fn bind(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
         errors.push(crate::status::FieldError::required("target.name", ""));
     }
     if !errors.is_empty() {
-        let about = crate::status::About { group: "", kind: "Binding", name: &call.path.name };
-        return Err(ApiError::invalid(about, &errors));
+        let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let one = text.len() == 1;
+        let text = text.join(", ");
+        return Err(ApiError::unexplained(if one { text } else { format!("[{text}]") }));
     }
     let review = Review {
         kind: &call.kind,
@@ -59,7 +68,8 @@ pub async fn bind(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
         old: None,
         options: super::write::options_of(call, "CreateOptions"),
     };
-    let warnings = crate::admission::validate(api, &review, Some(&binding)).await?;
+    let mut warnings = decoded.warnings;
+    warnings.extend(crate::admission::validate(api, &review, Some(&binding)).await?);
     loop {
         let stored = api
             .store
@@ -68,11 +78,9 @@ pub async fn bind(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
         let mut pod = stored.value();
         let wanted_uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
         if !wanted_uid.is_empty() && pod["metadata"]["uid"] != wanted_uid {
-            let why = format!(
-                "Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {}",
-                pod["metadata"]["uid"].as_str().unwrap_or_default()
-            );
-            return Err(ApiError::conflict(binding_about(call), &why));
+            let stored_uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+            let why = super::write::wrong_uid(call, wanted_uid, stored_uid);
+            return Err(ApiError::conflict(call.about(), &why));
         }
         assign(&mut pod, &binding, node, api.now()).map_err(|why| {
             ApiError::conflict(binding_about(call), &why)
@@ -136,8 +144,21 @@ pub fn token(api: &Api, call: &Call) -> Result<Reply, ApiError> {
         .store
         .get(&call.storage(), &call.key())
         .ok_or_else(|| not_found(&call.kind, &call.path.name))?;
-    let mut request = super::write::parse_plain(call, "TokenRequest")?;
-    let seconds_valid = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3600).max(600);
+    call.query.check_write("CreateOptions")?;
+    let decoded = super::typed::token_request(call)?;
+    let mut request = decoded.object;
+    super::write::place(call, &mut request)?;
+    let seconds_valid = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
+    check_token_request(call, &request, seconds_valid)?;
+    if request["spec"]["audiences"].as_array().is_none_or(Vec::is_empty) {
+        request["spec"]["audiences"] = json!([AUDIENCE]);
+    }
+    if request["spec"].get("boundObjectRef").is_none() {
+        request["spec"]["boundObjectRef"] = Value::Null;
+    }
+    request["metadata"]["name"] = json!(call.path.name);
+    request["metadata"]["uid"] = json!(account.meta.uid);
+    request["metadata"]["creationTimestamp"] = json!(seconds(api.now()));
     let identity = Identity {
         uid: account.meta.uid.to_string(),
         ..Identity::service_account(&call.path.namespace, &call.path.name)
@@ -148,5 +169,30 @@ pub fn token(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     request["apiVersion"] = json!("authentication.k8s.io/v1");
     request["spec"]["expirationSeconds"] = json!(seconds_valid);
     request["status"] = json!({"token": token, "expirationTimestamp": seconds(expires)});
-    Ok(Reply::json(201, &request))
+    Ok(Reply::json(201, &request).with_warnings(decoded.warnings))
+}
+
+/// Whom tokens are for when the request does not say.
+const AUDIENCE: &str = "https://kubernetes.default.svc";
+const SHORTEST_TOKEN: i64 = 10 * 60;
+const LONGEST_TOKEN: i64 = 1 << 32;
+
+fn check_token_request(call: &Call, request: &Value, seconds: i64) -> Result<(), ApiError> {
+    let refuse = |name, error| {
+        let about = crate::status::About { group: "authentication.k8s.io", kind: "TokenRequest", name };
+        Err(ApiError::invalid(about, &[error]))
+    };
+    let name = super::write::name_of(request);
+    if !name.is_empty() && name != call.path.name {
+        let why = "must match the service account name if specified";
+        return refuse(&call.path.name, crate::status::FieldError::invalid("metadata.name", name, why));
+    }
+    let invalid = |why| crate::status::FieldError::invalid("spec.expirationSeconds", seconds, why);
+    if seconds < SHORTEST_TOKEN {
+        return refuse(name, invalid("may not specify a duration less than 10 minutes"));
+    }
+    if seconds > LONGEST_TOKEN {
+        return refuse(name, invalid("may not specify a duration larger than 2^32 seconds"));
+    }
+    Ok(())
 }

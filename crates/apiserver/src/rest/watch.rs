@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use super::body::Body;
 use super::call::Call;
 use super::negotiate::Form;
-use super::query::{VersionMatch, invalid_list_option};
 use super::reply::Reply;
 use super::selection::Selection;
 use super::show::Shower;
@@ -26,44 +25,25 @@ const CHUNK: usize = 64 * 1024;
 
 pub fn watch(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
     let query = &call.query;
-    let streaming_list = match query.send_initial_events {
-        Some(wanted) => {
-            if query.version_match != VersionMatch::NotOlderThan {
-                return Err(invalid_list_option(
-                    "resourceVersionMatch: Forbidden: sendInitialEvents requires setting \
-                     resourceVersionMatch to NotOlderThan",
-                ));
-            }
-            if wanted && !query.allow_bookmarks {
-                return Err(invalid_list_option(
-                    "allowWatchBookmarks: Forbidden: sendInitialEvents requires setting allowWatchBookmarks \
-                     to true",
-                ));
-            }
-            wanted
-        }
-        None if query.version_match != VersionMatch::Unset => {
-            return Err(invalid_list_option(
-                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless \
-                 sendInitialEvents is provided",
-            ));
-        }
-        None => false,
-    };
+    query.check_read(true)?;
+    let streaming_list = query.send_initial_events.unwrap_or(false) && query.allow_bookmarks;
     let from = match (query.resource_version.as_str(), query.send_initial_events) {
         ("" | "0", None) | (_, Some(true)) => WatchFrom::Now { initial_events: true },
         ("" | "0", Some(false)) => WatchFrom::Now { initial_events: false },
-        (given, _) => WatchFrom::After(super::read::revision(given)?),
+        (given, _) => WatchFrom::After(revision(given)?),
     };
     if let (Some(true), given) = (query.send_initial_events, query.resource_version.as_str())
         && !given.is_empty()
     {
-        super::read::must_have_reached(api, super::read::revision(given)?)?;
+        super::read::must_have_reached(api, revision(given)?)?;
     }
     let selection = Selection::of(call, &api.kinds())?;
+    let name = call.path.name.clone();
     let filter = WatchFilter {
         namespace: call.path.namespace.clone(),
-        selects: Arc::new(move |meta| selection.selects(meta)),
+        selects: Arc::new(move |meta| {
+            (name.is_empty() || *meta.name == *name) && selection.selects(meta)
+        }),
         initial_end: streaming_list,
     };
     let storage = call.storage();
@@ -76,7 +56,7 @@ pub fn watch(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
             return Ok(stream_reply(stream::iter([line])));
         }
         Err(Unavailable::Future { current }) => {
-            return Err(super::read::too_large(super::read::revision(&query.resource_version)?, current));
+            return Err(super::read::too_large(revision(&query.resource_version)?, current));
         }
     };
     let timeout = query.timeout_seconds.filter(|s| *s > 0).map_or(DEFAULT_TIMEOUT, Duration::from_secs);
@@ -88,10 +68,13 @@ pub fn watch(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
         bookmarks: query.allow_bookmarks,
         ends: Box::pin(tokio::time::sleep(api.clock.wall(timeout))),
         next_bookmark: Box::pin(tokio::time::sleep(api.clock.wall(BOOKMARK_EVERY))),
-        kind: call.kind.kind.to_string(),
-        api_version: call.kind.api_version(),
     };
     Ok(stream_reply(stream::unfold(state, Stream::next)))
+}
+
+/// Unlike a list, a watch does not translate the complaint about a version.
+fn revision(given: &str) -> Result<u64, ApiError> {
+    super::read::parsed(given).map_err(ApiError::unexplained)
 }
 
 pub fn too_old(asked: &str, oldest: u64) -> ApiError {
@@ -104,6 +87,7 @@ fn stream_reply(lines: impl futures::Stream<Item = Bytes> + Send + 'static) -> R
         body: Body::Stream(Box::pin(lines)),
         content_type: "application/json",
         warnings: Vec::new(),
+        retry_after: 0,
     }
 }
 
@@ -115,8 +99,6 @@ struct Stream {
     bookmarks: bool,
     ends: std::pin::Pin<Box<tokio::time::Sleep>>,
     next_bookmark: std::pin::Pin<Box<tokio::time::Sleep>>,
-    kind: String,
-    api_version: String,
 }
 
 impl Stream {
@@ -159,7 +141,7 @@ impl Stream {
     }
 
     fn write_bookmark(&mut self, revision: u64, initial_end: bool, chunk: &mut BytesMut) {
-        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial_end {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
@@ -168,7 +150,7 @@ impl Stream {
             Form::Metadata => json!({
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
             }),
-            _ => json!({"kind": self.kind, "apiVersion": self.api_version, "metadata": metadata}),
+            _ => self.shower.hollow(&metadata),
         };
         chunk.extend_from_slice(&event_line("BOOKMARK", &text(&bookmark)));
     }

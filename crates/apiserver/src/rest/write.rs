@@ -20,13 +20,14 @@ use crate::patch;
 use crate::schema::decode::{self, Decoded, FieldValidation, Media, Target};
 use crate::schema::{canonical, default, validate};
 use crate::server::{Api, about_kind, meta_of, not_found};
-use crate::status::{About, ApiError, FieldError};
+use crate::status::{ApiError, FieldError};
 use crate::store::{Expect, Object, Stale};
 
 /// How often a change is computed again when the object keeps moving.
 const TRIES: usize = 50;
 
 pub async fn create(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
+    call.query.check_write("CreateOptions")?;
     let decoded = decode_body(call)?;
     create_object(api, call, decoded.object, decoded.warnings, Way::Update).await
 }
@@ -49,8 +50,10 @@ async fn create_object(
 ) -> Result<Reply, ApiError> {
     let kind = &call.kind;
     place(call, &mut object)?;
-    if !object["metadata"]["resourceVersion"].as_str().unwrap_or_default().is_empty() {
-        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+    if way == Way::Apply {
+        apply_cannot_choose(call, &object)?;
+    } else if !text_at(&object, "resourceVersion").is_empty() {
+        return Err(ApiError::unexplained("resourceVersion should not be set on objects to be created"));
     }
     let generated = name_of(&object).is_empty() && !text_at(&object, "generateName").is_empty();
     fill_defaults(call, &mut object);
@@ -102,25 +105,53 @@ async fn create_object(
             }
             // A generated name that is taken is bad luck, not the caller's mistake.
             Err(_) if generated && attempt + 1 < 8 => {}
-            Err(_) => return Err(ApiError::already_exists(crate::server::about(kind, &name))),
+            Err(stale) => {
+                let mut error = ApiError::already_exists(crate::server::about(kind, &name));
+                let going = stale.current.map(|o| o.value()["metadata"]["deletionTimestamp"].is_string());
+                if going == Some(true) {
+                    error.message = format!("object is being deleted: {}", error.message);
+                }
+                return Err(error);
+            }
         }
     }
     Err(ApiError::internal("no free name was found"))
 }
 
-pub async fn update(api: &Arc<Api>, call: &Call, part: Part) -> Result<Reply, ApiError> {
-    let decoded = decode_body(call)?;
-    let mut object = decoded.object;
-    place(call, &mut object)?;
-    if name_of(&object).is_empty() {
-        object["metadata"]["name"] = json!(call.path.name);
-    } else if name_of(&object) != call.path.name {
+/// A replacement says which object it is.
+pub fn must_be_named(call: &Call, object: &Value) -> Result<(), ApiError> {
+    if name_of(object).is_empty() {
         return Err(ApiError::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({})",
-            name_of(&object),
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
             call.path.name
         )));
     }
+    if name_of(object) != call.path.name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            name_of(object),
+            call.path.name
+        )));
+    }
+    Ok(())
+}
+
+/// An applied object that is new may name a version, which means nothing, but no uid.
+fn apply_cannot_choose(call: &Call, object: &Value) -> Result<(), ApiError> {
+    let uid = text_at(object, "uid");
+    if uid.is_empty() {
+        return Ok(());
+    }
+    let error = FieldError::invalid("metadata.uid", uid, "field is immutable");
+    Err(ApiError::invalid(about_kind(&call.kind, &call.path.name), &[error]))
+}
+
+pub async fn update(api: &Arc<Api>, call: &Call, part: Part) -> Result<Reply, ApiError> {
+    call.query.check_write("UpdateOptions")?;
+    let decoded = decode_body(call)?;
+    let mut object = decoded.object;
+    place(call, &mut object)?;
+    must_be_named(call, &object)?;
     let exists = api.store.get(&call.storage(), &call.key()).is_some();
     if !exists && part == Part::Main && call.kind.strategy.create_on_update {
         if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -146,50 +177,83 @@ pub async fn patch(api: &Arc<Api>, call: &Call, part: Part) -> Result<Reply, Api
         return apply(api, call, part).await;
     }
     modify(api, call, part, Way::Update, |current| {
-        let (patched, complaints) = match form {
-            PatchForm::Json => patch::json_patch(current, &call.body, validation(call))?,
-            _ => {
+        let target = target(call);
+        let decoded = match form {
+            PatchForm::Json => {
+                let (patched, complaints) = patch::json_patch(current, &call.body, validation(call))?;
+                patch::finish(patched, &target, validation(call), complaints)?
+            }
+            PatchForm::Merge => {
                 let (wanted, complaints) = patch::read(&call.body)?;
-                let patched = if form == PatchForm::Merge {
-                    patch::merge_patch(current, &wanted)
-                } else {
-                    patch::strategic_merge(call.kind.schema.get(), current, &wanted)?
-                };
-                (patched, complaints)
+                let patched = patch::merge_patch(current, &wanted);
+                patch::finish(patched, &target, validation(call), complaints)?
+            }
+            PatchForm::Strategic | PatchForm::Apply => {
+                let (wanted, complaints) = patch::read_strategic(&call.body)?;
+                let patched = patch::strategic_merge(call.kind.schema.get(), current, &wanted)?;
+                patch::finish_strategic(patched, &wanted, &target, validation(call), complaints)?
             }
         };
-        let decoded = patch::finish(patched, &target(call), validation(call), complaints)?;
         Ok((decoded.object, decoded.warnings))
     })
     .await
 }
 
 async fn apply(api: &Arc<Api>, call: &Call, part: Part) -> Result<Reply, ApiError> {
-    let media = if call.body.first() == Some(&b'{') { Media::Json } else { Media::Yaml };
-    let decoded = decode_as(call, media)?;
-    let mut config = decoded.object;
-    place(call, &mut config)?;
-    if !name_of(&config).is_empty() && name_of(&config) != call.path.name {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({})",
-            name_of(&config),
-            call.path.name
-        )));
-    }
-    config["metadata"]["name"] = json!(call.path.name);
+    let (config, warnings) = read_config(call)?;
     let force = call.query.force.unwrap_or(false);
     if api.store.get(&call.storage(), &call.key()).is_none() {
         if part != Part::Main {
             return Err(not_found(&call.kind, &call.path.name));
         }
         let object = Owner::of(call, part, api.now()).apply(None, &config, force)?;
-        return create_object(api, call, object, decoded.warnings, Way::Apply).await;
+        let object = applied(call, object)?;
+        return create_object(api, call, object, warnings, Way::Apply).await;
     }
     modify(api, call, part, Way::Apply, |current| {
         let merged = Owner::of(call, part, api.now()).apply(Some(current), &config, force)?;
-        Ok((merged, decoded.warnings.clone()))
+        Ok((applied(call, merged)?, warnings.clone()))
     })
     .await
+}
+
+/// The result of an apply in the form in which objects of the kind are stored. It fits the type already.
+fn applied(call: &Call, object: Value) -> Result<Value, ApiError> {
+    if !name_of(&object).is_empty() && name_of(&object) != call.path.name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            name_of(&object),
+            call.path.name
+        )));
+    }
+    let mut object = decode::check(object, &target(call), FieldValidation::Ignore, Vec::new())
+        .map_err(|error| ApiError::bad_request(error.to_string()))?
+        .object;
+    place(call, &mut object)?;
+    object["metadata"]["name"] = json!(call.path.name);
+    Ok(object)
+}
+
+/// The configuration of an apply. What it may contain is checked by the apply itself.
+fn read_config(call: &Call) -> Result<(Value, Vec<String>), ApiError> {
+    let (config, complaints) = decode::free_document(&call.body, Media::Yaml)
+        .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
+    let word = |key: &str| config[key].as_str().unwrap_or_default();
+    let (group, version) = word("apiVersion").split_once('/').unwrap_or(("", word("apiVersion")));
+    if word("kind") != &*call.kind.kind || group != &*call.kind.group || version != &*call.kind.version {
+        return Err(ApiError::bad_request(format!(
+            "invalid object type: {group}/{version}, Kind={}",
+            word("kind")
+        )));
+    }
+    match validation(call) {
+        FieldValidation::Strict if !complaints.is_empty() => Err(ApiError::bad_request(format!(
+            "error strict decoding patch: error converting YAML to JSON: {}",
+            complaints.join(", ")
+        ))),
+        FieldValidation::Warn => Ok((config, complaints)),
+        _ => Ok((config, Vec::new())),
+    }
 }
 
 /// Computes a change from the stored object and commits it.
@@ -277,10 +341,15 @@ fn commit(api: &Arc<Api>, call: &Call, stored: &Object, object: Value) -> Result
 /// named a version.
 fn check_identity(call: &Call, current: &Value, object: &Value) -> Result<bool, ApiError> {
     let given = text_at(object, "resourceVersion");
+    let given = if is_patch(call) || given != "0" { given } else { "" };
     let stored = text_at(current, "resourceVersion");
+    if !given.is_empty() && given.parse::<u64>().is_err() {
+        let shown = crate::status::quoted(given);
+        return Err(ApiError::unexplained(format!("strconv.ParseUint: parsing {shown}: invalid syntax")));
+    }
     if given.is_empty() {
         if !call.kind.strategy.unconditional_update && !is_patch(call) {
-            return Err(ApiError::invalid(about_kind(&call.kind, &call.path.name), &[FieldError::invalid(
+            return Err(ApiError::invalid(call.about(), &[FieldError::invalid(
                 "metadata.resourceVersion",
                 json!(0),
                 "must be specified for an update",
@@ -290,16 +359,28 @@ fn check_identity(call: &Call, current: &Value, object: &Value) -> Result<bool, 
         return Err(ApiError::modified(call.about()));
     }
     let (uid, stored_uid) = (text_at(object, "uid"), text_at(current, "uid"));
-    if !uid.is_empty() && uid != stored_uid {
-        return Err(ApiError::conflict(
-            call.about(),
-            &format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}"
-            ),
-        ));
+    if !uid.is_empty() && uid != stored_uid && !is_patch(call) {
+        return Err(ApiError::conflict(call.about(), &wrong_uid(call, uid, stored_uid)));
     }
     // A patch starts from the stored object and so carries its version without meaning it.
     Ok(!given.is_empty() && !is_patch(call))
+}
+
+/// The complaint of the store about a precondition, with the path that real servers keep objects under.
+pub fn wrong_uid(call: &Call, uid: &str, stored: &str) -> String {
+    let kind = &call.kind;
+    let place = match (&*kind.group, &*kind.plural) {
+        ("", "nodes") => "minions".to_owned(),
+        ("", "services") => "services/specs".to_owned(),
+        ("apiextensions.k8s.io" | "apiregistration.k8s.io", plural) => format!("{}/{plural}", kind.group),
+        (_, plural) if kind.is_builtin() => plural.to_owned(),
+        (group, plural) => format!("{group}/{plural}"),
+    };
+    format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{place}/{}, ResourceVersion: 0, \
+         AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}",
+        call.key().as_str()
+    )
 }
 
 fn is_patch(call: &Call) -> bool {
@@ -311,14 +392,12 @@ fn keep_resource_version(current: &Value, object: &mut Value) {
 }
 
 /// The namespace of the path belongs to the object; another one in the body is a mistake.
-fn place(call: &Call, object: &mut Value) -> Result<(), ApiError> {
+pub fn place(call: &Call, object: &mut Value) -> Result<(), ApiError> {
     if !object["metadata"].is_object() {
         object["metadata"] = json!({});
     }
     if !call.kind.namespaced {
-        if let Some(metadata) = object["metadata"].as_object_mut()
-            && metadata.get("namespace").and_then(Value::as_str).is_some_and(str::is_empty)
-        {
+        if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("namespace");
         }
         return Ok(());
@@ -339,7 +418,7 @@ fn system_fields(api: &Api, object: &mut Value) {
         metadata.insert("uid".into(), json!(uid));
         metadata.insert("creationTimestamp".into(), json!(seconds(api.now())));
         for key in
-            ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion", "generation"]
+            ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"]
         {
             metadata.remove(key);
         }
@@ -375,21 +454,16 @@ fn refuse_if_any(call: &Call, name: &str, errors: &[FieldError]) -> Result<(), A
 }
 
 fn check_patch_options(call: &Call, form: PatchForm) -> Result<(), ApiError> {
-    let about = About { group: "meta.k8s.io", kind: "PatchOptions", name: "" };
+    let mut errors = Vec::new();
     if form == PatchForm::Apply {
         if call.query.field_manager.is_none() {
-            return Err(ApiError::invalid(about, &[FieldError::required(
-                "fieldManager",
-                "is required for apply patch",
-            )]));
+            errors.push(FieldError::required("fieldManager", "is required for apply patch"));
         }
     } else if call.query.force.is_some() {
-        return Err(ApiError::invalid(about, &[FieldError::forbidden(
-            "force",
-            "may not be specified for non-apply patch",
-        )]));
+        errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
     }
-    Ok(())
+    errors.extend(call.query.write_errors());
+    query::refuse("PatchOptions", &errors)
 }
 
 fn decode_body(call: &Call) -> Result<Decoded, ApiError> {

@@ -337,8 +337,30 @@ fn text_at(value: &mut Value, revision: u64) -> Bytes {
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
     }
-    // A `Value` has string keys only, so writing it out cannot fail.
-    serde_json::to_vec(value).unwrap_or_default().into()
+    text_of(value)
+}
+
+/// The text of an object: what it is and its metadata first, so that a reader can tell by the beginning.
+pub fn text_of(value: &Value) -> Bytes {
+    let Value::Object(fields) = value else {
+        return serde_json::to_vec(value).unwrap_or_default().into();
+    };
+    const FIRST: [&str; 3] = ["kind", "apiVersion", "metadata"];
+    let first = FIRST.iter().filter_map(|key| fields.get_key_value(*key));
+    let rest = fields.iter().filter(|(key, _)| !FIRST.contains(&key.as_str()));
+    let mut text = Vec::with_capacity(512);
+    text.push(b'{');
+    for (key, value) in first.chain(rest) {
+        if text.len() > 1 {
+            text.push(b',');
+        }
+        // A `Value` has string keys only, so writing it out cannot fail.
+        let _ = serde_json::to_writer(&mut text, key);
+        text.push(b':');
+        let _ = serde_json::to_writer(&mut text, value);
+    }
+    text.push(b'}');
+    text.into()
 }
 
 #[cfg(test)]

@@ -5,7 +5,12 @@ use serde_json::Value;
 /// One line per differing place: its pointer and both values.
 pub fn differences(embedded: &Value, real: &Value) -> Vec<String> {
     let mut lines = Vec::new();
-    walk("", embedded, real, &mut lines);
+    if embedded["code"] == real["code"] {
+        walk("", embedded, real, &mut lines);
+    } else {
+        // A refusal and an object have nothing in common that is worth comparing.
+        lines.push(line("", Some(embedded), Some(real)));
+    }
     lines
 }
 

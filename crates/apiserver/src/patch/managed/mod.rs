@@ -135,7 +135,7 @@ fn is_builtin(schema: &SchemaRef) -> bool {
 }
 
 /// What an object of a type is before it is created: for built-in kinds the parts that always stand there.
-fn nothing(schema: &SchemaRef) -> Value {
+pub fn nothing(schema: &SchemaRef) -> Value {
     fn hollow(schema: &Schema) -> Value {
         let mut fields = Map::new();
         if let (Shape::Object { fields: described, .. }, Some(go)) = (&schema.shape, &schema.go) {
