@@ -53,7 +53,7 @@ fn sides() -> Result<[Side; 2]> {
         Side {
             name: "evac sandbox",
             program: program("EVAC")?,
-            arguments: arguments(&["sandbox", "up", "--nodes", "0"]),
+            arguments: arguments(&["sandbox", "up", "--bare"]),
         },
         Side {
             name: "kube-apiserver + etcd",

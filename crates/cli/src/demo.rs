@@ -33,7 +33,7 @@ pub async fn run(args: &DemoArgs) -> Result<Exit, Failure> {
     write_private(&path, &front.kubeconfig)?;
     let ended = tell(&client(&sandbox.api), &path.display().to_string()).await;
     front.close().await;
-    sandbox.world.stop().await;
+    sandbox.stop().await;
     let _ = std::fs::remove_file(&path);
     ended
 }

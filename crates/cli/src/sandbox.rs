@@ -48,6 +48,9 @@ pub struct UpArgs {
     /// Make names, uids and placement repeatable
     #[arg(long)]
     pub seed: Option<u64>,
+    /// Only the API server: no nodes, no scheduler, no controllers
+    #[arg(long, conflicts_with = "nodes")]
+    pub bare: bool,
 }
 
 pub fn speed(text: &str) -> Result<f64, String> {
@@ -68,7 +71,8 @@ pub async fn run(command: SandboxCommand) -> Result<Exit, Failure> {
 /// A running sandbox.
 pub struct Sandbox {
     pub api: Arc<Api>,
-    pub world: World,
+    /// What runs on the server; `None` for a bare one.
+    pub world: Option<World>,
 }
 
 impl Sandbox {
@@ -77,7 +81,19 @@ impl Sandbox {
         let api = Api::new(clock, Settings { seed, ..Settings::default() });
         let world = World::start(client(&api), clock, Options { seed, ..Options::cluster(nodes) });
         world.idle().await;
-        Self { api, world }
+        Self { api, world: Some(world) }
+    }
+
+    /// Only the API server.
+    pub fn bare(speed: f64, seed: u64) -> Self {
+        let api = Api::new(Clock::real_at_speed(speed), Settings { seed, ..Settings::default() });
+        Self { api, world: None }
+    }
+
+    pub async fn stop(self) {
+        if let Some(world) = self.world {
+            world.stop().await;
+        }
     }
 }
 
@@ -90,14 +106,18 @@ async fn up(args: UpArgs) -> Result<Exit, Failure> {
     let path = args.kubeconfig.clone().unwrap_or_else(default_path);
     must_be_ours(&path)?;
     let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()));
-    let sandbox = Sandbox::start(NodeSpec::workers(args.nodes), args.speed, seed).await;
+    let sandbox = if args.bare {
+        Sandbox::bare(args.speed, seed)
+    } else {
+        Sandbox::start(NodeSpec::workers(args.nodes), args.speed, seed).await
+    };
     let front = Front::open(sandbox.api.clone(), args.port)
         .await
         .map_err(|error| Failure::error(error.to_string()))?;
     write_private(&path, &front.kubeconfig)?;
     output::talk(&format!(
-        "sandbox: {} node(s), Kubernetes API on https://{}, {}",
-        args.nodes,
+        "sandbox: {}, Kubernetes API on https://{}, {}",
+        if args.bare { "no nodes".to_owned() } else { format!("{} node(s)", args.nodes) },
         front.address,
         if (args.speed - 1.0).abs() < f64::EPSILON {
             "in real time".to_owned()
@@ -109,7 +129,7 @@ async fn up(args: UpArgs) -> Result<Exit, Failure> {
     output::data(&format!("ready: export KUBECONFIG={}", path.display()));
     wait_for_stop().await;
     front.close().await;
-    sandbox.world.stop().await;
+    sandbox.stop().await;
     let _ = fs::remove_file(&path);
     Ok(Exit::Done)
 }
