@@ -18,6 +18,8 @@ pub struct ApiError {
     /// The answer has `details` although there is nothing in them: refusals that come from the routing of
     /// requests, before any resource is involved.
     pub from_routing: bool,
+    /// What was noticed about the request before it was refused.
+    pub warnings: Vec<String>,
 }
 
 /// `Status.details`.
@@ -224,7 +226,7 @@ impl About<'_> {
 
 impl ApiError {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason: Cow::Borrowed(reason), message: message.into(), details: Details::default(), continue_token: None, from_routing: false }
+        Self { code, reason: Cow::Borrowed(reason), message: message.into(), details: Details::default(), continue_token: None, from_routing: false, warnings: Vec::new() }
     }
 
     /// A refusal by the routing of requests.
@@ -238,7 +240,7 @@ impl ApiError {
     }
 
     fn about(code: u16, reason: &'static str, message: String, about: About<'_>) -> Self {
-        Self { code, reason: Cow::Borrowed(reason), message, details: about.details(), continue_token: None, from_routing: false }
+        Self { code, reason: Cow::Borrowed(reason), message, details: about.details(), continue_token: None, from_routing: false, warnings: Vec::new() }
     }
 
     #[must_use]

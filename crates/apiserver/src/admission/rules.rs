@@ -22,7 +22,10 @@ pub fn apply(api: &Api, review: &Review<'_>, object: &mut Value) -> Result<(), A
             pods::default_tolerations(object);
         }
         ("", "nodes") if creating => taint_new_node(object),
-        ("", "persistentvolumeclaims") if creating => default_storage_class(api, object),
+        ("", "persistentvolumeclaims") if creating => {
+            default_storage_class(api, object);
+            protect_claim(object);
+        }
         _ => {}
     }
     Ok(())
@@ -74,6 +77,19 @@ fn taint_new_node(node: &mut Value) {
         && !taints.iter().any(|t| t["key"] == KEY && t["effect"] == "NoSchedule")
     {
         taints.push(json!({"key": KEY, "effect": "NoSchedule"}));
+    }
+}
+
+/// A claim stays until no pod uses it; a controller takes this hold away.
+fn protect_claim(claim: &mut Value) {
+    const HOLD: &str = "kubernetes.io/pvc-protection";
+    if !claim["metadata"]["finalizers"].is_array() {
+        claim["metadata"]["finalizers"] = json!([]);
+    }
+    if let Some(finalizers) = claim["metadata"]["finalizers"].as_array_mut()
+        && !finalizers.iter().any(|f| f == HOLD)
+    {
+        finalizers.push(json!(HOLD));
     }
 }
 

@@ -189,6 +189,21 @@ fn finalizers(meta: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// Finalizers of built-in kinds carry a domain, unless they are the cluster's own.
+pub fn finalizer_names(object: &Value, errors: &mut Vec<FieldError>) {
+    let all = list_at(object, "/metadata/finalizers");
+    for (index, name) in all.iter().filter_map(Value::as_str).enumerate() {
+        let standard = matches!(name, "kubernetes" | "orphan" | "foregroundDeletion");
+        if !name.contains('/') && !standard {
+            errors.push(FieldError::invalid(
+                format!("metadata.finalizers[{index}]"),
+                name,
+                "name is neither a standard finalizer name nor is it fully qualified",
+            ));
+        }
+    }
+}
+
 /// The value of a field must stay as it was.
 pub fn immutable(old: &Value, new: &Value, pointer: &str, path: &str, errors: &mut Vec<FieldError>) {
     let (before, now) = (old.pointer(pointer), new.pointer(pointer));

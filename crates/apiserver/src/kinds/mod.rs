@@ -155,6 +155,9 @@ impl Kind {
     pub fn validate_create(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         meta::validate(object, self.namespaced, self.strategy.name, &mut errors);
+        if self.is_builtin() {
+            meta::finalizer_names(object, &mut errors);
+        }
         (self.strategy.validate)(object, &mut errors);
         errors
     }
@@ -163,6 +166,9 @@ impl Kind {
     pub fn validate_update(&self, old: &Value, new: &Value, part: Part) -> Vec<FieldError> {
         let mut errors = Vec::new();
         meta::validate_update(old, new, &mut errors);
+        if self.is_builtin() {
+            meta::finalizer_names(new, &mut errors);
+        }
         match part {
             Part::Status => (self.strategy.validate_status)(old, new, &mut errors),
             other => (self.strategy.validate_update)(old, new, other, &mut errors),

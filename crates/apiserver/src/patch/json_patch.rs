@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::PatchError;
-use crate::schema::decode::{self, FieldValidation, Media};
+use crate::schema::decode::FieldValidation;
 
 /// A patch may not hold more operations than this.
 const MAX_OPERATIONS: usize = 10_000;
@@ -15,8 +15,7 @@ pub fn json_patch(
     body: &[u8],
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), PatchError> {
-    let (patch, _) = decode::free_document(body, Media::Json)
-        .map_err(|error| PatchError::Malformed(format!("error decoding patch: {error}")))?;
+    let (patch, _) = super::document(body)?;
     let Value::Array(operations) = patch else {
         return Err(PatchError::Malformed(
             "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
@@ -67,9 +66,12 @@ fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<(), Str
         }
         "copy" => {
             let from = from?;
-            let copied = find(document, from)
-                .cloned()
-                .ok_or_else(|| format!("copy operation does not apply: doc is missing from path: {from}"))?;
+            // What is not there is copied as nothing, as long as there is a place where it could be.
+            let missing = || format!("copy operation does not apply: doc is missing from path: {from}");
+            let copied = match find(document, from) {
+                Some(found) => found.clone(),
+                None => parent(document, from).filter(|(c, _)| c.is_object()).map(|_| Value::Null).ok_or_else(missing)?,
+            };
             add(document, path?, copied)
         }
         other => Err(format!("Unexpected kind: {other}")),
@@ -80,9 +82,14 @@ fn unescape(part: &str) -> String {
     part.replace("~1", "/").replace("~0", "~")
 }
 
+/// The steps of a path. Whatever stands before the first slash is not looked at.
+fn steps(path: &str) -> Option<std::str::Split<'_, char>> {
+    path.split_once('/').map(|(_, steps)| steps.split('/'))
+}
+
 /// The container a path leads into, and the last step.
 fn parent<'d>(document: &'d mut Value, path: &str) -> Option<(&'d mut Value, String)> {
-    let mut parts: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
+    let mut parts: Vec<&str> = steps(path)?.collect();
     let last = unescape(parts.pop()?);
     let mut at = document;
     for part in parts {
@@ -111,7 +118,7 @@ fn find<'d>(document: &'d Value, path: &str) -> Option<&'d Value> {
     if path.is_empty() {
         return Some(at);
     }
-    for part in path.strip_prefix('/')?.split('/') {
+    for part in steps(path)? {
         at = match at {
             Value::Object(fields) => fields.get(&unescape(part))?,
             Value::Array(items) => items.get(position(part, items.len())?)?,

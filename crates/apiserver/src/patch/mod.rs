@@ -37,7 +37,7 @@ impl From<PatchError> for ApiError {
         match error {
             PatchError::Malformed(why) => Self::bad_request(why),
             PatchError::DoesNotApply(_) => {
-                Self::new(422, "Invalid", "the server rejected our request due to an error in our request")
+                Self::routing(422, "Invalid", "the server rejected our request due to an error in our request")
             }
             PatchError::TooManyOperations { .. } => {
                 Self::new(413, "RequestEntityTooLarge", format!("Request entity is too large: {error}"))
@@ -49,25 +49,39 @@ impl From<PatchError> for ApiError {
 
 /// Reads the body of a merge patch; with it come complaints about duplicate fields.
 pub fn read(body: &[u8]) -> Result<(Value, Vec<String>), PatchError> {
-    read_object(body).map_err(|why| PatchError::Malformed(format!("error decoding patch: {why}")))
+    let (patch, complaints) = document(body)?;
+    match &patch {
+        Value::Object(_) => Ok((patch, complaints)),
+        Value::Null => Err(PatchError::Malformed("Invalid JSON Patch".to_owned())),
+        other => Err(PatchError::Malformed(format!("error decoding patch: {}", no_object(other)))),
+    }
 }
 
 /// Reads the body of a strategic merge patch; with it come complaints about duplicate fields.
 pub fn read_strategic(body: &[u8]) -> Result<(Value, Vec<String>), PatchError> {
-    read_object(body).map_err(PatchError::Malformed)
+    let (patch, complaints) = document(body)?;
+    if patch.is_object() {
+        return Ok((patch, complaints));
+    }
+    Err(PatchError::Malformed(no_object(&patch)))
 }
 
-fn read_object(body: &[u8]) -> Result<(Value, Vec<String>), String> {
-    let (patch, complaints) = decode::free_document(body, Media::Json).map_err(|error| error.to_string())?;
-    let found = match &patch {
-        Value::Object(_) => return Ok((patch, complaints)),
+/// What every patch must be in the first place.
+fn document(body: &[u8]) -> Result<(Value, Vec<String>), PatchError> {
+    decode::free_document(body, Media::Json)
+        .map_err(|_| PatchError::Malformed("invalid JSON patch".to_owned()))
+}
+
+fn no_object(patch: &Value) -> String {
+    let found = match patch {
         Value::Null => "null",
         Value::Bool(_) => "bool",
         Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
+        Value::Object(_) => "object",
     };
-    Err(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"))
+    format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")
 }
 
 /// Checks an object after a JSON or merge patch as decoding would. `complaints` were found while reading
@@ -119,7 +133,8 @@ fn unrestorable(why: &str) -> String {
         other => other,
     };
     match wanted.rsplit_once(" of type ").map_or(wanted, |(_, wanted)| wanted) {
-        plain @ ("int32" | "int64" | "bool" | "string" | "float64") => format!("unrecognized type: {plain}"),
+        "string" => format!("cannot convert {what} to string"),
+        plain @ ("int32" | "int64" | "bool" | "float64") => format!("unrecognized type: {plain}"),
         list if list.starts_with("[]") => format!("cannot restore slice from {what}"),
         map if map.starts_with("map[") => format!("cannot restore map from {what}"),
         _ => format!("cannot restore struct from: {what}"),
@@ -165,7 +180,7 @@ mod tests {
             error.to_string(),
             "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
         );
-        assert_eq!(ApiError::from(read_strategic(b"{").unwrap_err()).message, "unexpected end of JSON input");
+        assert_eq!(ApiError::from(read_strategic(b"{").unwrap_err()).message, "invalid JSON patch");
         let (_, complaints) = read(br#"{"a":{"b":1,"b":2}}"#).unwrap();
         assert_eq!(complaints, ["duplicate field \"a.b\""]);
     }

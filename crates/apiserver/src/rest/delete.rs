@@ -204,8 +204,10 @@ fn begin_namespace(
     let held = object["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
     // Finalizers of the spec hold it as those of the metadata would.
     let step = decide(object, options, None, about, api.now())?;
+    // Even an empty namespace is Terminating first, and goes with the next request.
+    let fresh = object["metadata"].get("deletionTimestamp").is_none();
     match step {
-        Step::Remove(mut next) | Step::Mark(mut next) if held => {
+        Step::Remove(mut next) | Step::Mark(mut next) if held || fresh => {
             if next["metadata"].get("deletionTimestamp").is_none() {
                 next["metadata"]["deletionTimestamp"] = json!(super::deletion::seconds(api.now()));
             }

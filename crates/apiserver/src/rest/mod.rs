@@ -90,6 +90,14 @@ async fn handle(
     auth::allow(api, &identity, verb, &kind, &path)?;
     must_exist_here(&kind, &path, verb)?;
     let form = negotiate::accepted(&headers)?;
+    let wish = query.include_object.as_deref().unwrap_or_default();
+    if form == negotiate::Form::Table && crate::table::Include::parse(wish).is_none() {
+        return Err(ApiError::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', \
+             'Object', 'None', or empty",
+            crate::status::quoted(wish)
+        )));
+    }
     let call = Call { kind, path, query, identity, form, headers, body };
     let warning = call.kind.custom.as_ref().and_then(|c| c.deprecation_warning.clone());
     let mut reply = perform(api, &call, verb).await?;

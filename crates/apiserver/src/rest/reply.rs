@@ -41,7 +41,11 @@ impl Reply {
 
     /// The answer to a refused request.
     pub fn failure(error: &ApiError) -> Self {
-        Self { retry_after: error.details.retry_after_seconds, ..Self::json(error.code, &error.body()) }
+        Self {
+            retry_after: error.details.retry_after_seconds,
+            warnings: error.warnings.clone(),
+            ..Self::json(error.code, &error.body())
+        }
     }
 
     /// The same answer as YAML, for clients that asked for it. Watches stay as they are.

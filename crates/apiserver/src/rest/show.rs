@@ -56,6 +56,7 @@ pub struct Shower {
 impl Shower {
     pub fn new(call: &Call) -> Self {
         let asked = call.query.include_object.as_deref().unwrap_or_default();
+        // A wrong wish was refused when the request was understood.
         let include = Include::parse(asked).unwrap_or_default();
         Self { kind: call.kind.clone(), form: call.form, tables: Tables::new(call.kind.clone(), include) }
     }

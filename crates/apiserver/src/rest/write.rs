@@ -23,6 +23,9 @@ use crate::server::{Api, about_kind, meta_of, not_found};
 use crate::status::{ApiError, FieldError};
 use crate::store::{Expect, Object, Stale};
 
+const OTHER_NAMESPACE: &str =
+    "the namespace of the provided object does not match the namespace sent on the request";
+
 /// How often a change is computed again when the object keeps moving.
 const TRIES: usize = 50;
 
@@ -30,6 +33,15 @@ pub async fn create(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
     call.query.check_write("CreateOptions")?;
     let decoded = decode_body(call)?;
     create_object(api, call, decoded.object, decoded.warnings, Way::Update).await
+}
+
+/// A refused request is still told what was wrong with its body.
+fn noting(warnings: &[String]) -> impl FnOnce(ApiError) -> ApiError {
+    let warnings = warnings.to_vec();
+    move |mut error| {
+        error.warnings = warnings;
+        error
+    }
 }
 
 /// How an object is written, which decides how the ownership of its fields is recorded.
@@ -48,15 +60,26 @@ async fn create_object(
     mut warnings: Vec<String>,
     way: Way,
 ) -> Result<Reply, ApiError> {
+    let noticed = warnings.clone();
+    create_placed(api, call, &mut object, &mut warnings, way).await.map_err(noting(&noticed))
+}
+
+async fn create_placed(
+    api: &Arc<Api>,
+    call: &Call,
+    object: &mut Value,
+    warnings: &mut Vec<String>,
+    way: Way,
+) -> Result<Reply, ApiError> {
     let kind = &call.kind;
-    place(call, &mut object)?;
+    place(call, object)?;
     if way == Way::Apply {
-        apply_cannot_choose(call, &object)?;
-    } else if !text_at(&object, "resourceVersion").is_empty() {
+        apply_cannot_choose(call, object)?;
+    } else if !text_at(object, "resourceVersion").is_empty() {
         return Err(ApiError::unexplained("resourceVersion should not be set on objects to be created"));
     }
-    let generated = name_of(&object).is_empty() && !text_at(&object, "generateName").is_empty();
-    fill_defaults(call, &mut object);
+    let generated = name_of(object).is_empty() && !text_at(object, "generateName").is_empty();
+    fill_defaults(call, object);
     let draft = object.clone();
     for attempt in 0..TRIES {
         let mut object = draft.clone();
@@ -87,13 +110,15 @@ async fn create_object(
         if way == Way::Update {
             Owner::of(call, Part::Main, api.now()).track(None, &mut object);
         }
+        // What is stored is defaulted once more when it is read, after the server added its own part.
+        fill_defaults(call, &mut object);
         warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
         let key = crate::store::Key::new(text_at(&object, "namespace"), &name);
         if call.query.dry_run {
             if api.store.get(&call.storage(), &key).is_some() {
                 return Err(ApiError::already_exists(crate::server::about(kind, &name)));
             }
-            return Ok(Reply::json(201, &object).with_warnings(warnings));
+            return Ok(Reply::json(201, &object).with_warnings(std::mem::take(warnings)));
         }
         let meta = meta_of(kind, &object);
         let stored = convert_to_stored(kind, object);
@@ -101,7 +126,7 @@ async fn create_object(
             Ok(object) => {
                 crate::crds::after_write(api, kind, &object);
                 return Ok(Reply::text(201, Shower::new(call).one(&object, api.now()))
-                    .with_warnings(warnings));
+                    .with_warnings(std::mem::take(warnings)));
             }
             // A generated name that is taken is bad luck, not the caller's mistake.
             Err(_) if generated && attempt + 1 < 8 => {}
@@ -134,6 +159,15 @@ pub fn must_be_named(call: &Call, object: &Value) -> Result<(), ApiError> {
         )));
     }
     Ok(())
+}
+
+/// A patch may not turn an object into another one.
+fn must_be_the_same(call: &Call, object: &Value) -> Result<(), ApiError> {
+    let namespace = text_at(object, "namespace");
+    if call.kind.namespaced && !namespace.is_empty() && namespace != call.path.namespace {
+        return Err(ApiError::bad_request(OTHER_NAMESPACE));
+    }
+    must_be_named(call, object)
 }
 
 /// An applied object that is new may name a version, which means nothing, but no uid.
@@ -237,7 +271,11 @@ fn applied(call: &Call, object: Value) -> Result<Value, ApiError> {
 /// The configuration of an apply. What it may contain is checked by the apply itself.
 fn read_config(call: &Call) -> Result<(Value, Vec<String>), ApiError> {
     let (config, complaints) = decode::free_document(&call.body, Media::Yaml)
-        .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
+        .map_err(|error| {
+            let why = error.to_string();
+            let why = why.strip_prefix("error converting YAML to JSON: ").unwrap_or(&why);
+            ApiError::bad_request(format!("error encoding patch: {why}"))
+        })?;
     let word = |key: &str| config[key].as_str().unwrap_or_default();
     let (group, version) = word("apiVersion").split_once('/').unwrap_or(("", word("apiVersion")));
     if word("kind") != &*call.kind.kind || group != &*call.kind.group || version != &*call.kind.version {
@@ -270,6 +308,9 @@ async fn modify(
         let stored = api.store.get(&call.storage(), &call.key()).ok_or_else(|| not_found(kind, name))?;
         let current = convert_from_stored(kind, stored.value());
         let (mut object, mut warnings) = change(&current)?;
+        if is_patch(call) {
+            must_be_the_same(call, &object)?;
+        }
         let named_version = check_identity(call, &current, &object)?;
         fill_defaults(call, &mut object);
         let review = Review {
@@ -404,9 +445,7 @@ pub fn place(call: &Call, object: &mut Value) -> Result<(), ApiError> {
     }
     let given = text_at(object, "namespace");
     if !given.is_empty() && given != call.path.namespace {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
+        return Err(ApiError::bad_request(OTHER_NAMESPACE));
     }
     object["metadata"]["namespace"] = json!(call.path.namespace);
     Ok(())

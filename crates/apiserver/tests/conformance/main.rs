@@ -37,6 +37,11 @@ const TOPICS: &[(&str, &str)] = &[
     ("deleting", include_str!("cases/deleting.txt")),
     ("evicting", include_str!("cases/evicting.txt")),
     ("subresources", include_str!("cases/subresources.txt")),
+    ("webhooks", include_str!("cases/webhooks.txt")),
+    ("custom", include_str!("cases/custom.txt")),
+    ("access", include_str!("cases/access.txt")),
+    ("paths", include_str!("cases/paths.txt")),
+    ("kinds", include_str!("cases/kinds.txt")),
 ];
 
 #[tokio::test(flavor = "multi_thread")]

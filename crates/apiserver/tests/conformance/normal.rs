@@ -29,6 +29,9 @@ static REPLACED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"in record \(\d+\)", "in record (<rv>)"),
         // What follows is a comparison of Go structs, line by line; no other server can give it.
         (r"(?s)(if it was previously negative\))\n.*", "$1 <comparison>"),
+        // An object in a message lists its fields in the order of Go structs, which we do not keep.
+        (r#"(?s)patch: Invalid value: "\{.*\}": "#, "patch: Invalid value: <object>: "),
+        (r#"(?s)^Invalid value: "\{.*\}": "#, "Invalid value: <object>: "),
         // The words of the YAML parser.
         (r"(?s)yaml: .*", "yaml: <complaint>"),
         (r"127\.0\.0\.1:\d+(->127\.0\.0\.1:\d+)?", "<loopback>"),

@@ -4,6 +4,7 @@
 //! as warnings when the client asks for it (`fieldValidation`). Field names are case-sensitive. For built-in
 //! kinds `null` is the same as absence; custom resources are pruned here and keep their nulls for defaulting.
 
+mod go_json;
 mod text;
 mod walk;
 
@@ -77,12 +78,22 @@ pub fn decode(
         Err(why) => {
             let summary = text::summary(body);
             let wanted = target.kind;
+            // The text of a YAML document is complained about before anyone looks for a version.
+            let step = if media == Media::Json { "couldn't get version/kind; json parse error: " } else { "" };
+            let why = why.strip_prefix("error converting YAML to JSON: ").unwrap_or(&why);
             return Err(ApiError::bad_request(format!(
-                "the object provided is unrecognized (must be of type {wanted}): \
-                 couldn't get version/kind; json parse error: {why} ({summary})"
+                "the object provided is unrecognized (must be of type {wanted}): {step}{why} ({summary})"
             )));
         }
     };
+    if group_version.matches('/').count() > 1 {
+        return Err(ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): unexpected GroupVersion string: \
+             {group_version} ({})",
+            target.kind,
+            text::summary(body)
+        )));
+    }
     let version = group_version.rsplit('/').next().unwrap_or_default();
     let found_kind = if kind.is_empty() { target.kind } else { &kind };
     let found_version = if version.is_empty() { target.version } else { version };
@@ -96,12 +107,31 @@ pub fn decode(
     let is_given = !group_version.is_empty();
     if (is_given && group_version != target.api_version()) || found_kind != target.kind {
         let found_group = if is_given { group } else { target.group };
+        if found_group == target.group && found_kind == target.kind && is_former(found_group, found_version) {
+            return Err(ApiError::bad_request(format!(
+                "the API version in the data ({group_version}) does not match the expected API version ({})",
+                target.api_version()
+            )));
+        }
         return Err(wrap(&mismatch((found_group, found_version, found_kind), target)));
     }
     let mut walk = if target.custom { Walk::free() } else { Walk::described() };
     let schema = if target.custom { free() } else { target.schema };
     let read = text::read(body, media, schema, &mut walk);
     settle(read, walk, target, validation).map_err(|error| wrap(&error))
+}
+
+/// Versions that are no longer served but still understood, so that the answer can name both.
+fn is_former(group: &str, version: &str) -> bool {
+    match group {
+        "apps" => matches!(version, "v1beta1" | "v1beta2"),
+        "batch" | "coordination.k8s.io" | "events.k8s.io" | "policy" => version == "v1beta1",
+        "admissionregistration.k8s.io"
+        | "rbac.authorization.k8s.io"
+        | "scheduling.k8s.io"
+        | "storage.k8s.io" => matches!(version, "v1alpha1" | "v1beta1"),
+        _ => false,
+    }
 }
 
 /// What is said about an object of another kind.
@@ -130,6 +160,13 @@ pub fn check(
     validation: FieldValidation,
     before: Vec<String>,
 ) -> Result<Decoded, DecodeError> {
+    let word = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (version, kind) = (word("apiVersion").to_owned(), word("kind").to_owned());
+    let (wanted, described) = (target.api_version(), if target.kind.is_empty() { &kind } else { target.kind });
+    if !(version.is_empty() || version == wanted) || !(kind.is_empty() || kind == *described) {
+        let (group, short) = version.rsplit_once('/').unwrap_or(("", version.as_str()));
+        return Err(DecodeError::Unreadable(mismatch((group, short, &kind), target)));
+    }
     let mut walk = if target.custom { Walk::free() } else { Walk::described() };
     let schema = if target.custom { free() } else { target.schema };
     let read = walk.over(schema, value).map_err(|error| error.to_string());

@@ -59,16 +59,7 @@ pub(super) fn yaml(body: &[u8]) -> Result<(Value, Option<String>), String> {
 
 /// The complaint about text that is no JSON.
 fn syntax(error: &serde_json::Error, body: &[u8]) -> String {
-    if error.is_eof() {
-        return "unexpected end of JSON input".to_owned();
-    }
-    let line = body.split(|b| *b == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
-    match line.get(error.column().saturating_sub(1)) {
-        Some(byte) if error.is_syntax() && byte.is_ascii_graphic() => {
-            format!("invalid character '{}' looking for beginning of value", char::from(*byte))
-        }
-        _ => error.to_string(),
-    }
+    if error.is_eof() || error.is_syntax() { super::go_json::complaint(body) } else { error.to_string() }
 }
 
 /// The beginning of a body, for the complaint that it is not recognised.
