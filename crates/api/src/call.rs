@@ -1,10 +1,14 @@
 //! Actions become requests.
 
+use evac_core::claim;
 use evac_core::ownership::{ANNOTATION, DrainMark, Undo};
-use evac_core::{Action, Key, Taint, Uid};
+use evac_core::{Action, Key, Lease, Taint, Uid};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 pub const FIELD_MANAGER: &str = "evac";
+/// Says on a drain's lease which node it is about.
+const LEASE_ANNOTATION: &str = "evac.dev/node";
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// A request without the server's address.
@@ -69,6 +73,8 @@ pub fn call_for(action: &Action) -> Option<Call> {
         Action::Delete { pod, uid, grace_seconds, dry_run } => {
             Some(delete(pod, uid, *grace_seconds, *dry_run))
         }
+        Action::Hold { node, uid, holder, at, over } => Some(hold(node, uid, holder, *at, over.as_deref())),
+        Action::Release { node, resource_version } => Some(release(node, Some(resource_version))),
         Action::Prove { .. } => None,
     }
 }
@@ -139,6 +145,49 @@ pub fn undo(node: &str, resource_version: &str, undo: &Undo, dry_run: bool) -> C
         body["spec"]["taints"] = if taints.is_empty() { Value::Null } else { json!(taints) };
     }
     patch_node(node, &body, dry_run)
+}
+
+/// Creates the lease of a drain, renews it, or takes over the one that was last seen; fails if that changed since.
+fn hold(node: &str, uid: &Uid, holder: &str, at: Timestamp, over: Option<&Lease>) -> Call {
+    let key = claim::key(node);
+    let now = format!("{at:.6}");
+    let seconds = claim::DURATION.as_secs();
+    let mut spec = json!({"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": now});
+    let manager = [("fieldManager", FIELD_MANAGER)];
+    if let Some(seen) = over {
+        if seen.holder != holder {
+            spec["acquireTime"] = json!(now);
+            spec["leaseTransitions"] = json!(seen.transitions + 1);
+        }
+        let body = json!({"metadata": {"resourceVersion": seen.resource_version}, "spec": spec});
+        return Call::with_json("PATCH", query(&lease_path(&key), &manager), MERGE_PATCH, &body);
+    }
+    spec["acquireTime"] = json!(now);
+    spec["leaseTransitions"] = json!(0);
+    let body = json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": {"app.kubernetes.io/managed-by": "evac"},
+            "annotations": {LEASE_ANNOTATION: node},
+            // A node that is removed takes the lease with it.
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}],
+        },
+        "spec": spec,
+    });
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", escape(&key.namespace));
+    Call::with_json("POST", query(&path, &manager), "application/json", &body)
+}
+
+/// Removes the lease of a drain; with a version only if it is still that one.
+pub fn release(node: &str, resource_version: Option<&str>) -> Call {
+    let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
+    if let Some(version) = resource_version.filter(|version| !version.is_empty()) {
+        body["preconditions"] = json!({"resourceVersion": version});
+    }
+    Call::with_json("DELETE", lease_path(&claim::key(node)), "application/json", &body)
 }
 
 fn delete_options(uid: &Uid, grace_seconds: Option<i64>, dry_run: bool) -> Value {

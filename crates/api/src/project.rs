@@ -193,6 +193,8 @@ impl From<wire::Lease> for Lease {
             holder: lease.spec.holder_identity.unwrap_or_default(),
             renewed: lease.spec.renew_time,
             duration_seconds: lease.spec.lease_duration_seconds.unwrap_or(0),
+            resource_version: lease.metadata.resource_version,
+            transitions: lease.spec.lease_transitions.unwrap_or(0),
         }
     }
 }

@@ -179,6 +179,7 @@ pub struct LeaseSpec {
     pub holder_identity: Option<String>,
     pub renew_time: Option<jiff::Timestamp>,
     pub lease_duration_seconds: Option<i64>,
+    pub lease_transitions: Option<i64>,
 }
 
 /// An object of which only the name matters.

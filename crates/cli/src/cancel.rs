@@ -37,13 +37,17 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
     for node in args.nodes.resolve(&http, 500).await? {
         let name = &node.name;
         let mut index = Index::new();
-        if let Some(lease) = evac_engine::nodes::lease(&http, &lease_key(name)).await {
-            index.apply(Fact::Lease(lease));
-        }
         if node.mark.is_none() {
             output::data(&format!("node/{name} not being drained{}", args.dry_run.suffix()));
             ends.push(Exit::Done);
             continue;
+        }
+        index.reset_nodes(vec![node.clone()]);
+        if let Some(lease) = nodes::lease(&http, &lease_key(name)).await {
+            index.apply(Fact::Lease(lease));
+        }
+        if let Some(fact) = nodes::claim(&http, name).await {
+            index.apply(fact);
         }
         if let Ownership::Other(reason) = ownership(&index, &node, &me, http.clock().now())
             && !args.force

@@ -147,8 +147,18 @@ pub fn owner() -> String {
     }
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let user = variable("USER").or_else(|| variable("LOGNAME")).or_else(|| variable("USERNAME"));
-    let host = variable("HOSTNAME")
+    format!("{}@{}", user.as_deref().unwrap_or("evac"), host())
+}
+
+fn host() -> String {
+    let variable = std::env::var("HOSTNAME").ok().filter(|host| !host.is_empty());
+    variable
         .or_else(|| std::fs::read_to_string("/etc/hostname").ok().map(|text| text.trim().to_owned()))
-        .filter(|host| !host.is_empty());
-    format!("{}@{}", user.as_deref().unwrap_or("evac"), host.as_deref().unwrap_or("localhost"))
+        .filter(|host| !host.is_empty())
+        .unwrap_or_else(|| "localhost".into())
+}
+
+/// Which of our runs this is: the host and the process, so that whoever finds the lease knows where to look.
+pub fn instance() -> String {
+    format!("{}:{}", host(), std::process::id())
 }

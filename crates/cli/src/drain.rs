@@ -8,7 +8,7 @@ use evac_core::{DryRun, Policy};
 use evac_engine::{DrainError, DrainRequest};
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{ClusterArgs, owner};
+use crate::cluster::{ClusterArgs, instance, owner};
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::render::Renderer;
@@ -170,8 +170,14 @@ pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     if nodes.is_empty() {
         return Ok(Exit::Done);
     }
-    let request =
-        DrainRequest { nodes: nodes.clone(), policy, owner: owner(), options: command_line(), page };
+    let request = DrainRequest {
+        nodes: nodes.clone(),
+        policy,
+        owner: owner(),
+        instance: Some(instance()),
+        options: command_line(),
+        page,
+    };
     let stop = CancellationToken::new();
     let mut renderer = Renderer::new(args.output, args.dry_run, &nodes);
     let interrupts = tokio::spawn(on_interrupt(stop.clone()));

@@ -89,7 +89,9 @@ fn explain_node(index: &Index, policy: &Policy, name: &str, now: Timestamp) -> E
                     mark.owner, mark.since
                 ));
             }
-            Ownership::Other(reason) => output::data(&format!("node {name} {}", reason.message())),
+            Ownership::Other(reason) | Ownership::Abandoned(reason) => {
+                output::data(&format!("node {name} {}", reason.message()))
+            }
         }
     }
     let mut worst = Severity::Note;

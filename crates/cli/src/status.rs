@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use comfy_table::Table;
+use evac_core::claim::{self, Life};
 use evac_core::explain::span;
 use evac_core::ownership::MarkState;
 use evac_core::{Fate, Index, Node, Policy, assess};
@@ -65,6 +66,7 @@ struct Row {
     state: &'static str,
     owner: Option<String>,
     since: Option<jiff::Timestamp>,
+    life: Life,
     to_leave: usize,
     leaving: usize,
     staying: usize,
@@ -94,19 +96,42 @@ impl Row {
             Some(MarkState::Unreadable(_)) => (Some("unreadable mark".into()), None),
             None => (None, None),
         };
+        let life = claim::life(index, name, now);
         let state = match (node.mark.is_some(), node.unschedulable) {
             (true, true) if to_leave == 0 => "drained",
+            (true, true) if matches!(life, Life::Dead { .. }) => "abandoned",
+            (true, true) if life == Life::Unclaimed => "stopped",
             (true, true) => "draining",
             (true, false) => "uncordoned meanwhile",
             (false, true) => "cordoned",
             (false, false) => "in use",
         };
-        Some(Self { node: name.to_owned(), state, owner, since, to_leave, leaving, staying })
+        Some(Self { node: name.to_owned(), state, owner, since, life, to_leave, leaving, staying })
+    }
+
+    /// The run behind the mark and its last sign of life.
+    fn drainer(&self) -> serde_json::Value {
+        let (holder, seen, alive) = match &self.life {
+            Life::Unclaimed => return serde_json::Value::Null,
+            Life::Alive { holder, seen } => (holder, seen, true),
+            Life::Dead { holder, seen } => (holder, seen, false),
+        };
+        json!({"owner": holder.owner, "run": holder.instance, "lastSeen": seen.to_string(), "alive": alive})
+    }
+
+    fn drainer_text(&self, now: jiff::Timestamp) -> String {
+        let ago = |seen: &jiff::Timestamp| span(now.duration_since(*seen).as_secs().max(0));
+        match &self.life {
+            Life::Unclaimed => "-".into(),
+            Life::Alive { holder, seen } => format!("{} (seen {} ago)", holder.instance, ago(seen)),
+            Life::Dead { holder, seen } => format!("{} (lost {} ago)", holder.instance, ago(seen)),
+        }
     }
 
     fn json(&self) -> serde_json::Value {
         json!({
             "node": self.node, "state": self.state, "owner": self.owner, "since": self.since.map(|at| at.to_string()),
+            "drainer": self.drainer(),
             "podsToLeave": self.to_leave, "podsLeaving": self.leaving, "podsStaying": self.staying,
         })
     }
@@ -115,13 +140,14 @@ impl Row {
 fn print_table(rows: &[Row], now: jiff::Timestamp) {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["NODE", "STATE", "BY", "SINCE", "TO LEAVE", "LEAVING", "STAYING"]);
+    table.set_header(["NODE", "STATE", "BY", "SINCE", "RUN", "TO LEAVE", "LEAVING", "STAYING"]);
     for row in rows {
         table.add_row([
             output::clean(&row.node),
             row.state.to_owned(),
             output::clean(row.owner.as_deref().unwrap_or("-")),
             row.since.map_or("-".into(), |since| span(now.duration_since(since).as_secs())),
+            output::clean(&row.drainer_text(now)),
             row.to_leave.to_string(),
             row.leaving.to_string(),
             row.staying.to_string(),

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::fact::{Key, Uid};
+use crate::fact::{Key, Lease, Uid};
 use crate::ownership::DrainMark;
 
 /// One wanted change or reading. Actions leave no choice open: whoever performs them obeys, or reports.
@@ -17,6 +18,17 @@ pub enum Action {
     Evict { pod: Key, uid: Uid, grace_seconds: Option<i64>, dry_run: bool },
     /// Deletes exactly this incarnation, past all budgets.
     Delete { pod: Key, uid: Uid, grace_seconds: Option<i64>, dry_run: bool },
+    /// Writes or renews the lease that shows that this drain is alive; `over` is the lease as it was last seen.
+    Hold {
+        node: String,
+        uid: Uid,
+        holder: String,
+        at: Timestamp,
+        #[serde(skip)]
+        over: Option<Box<Lease>>,
+    },
+    /// Removes our lease, if it is still as we left it.
+    Release { node: String, resource_version: String },
     /// Reads the node and its pods from the store itself, for the proof at the end.
     Prove { node: String },
 }

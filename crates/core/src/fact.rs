@@ -237,6 +237,9 @@ pub struct Lease {
     pub holder: String,
     pub renewed: Option<Timestamp>,
     pub duration_seconds: i64,
+    pub resource_version: String,
+    /// How often the holder changed.
+    pub transitions: i64,
 }
 
 impl Lease {

@@ -8,6 +8,7 @@ pub mod action;
 pub mod assess;
 pub mod budget;
 pub mod check;
+pub mod claim;
 pub mod explain;
 pub mod fact;
 pub mod index;

@@ -7,6 +7,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::claim::{self, Life};
 use crate::fact::{Key, Node, Taint};
 use crate::index::Index;
 use crate::reason::Reason;
@@ -64,14 +65,14 @@ pub enum Ownership {
     /// Our own earlier or interrupted drain.
     Ours(Box<DrainMark>),
     Other(Reason),
+    /// The drain of somebody else was killed; whoever comes may go on.
+    Abandoned(Reason),
 }
 
 pub fn ownership(index: &Index, node: &Node, owner: &str, now: Timestamp) -> Ownership {
     match &node.mark {
         Some(MarkState::Valid(mark)) if mark.owner == owner => return Ownership::Ours(mark.clone()),
-        Some(MarkState::Valid(mark)) => {
-            return Ownership::Other(Reason::OwnedByEvac { owner: mark.owner.clone(), since: mark.since });
-        }
+        Some(MarkState::Valid(mark)) => return owned_by_other(mark, claim::life(index, &node.name, now)),
         Some(MarkState::Unreadable(text)) => {
             return Ownership::Other(Reason::MarkUnreadable { text: text.clone() });
         }
@@ -84,6 +85,18 @@ pub fn ownership(index: &Index, node: &Node, owner: &str, now: Timestamp) -> Own
         return Ownership::Other(Reason::OwnedByLease { lease, holder: found.holder.clone() });
     }
     if node.unschedulable { Ownership::ForeignCordon } else { Ownership::Free }
+}
+
+fn owned_by_other(mark: &DrainMark, life: Life) -> Ownership {
+    let owner = mark.owner.clone();
+    let (instance, seen) = match life {
+        Life::Dead { holder, seen } if holder.owner == owner => {
+            return Ownership::Abandoned(Reason::Abandoned { owner, instance: holder.instance, seen });
+        }
+        Life::Alive { holder, seen } if holder.owner == owner => (Some(holder.instance), Some(seen)),
+        _ => (None, None),
+    };
+    Ownership::Other(Reason::OwnedByEvac { owner, since: mark.since, instance, seen })
 }
 
 /// The mark of a drain that begins now on a node that carries none of ours.
@@ -204,6 +217,8 @@ mod tests {
             holder: "node-maintenance".into(),
             renewed: Some(at(50)),
             duration_seconds: 60,
+            resource_version: "1".into(),
+            transitions: 0,
         };
         index.apply(Fact::Lease(lease));
         assert!(matches!(
@@ -214,6 +229,33 @@ mod tests {
             ownership(&index, &node("n"), "me", at(200)),
             Ownership::Free,
             "a lapsed lease protects nobody"
+        );
+    }
+
+    #[test]
+    fn a_mark_with_a_living_lease_refuses_and_with_a_lapsed_one_invites() {
+        let mut index = Index::new();
+        let theirs = marked(node("n"), "them");
+        let claimed = |renewed| Lease {
+            key: claim::key("n"),
+            holder: "them/box:7".into(),
+            renewed: Some(at(renewed)),
+            duration_seconds: 90,
+            resource_version: "1".into(),
+            transitions: 0,
+        };
+        index.apply(Fact::Lease(claimed(50)));
+        assert!(matches!(
+            ownership(&index, &theirs, "me", at(100)),
+            Ownership::Other(Reason::OwnedByEvac { instance: Some(run), .. }) if run == "box:7"
+        ));
+        assert!(matches!(ownership(&index, &theirs, "me", at(200)), Ownership::Abandoned(_)));
+        let mut finished = claimed(50);
+        finished.holder = "someone-else/x".into();
+        index.apply(Fact::Lease(finished));
+        assert!(
+            matches!(ownership(&index, &theirs, "me", at(200)), Ownership::Other(_)),
+            "a lease of a third party says nothing about this mark"
         );
     }
 }

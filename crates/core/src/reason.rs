@@ -140,6 +140,9 @@ pub enum Reason {
     OwnedByEvac {
         owner: String,
         since: Timestamp,
+        /// The run that holds the node and its last sign of life, if it gives any.
+        instance: Option<String>,
+        seen: Option<Timestamp>,
     },
     OwnedByLease {
         lease: Key,
@@ -154,6 +157,24 @@ pub enum Reason {
         owner: String,
     },
     CancelledElsewhere,
+    /// The drainer that left its mark gives no signs of life any more.
+    Abandoned {
+        owner: String,
+        instance: String,
+        seen: Timestamp,
+    },
+    /// Another run of the same owner was at it.
+    Continued {
+        instance: String,
+        seen: Timestamp,
+    },
+    /// Another run of the same owner took over from this one.
+    ContinuedElsewhere {
+        instance: String,
+    },
+    LeaseUnavailable {
+        message: String,
+    },
 }
 
 impl Reason {
@@ -208,6 +229,10 @@ impl Reason {
             Self::UncordonedMeanwhile => "UncordonedMeanwhile",
             Self::TakenOver { .. } => "TakenOver",
             Self::CancelledElsewhere => "CancelledElsewhere",
+            Self::Abandoned { .. } => "Abandoned",
+            Self::Continued { .. } => "Continued",
+            Self::ContinuedElsewhere { .. } => "ContinuedElsewhere",
+            Self::LeaseUnavailable { .. } => "LeaseUnavailable",
         }
     }
 
@@ -221,6 +246,9 @@ impl Reason {
             | Self::VmLauncher { .. }
             | Self::VmHotplug
             | Self::ForeignCordon
+            | Self::Abandoned { .. }
+            | Self::Continued { .. }
+            | Self::LeaseUnavailable { .. }
             | Self::TakenOver { .. } => Severity::Note,
             Self::LocalStorageLost | Self::NoControllerLost | Self::DaemonSetGoneForced { .. } => {
                 Severity::Warning
@@ -258,6 +286,7 @@ impl Reason {
             | Self::OwnedByLease { .. }
             | Self::MarkUnreadable { .. }
             | Self::UncordonedMeanwhile
+            | Self::ContinuedElsewhere { .. }
             | Self::CancelledElsewhere => Severity::Never,
         }
     }
@@ -381,7 +410,12 @@ impl Reason {
             Self::EvictionUnsupported => "cannot be evicted because this server has no eviction API".into(),
             Self::CordonRefused { message } => format!("could not be cordoned: {message}"),
             Self::NodeMissing => "does not exist".into(),
-            Self::OwnedByEvac { owner, since } => format!("is being drained by {owner} since {since}"),
+            Self::OwnedByEvac { owner, since, instance: Some(run), seen: Some(seen) } => {
+                format!("is being drained by {owner} ({run}) since {since}, last sign of life at {seen}")
+            }
+            Self::OwnedByEvac { owner, since, .. } => {
+                format!("was taken out of service by {owner} at {since}")
+            }
             Self::OwnedByLease { lease, holder } => format!("is held by {holder} (lease {lease})"),
             Self::MarkUnreadable { text } => {
                 format!("carries a drain annotation that cannot be read: {text}")
@@ -394,6 +428,18 @@ impl Reason {
             Self::CancelledElsewhere => {
                 "is no longer ours: the drain was cancelled or taken over elsewhere".into()
             }
+            Self::Abandoned { owner, instance, seen } => format!(
+                "is taken over from {owner} ({instance}), whose drain gave its last sign of life at {seen}"
+            ),
+            Self::Continued { instance, seen } => {
+                format!(
+                    "goes on where your run {instance} left off at {seen}; if that still runs, it will end"
+                )
+            }
+            Self::ContinuedElsewhere { instance } => format!("is drained on by your run {instance}"),
+            Self::LeaseUnavailable { message } => format!(
+                "is drained without a lease, so others cannot see whether this drain is alive: {message}"
+            ),
         }
     }
 

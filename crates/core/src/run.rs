@@ -17,6 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::action::{Action, Outcome};
+use crate::claim::Claim;
 use crate::fact::{Key, Uid};
 use crate::index::{Index, Revision};
 use crate::policy::back_off;
@@ -86,6 +87,13 @@ pub struct NodeRun {
     pub(crate) prove_failures: u32,
     /// The final reading is in the index and waits to be judged.
     pub(crate) reading_arrived: bool,
+    pub(crate) claim: Claim,
+    pub(crate) claim_conflicts: u32,
+    pub(crate) claim_held_before: bool,
+    /// Why the cluster does not let us claim, until it is told.
+    pub(crate) claim_refused: Option<String>,
+    /// The run that took our claim over.
+    pub(crate) claim_lost: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,10 +136,13 @@ pub struct Run {
     pub owner: String,
     /// The command line of this drain, for the mark.
     pub options: Vec<String>,
+    /// Which run of this owner it is; without it no signs of life are given.
+    pub(crate) instance: Option<String>,
     pub nodes: Vec<NodeRun>,
     pub(crate) pods: BTreeMap<Uid, PodRun>,
     pub(crate) stopping: bool,
     pub(crate) never_since: BTreeMap<String, Timestamp>,
+    pub(crate) claim_refusal_told: bool,
 }
 
 impl Run {
@@ -150,15 +161,22 @@ impl Run {
                 prove_not_before: None,
                 prove_failures: 0,
                 reading_arrived: false,
+                claim: Claim::Without,
+                claim_conflicts: 0,
+                claim_held_before: false,
+                claim_refused: None,
+                claim_lost: None,
             })
             .collect();
         Self {
             owner: owner.into(),
             options,
+            instance: None,
             nodes,
             pods: BTreeMap::new(),
             stopping: false,
             never_since: BTreeMap::new(),
+            claim_refusal_told: false,
         }
     }
 
@@ -172,7 +190,9 @@ impl Run {
     }
 
     pub fn is_over(&self) -> bool {
-        self.nodes.iter().all(|node| matches!(node.phase, NodePhase::Ended(_)))
+        // Our own claims are given back before we go.
+        let settled = |claim: &Claim| matches!(claim, Claim::Without | Claim::Wanted { .. });
+        self.nodes.iter().all(|node| matches!(node.phase, NodePhase::Ended(_)) && settled(&node.claim))
     }
 
     pub fn requests_under_way(&self) -> usize {
@@ -188,6 +208,8 @@ impl Run {
         match action {
             Action::Cordon { node, .. } => self.record_cordon(node, &outcome, now),
             Action::Prove { node } => self.record_reading(node, &outcome, now),
+            Action::Hold { node, .. } => self.record_hold(index, node, &outcome, now),
+            Action::Release { node, .. } => self.record_release(node),
             Action::Evict { uid, .. } | Action::Delete { uid, .. } => {
                 if let Some(pod) = self.pods.get_mut(uid) {
                     pod.record(index, outcome, now);

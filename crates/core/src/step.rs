@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::action::{Action, Outcome};
 use crate::assess::{Assessment, Fate, assess};
 use crate::budget::{Charges, Gate, gate};
+use crate::claim::{self, Life, claim};
 use crate::explain::{refusal, waiting_for};
 use crate::fact::{Key, Pod};
 use crate::index::Index;
@@ -101,6 +102,7 @@ pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> St
     let preparing =
         run.nodes.iter().any(|node| matches!(node.phase, NodePhase::Waiting | NodePhase::Cordoning));
     if preparing {
+        claim(index, policy.dry_run, run, now, &mut step);
         return step;
     }
     for position in 0..run.nodes.len() {
@@ -115,6 +117,7 @@ pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> St
     if !run.stopping {
         send(index, policy, run, now, &mut step);
     }
+    claim(index, policy.dry_run, run, now, &mut step);
     step
 }
 
@@ -182,7 +185,19 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
         Ownership::ForeignCordon => {
             step.events.push(Event::Noted { node: name.clone(), reason: Reason::ForeignCordon });
         }
-        Ownership::Free | Ownership::Ours(_) => {}
+        Ownership::Abandoned(reason) => {
+            step.events.push(Event::Noted { node: name.clone(), reason: reason.clone() });
+        }
+        Ownership::Ours(_) => {
+            if let Life::Alive { holder, seen } = claim::life(index, &name, now)
+                && holder.owner == run.owner
+                && run.instance.as_ref().is_some_and(|instance| *instance != holder.instance)
+            {
+                let reason = Reason::Continued { instance: holder.instance, seen };
+                step.events.push(Event::Noted { node: name.clone(), reason });
+            }
+        }
+        Ownership::Free => {}
     }
     if policy.dry_run == DryRun::Client {
         return end(run, position, End::Rehearsed { blockers: Vec::new() }, step);
@@ -219,6 +234,9 @@ fn advance(
     let rehearsal = policy.dry_run == DryRun::Server;
     if !rehearsal && let Some(reason) = lost_ownership(index, run, &name) {
         return end(run, position, End::Refused { reason }, step);
+    }
+    if let Some(lost) = run.end_of_lost_claim(position) {
+        return end(run, position, lost, step);
     }
     let assessment = assess(index, policy, &name, now);
     let remaining: Vec<&Pod> = assessment

@@ -2,7 +2,7 @@
 
 use evac_api::wire::{self, List};
 use evac_api::{Call, call, call_for, classify};
-use evac_core::{Action, Fact, Outcome, Pod};
+use evac_core::{Action, Fact, Outcome, Pod, claim};
 
 use crate::http::{Http, HttpError, parse};
 
@@ -53,12 +53,33 @@ pub async fn perform(http: &Http, action: Action) -> Done {
                 (Action::Evict { pod, .. }, Outcome::NamespaceTerminating) => {
                     learned.push(Learned::Fact(Fact::NamespaceTerminating(pod.namespace.clone())));
                 }
+                (Action::Hold { .. }, Outcome::Done) => {
+                    if let Ok(lease) = parse::<wire::Lease>(&answer) {
+                        learned.push(Learned::Fact(Fact::Lease(lease.into())));
+                    }
+                }
+                (Action::Hold { node, .. }, Outcome::Gone) => {
+                    learned.push(Learned::Fact(Fact::LeaseGone(claim::key(node))));
+                }
+                (Action::Hold { node, .. }, Outcome::Conflict { .. }) => {
+                    learned.extend(read_claim(http, node).await.map(Learned::Fact));
+                }
                 _ => {}
             }
             outcome
         }
     };
     Done { action, outcome, learned }
+}
+
+/// The lease of a node's drain, or that there is none; nothing if that could not be found out.
+pub async fn read_claim(http: &Http, node: &str) -> Option<Fact> {
+    let key = claim::key(node);
+    match http.read::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
+        Ok(lease) => Some(Fact::Lease(lease.into())),
+        Err(error) if error.is_not_found() => Some(Fact::LeaseGone(key)),
+        Err(_) => None,
+    }
 }
 
 /// Reads a node and its pods from the store itself: a request without a resource version is answered consistently.

@@ -21,8 +21,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::act::{Done, Learned, perform};
+use crate::act::{Done, Learned, perform, read_claim};
 use crate::http::{Http, HttpError, parse};
+use crate::nodes;
 use crate::watch::{Report, Source, follow};
 
 #[derive(Debug, Error)]
@@ -45,6 +46,8 @@ pub struct DrainRequest {
     pub policy: Policy,
     /// Who drains, in the words that other drainers will read.
     pub owner: String,
+    /// Which run of this owner it is, such as `host:process`; without it no lease shows that the drain is alive.
+    pub instance: Option<String>,
     /// The command line, for the mark on the node.
     pub options: Vec<String>,
     /// The size of list pages; 0 asks for everything at once.
@@ -88,7 +91,10 @@ pub async fn drain(
     stop: CancellationToken,
     tell: &mut (dyn FnMut(Timestamp, &Event) + Send),
 ) -> Result<Vec<(String, End)>, DrainError> {
-    let run = Run::new(request.owner.clone(), request.options.clone(), request.nodes.iter().cloned());
+    let mut run = Run::new(request.owner.clone(), request.options.clone(), request.nodes.iter().cloned());
+    if let Some(instance) = &request.instance {
+        run = run.claiming(instance.clone());
+    }
     let missing = Missing { nodes: true, budgets: true, pods: request.nodes.iter().cloned().collect() };
     let clock = http.clock();
     Loop { http, clock, request, index: Index::new(), run, missing, tell }.run(stop).await
@@ -112,6 +118,7 @@ impl Loop<'_> {
                 return Err(DrainError::NodeNotFound(node.clone()));
             }
         }
+        self.read_claims().await;
         self.read_daemon_sets().await;
         loop {
             let look_again = self.decide(&mut tasks, &sender)?;
@@ -297,6 +304,17 @@ impl Loop<'_> {
         }
     }
 
+    /// Whether those who marked our nodes before are still alive. Unmarked nodes have nobody to ask about.
+    async fn read_claims(&mut self) {
+        for node in self.request.nodes.clone() {
+            if self.index.node(&node).is_some_and(|node| node.mark.is_some())
+                && let Some(fact) = read_claim(&self.http, &node).await
+            {
+                self.index.apply(fact);
+            }
+        }
+    }
+
     /// Finds out which DaemonSets exist: a few by name, many with one list.
     async fn read_daemon_sets(&mut self) {
         let wanted: BTreeSet<Key> = self
@@ -321,12 +339,7 @@ impl Loop<'_> {
             return;
         }
         for key in wanted {
-            let existence = match self.http.read::<wire::Named>(&Call::get(call::daemon_set_path(&key))).await
-            {
-                Ok(_) => Existence::Found,
-                Err(error) if error.is_not_found() => Existence::Gone(error.to_string()),
-                Err(error) => Existence::Unreadable(error.to_string()),
-            };
+            let existence = nodes::daemon_set(&self.http, &key).await;
             self.index.apply(Fact::DaemonSet(key, existence));
         }
     }

@@ -2,10 +2,12 @@
 
 use evac_api::call::{self, escape};
 use evac_api::{Call, wire};
+use evac_core::fact::Existence;
 use evac_core::taints::{self, Changed, TaintChange, TaintError};
-use evac_core::{Node, ownership};
+use evac_core::{Fact, Key, Node, ownership};
 use thiserror::Error;
 
+use crate::act::read_claim;
 use crate::http::{Http, HttpError, parse};
 use crate::watch::{Source, list};
 
@@ -76,7 +78,13 @@ pub async fn undo(http: &Http, name: &str, uncordon: bool, dry_run: bool) -> Res
         }
         let answer = http.send(&call::undo(name, &node.resource_version, &undo, dry_run)).await?;
         match parse::<wire::Named>(&answer) {
-            Ok(_) => return Ok(undone),
+            Ok(_) => {
+                if undone.mark_removed && !dry_run {
+                    // With the mark gone its lease means nothing; where there is none, or no right, nothing is lost.
+                    let _ = http.send(&call::release(name, None)).await;
+                }
+                return Ok(undone);
+            }
             Err(HttpError::Status { status: 409, .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -113,6 +121,20 @@ pub async fn taint(
 /// The lease of a remediation operator, if there is one we may read.
 pub async fn lease(http: &Http, key: &evac_core::Key) -> Option<evac_core::Lease> {
     http.read::<wire::Lease>(&Call::get(call::lease_path(key))).await.ok().map(Into::into)
+}
+
+/// What the lease of a node's drain says; `None` if it could not be read.
+pub async fn claim(http: &Http, node: &str) -> Option<Fact> {
+    read_claim(http, node).await
+}
+
+/// Whether a DaemonSet exists, as far as we may know.
+pub async fn daemon_set(http: &Http, key: &Key) -> Existence {
+    match http.read::<wire::Named>(&Call::get(call::daemon_set_path(key))).await {
+        Ok(_) => Existence::Found,
+        Err(error) if error.is_not_found() => Existence::Gone(error.to_string()),
+        Err(error) => Existence::Unreadable(error.to_string()),
+    }
 }
 
 pub async fn pod(http: &Http, key: &evac_core::Key) -> Result<evac_core::Pod, HttpError> {

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod bench;
+mod blockers;
+mod claims;
+mod crashes;
 
 use std::time::Duration;
 

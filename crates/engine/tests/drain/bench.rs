@@ -34,6 +34,8 @@ pub enum Fault {
     Lost,
     /// The connection breaks before the request is sent.
     Unsent,
+    /// The drainer dies here: before the request is sent, or after the server has carried it out.
+    Crash { after: bool, died: CancellationToken },
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -87,6 +89,13 @@ impl Wire {
                         Err("broken pipe".into())
                     }
                     Some(Fault::Unsent) => Err("connection refused".into()),
+                    Some(Fault::Crash { after, died }) => {
+                        if after {
+                            let _ = service.oneshot(request).await?;
+                        }
+                        died.cancel();
+                        std::future::pending().await
+                    }
                 };
                 answer
             }
@@ -229,6 +238,7 @@ impl Bench {
             nodes: nodes.iter().map(|name| (*name).to_owned()).collect(),
             policy: Policy::default(),
             owner: "tester".into(),
+            instance: Some("box:1".into()),
             options: Vec::new(),
             page: 500,
         }

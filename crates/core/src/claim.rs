@@ -1,0 +1,256 @@
+//! Signs of life: a lease beside the mark tells a drain that works from one that was killed.
+//!
+//! The mark on the node says who drains it and decides between two drainers, because it is written under a condition. It
+//! cannot say whether its writer still lives. So while a drain runs it holds a lease, renews it now and then, and removes it
+//! at the end. Mark and living lease: somebody is at work. Mark and lapsed lease: somebody was killed, others may go on from
+//! there. Mark without a lease: the drain came to its end, was stopped, or may not write leases.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::action::{Action, Outcome};
+use crate::fact::{Key, Lease};
+use crate::index::Index;
+use crate::policy::DryRun;
+use crate::reason::Reason;
+use crate::run::{End, NodePhase, Run, after, failure_text};
+use crate::step::{Event, Step};
+
+/// Every cluster has this namespace, and the leases in it are about nodes.
+pub const NAMESPACE: &str = "kube-node-lease";
+/// How long a drain counts as living after its last sign. Clocks of different machines may differ, so this is generous.
+pub const DURATION: Duration = Duration::from_secs(90);
+/// Two signs may get lost before a living drain counts as dead.
+const RENEW_EVERY: Duration = Duration::from_secs(30);
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// Conflicts at the same instant that are answered by looking again at once.
+const CONFLICT_PATIENCE: u32 = 5;
+
+/// Where the lease of a node's drain lives.
+pub fn key(node: &str) -> Key {
+    Key::new(NAMESPACE, format!("evac-drain-{node}"))
+}
+
+/// Who holds a claim: a person, and which of that person's runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    pub owner: String,
+    pub instance: String,
+}
+
+impl Holder {
+    pub fn parse(text: &str) -> Self {
+        let (owner, instance) = text.rsplit_once('/').unwrap_or((text, ""));
+        Self { owner: owner.to_owned(), instance: instance.to_owned() }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.owner, self.instance)
+    }
+}
+
+/// What the lease says about the drain that wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Life {
+    /// No lease: nothing runs, or it may not write leases.
+    Unclaimed,
+    Alive {
+        holder: Holder,
+        seen: Timestamp,
+    },
+    Dead {
+        holder: Holder,
+        seen: Timestamp,
+    },
+}
+
+pub fn life(index: &Index, node: &str, now: Timestamp) -> Life {
+    index.lease(&key(node)).map_or(Life::Unclaimed, |lease| life_of(lease, now))
+}
+
+fn life_of(lease: &Lease, now: Timestamp) -> Life {
+    let (false, Some(seen)) = (lease.holder.is_empty(), lease.renewed) else { return Life::Unclaimed };
+    let holder = Holder::parse(&lease.holder);
+    // A sign from the future comes from a clock that is ahead; its writer lives.
+    let age = now.duration_since(seen);
+    if age < SignedDuration::from_secs(lease.duration_seconds) {
+        Life::Alive { holder, seen }
+    } else {
+        Life::Dead { holder, seen }
+    }
+}
+
+/// Where a run stands with its claim on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Claim {
+    /// This run makes no claims, the cluster does not let it, or it is over.
+    #[default]
+    Without,
+    Wanted {
+        not_before: Option<Timestamp>,
+    },
+    Asked,
+    Held {
+        renew_at: Timestamp,
+    },
+    Releasing,
+}
+
+/// Asks for claims, renews them, and gives them back when the work on a node is over.
+pub(crate) fn claim(index: &Index, dry_run: DryRun, run: &mut Run, now: Timestamp, step: &mut Step) {
+    let Some(instance) = run.instance.clone() else { return };
+    if dry_run != DryRun::None {
+        return;
+    }
+    let holder = Holder { owner: run.owner.clone(), instance };
+    let mut refusal = None;
+    for node in &mut run.nodes {
+        let lease = index.lease(&key(&node.name));
+        if let Some(message) = node.claim_refused.take() {
+            refusal.get_or_insert((node.name.clone(), message));
+        }
+        let working = matches!(node.phase, NodePhase::Draining { .. } | NodePhase::Proving { .. });
+        let over = matches!(node.phase, NodePhase::Ended(_));
+        let due = match &node.claim {
+            Claim::Held { .. } if over => {
+                step.actions.push(Action::Release {
+                    node: node.name.clone(),
+                    resource_version: lease.map(|lease| lease.resource_version.clone()).unwrap_or_default(),
+                });
+                node.claim = Claim::Releasing;
+                continue;
+            }
+            Claim::Wanted { not_before } if working => *not_before,
+            Claim::Held { renew_at } if working => Some(*renew_at),
+            _ => continue,
+        };
+        if let Some(at) = due.filter(|at| *at > now) {
+            step.wake_at(at);
+            continue;
+        }
+        let Some(uid) = index.node(&node.name).map(|found| found.uid.clone()) else { continue };
+        step.actions.push(Action::Hold {
+            node: node.name.clone(),
+            uid,
+            holder: holder.to_string(),
+            at: now,
+            over: lease.map(|lease| Box::new(lease.clone())),
+        });
+        node.claim = Claim::Asked;
+    }
+    if let Some((node, message)) = refusal
+        && !run.claim_refusal_told
+    {
+        run.claim_refusal_told = true;
+        step.events.push(Event::Noted { node, reason: Reason::LeaseUnavailable { message } });
+    }
+}
+
+impl Run {
+    /// From here on the run gives signs of life. `instance` tells it from other runs of the same owner.
+    #[must_use]
+    pub fn claiming(mut self, instance: impl Into<String>) -> Self {
+        self.instance = Some(instance.into());
+        for node in &mut self.nodes {
+            node.claim = Claim::Wanted { not_before: None };
+        }
+        self
+    }
+
+    pub(crate) fn record_hold(&mut self, index: &Index, name: &str, outcome: &Outcome, now: Timestamp) {
+        let (owner, instance) = (self.owner.clone(), self.instance.clone());
+        let Some(node) = self.node_mut(name) else { return };
+        node.claim = match outcome {
+            Outcome::Done => {
+                node.claim_conflicts = 0;
+                node.claim_held_before = true;
+                Claim::Held { renew_at: after(now, RENEW_EVERY) }
+            }
+            Outcome::Conflict { .. } => {
+                let holder = index.lease(&key(name)).map(|lease| Holder::parse(&lease.holder));
+                let other_run = holder.filter(|holder| {
+                    node.claim_held_before
+                        && holder.owner == owner
+                        && Some(&holder.instance) != instance.as_ref()
+                });
+                if let Some(other) = other_run {
+                    node.claim_lost = Some(other.instance);
+                    Claim::Without
+                } else {
+                    node.claim_conflicts += 1;
+                    let not_before =
+                        (node.claim_conflicts > CONFLICT_PATIENCE).then(|| after(now, RETRY_AFTER));
+                    Claim::Wanted { not_before }
+                }
+            }
+            // Renewing what somebody removed: claim anew. Creating where the namespace is missing: do without.
+            Outcome::Gone if node.claim_held_before => {
+                node.claim_held_before = false;
+                Claim::Wanted { not_before: None }
+            }
+            other if other.is_transient() || matches!(other, Outcome::Throttled { .. }) => {
+                Claim::Wanted { not_before: Some(after(now, RETRY_AFTER)) }
+            }
+            other => {
+                node.claim_refused = Some(failure_text(other));
+                Claim::Without
+            }
+        };
+    }
+
+    pub(crate) fn record_release(&mut self, name: &str) {
+        if let Some(node) = self.node_mut(name) {
+            node.claim = Claim::Without;
+        }
+    }
+
+    /// Another run of the same owner took the claim over, so that one goes on and this one ends.
+    pub(crate) fn end_of_lost_claim(&self, position: usize) -> Option<End> {
+        let instance = self.nodes[position].claim_lost.clone()?;
+        Some(End::Refused { reason: Reason::ContinuedElsewhere { instance } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fact::Fact;
+    use crate::testing::at;
+
+    fn lease(holder: &str, renewed: i64) -> Lease {
+        Lease {
+            key: key("n"),
+            holder: holder.into(),
+            renewed: Some(at(renewed)),
+            duration_seconds: 90,
+            resource_version: "1".into(),
+            transitions: 0,
+        }
+    }
+
+    #[test]
+    fn a_lease_tells_living_dead_and_absent_drains_apart() {
+        let mut index = Index::new();
+        assert_eq!(life(&index, "n", at(0)), Life::Unclaimed);
+        index.apply(Fact::Lease(lease("ann@box/box:7", 0)));
+        assert!(matches!(life(&index, "n", at(89)), Life::Alive { holder, .. } if holder.owner == "ann@box"));
+        assert!(matches!(life(&index, "n", at(90)), Life::Dead { holder, .. } if holder.instance == "box:7"));
+        index.apply(Fact::Lease(lease("", 0)));
+        assert_eq!(life(&index, "n", at(0)), Life::Unclaimed, "a lease that was given back holds nobody");
+    }
+
+    #[test]
+    fn a_sign_of_life_from_a_clock_that_is_ahead_is_one() {
+        assert!(matches!(life_of(&lease("a/b", 500), at(0)), Life::Alive { .. }));
+    }
+
+    #[test]
+    fn a_holder_keeps_slashes_in_the_name_of_the_owner() {
+        let holder = Holder { owner: "team/ann".into(), instance: "box:7".into() };
+        assert_eq!(Holder::parse(&holder.to_string()), holder);
+    }
+}

@@ -1,0 +1,189 @@
+//! What a controller wants done.
+//!
+//! Patches are written as trees of fields and always name the incarnation, and the version that was looked at, so that a
+//! decision made on an old view fails instead of overwriting.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::fact::{Key, Uid};
+
+/// A value in a patch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Tree {
+    /// Removes the field.
+    Null(()),
+    Bool(bool),
+    Int(i64),
+    Text(String),
+    List(Vec<Tree>),
+    Map(BTreeMap<String, Tree>),
+}
+
+impl Tree {
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    pub fn null() -> Self {
+        Self::Null(())
+    }
+
+    pub fn map<K: Into<String>>(fields: impl IntoIterator<Item = (K, Self)>) -> Self {
+        Self::Map(fields.into_iter().map(|(key, value)| (key.into(), value)).collect())
+    }
+
+    pub fn texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::List(texts.into_iter().map(Self::text).collect())
+    }
+
+    /// Puts a value at a path, making maps on the way.
+    pub fn put(&mut self, path: &[&str], value: Self) {
+        let Some((first, rest)) = path.split_first() else {
+            *self = value;
+            return;
+        };
+        if !matches!(self, Self::Map(_)) {
+            *self = Self::Map(BTreeMap::new());
+        }
+        if let Self::Map(fields) = self {
+            fields.entry((*first).to_owned()).or_insert_with(|| Self::Map(BTreeMap::new())).put(rest, value);
+        }
+    }
+
+    pub fn get(&self, path: &[&str]) -> Option<&Self> {
+        let Some((first, rest)) = path.split_first() else { return Some(self) };
+        match self {
+            Self::Map(fields) => fields.get(*first)?.get(rest),
+            _ => None,
+        }
+    }
+
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Map(fields) if fields.is_empty())
+    }
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self::Map(BTreeMap::new())
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Machine,
+    Instance,
+    ReplicaSet,
+    Migration,
+    Pod,
+    Node,
+}
+
+/// One object a controller looks after.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subject {
+    pub kind: Kind,
+    pub key: Key,
+}
+
+impl Subject {
+    pub fn new(kind: Kind, key: Key) -> Self {
+        Self { kind, key }
+    }
+}
+
+/// Which face of an object a patch is sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Main,
+    Status,
+}
+
+/// The migration a launcher is made for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    pub name: String,
+    pub uid: Uid,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Renders the launcher from the instance as it is now and creates it.
+    CreateLauncher {
+        instance: Key,
+        uid: Uid,
+        name: String,
+        job: Option<Job>,
+    },
+    /// Renders an instance from the machine's template; it has the machine's name.
+    CreateInstance {
+        machine: Key,
+        uid: Uid,
+        paused: bool,
+    },
+    CreateReplica {
+        set: Key,
+        uid: Uid,
+        name: String,
+    },
+    Delete {
+        kind: Kind,
+        key: Key,
+        uid: Uid,
+        grace_seconds: Option<i64>,
+    },
+    Patch {
+        kind: Kind,
+        key: Key,
+        uid: Uid,
+        version: String,
+        part: Part,
+        fields: Tree,
+    },
+    /// Enters a migration into the ledger of running ones, if there is room.
+    TakeSlot {
+        migration: Key,
+        uid: Uid,
+        node: String,
+    },
+    Event {
+        kind: Kind,
+        key: Key,
+        uid: Uid,
+        warning: bool,
+        reason: &'static str,
+        message: String,
+    },
+}
+
+/// What to do now, and when to look again even if nothing is heard.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Decision {
+    pub actions: Vec<Action>,
+    pub look_again: Option<Timestamp>,
+}
+
+impl Decision {
+    pub fn nothing() -> Self {
+        Self::default()
+    }
+
+    pub fn push(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    pub fn look_at(&mut self, at: Timestamp) {
+        self.look_again = Some(self.look_again.map_or(at, |known| known.min(at)));
+    }
+}

@@ -1,0 +1,46 @@
+//! The cluster's settings for virtual machines, with KubeVirt's defaults.
+
+/// Effective settings. [`Config::default`] is what an empty KubeVirt object means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    pub eviction_strategy: Option<String>,
+    pub drain_taint_key: String,
+    pub parallel_per_cluster: u32,
+    pub parallel_outbound_per_node: u32,
+    pub completion_seconds_per_gib: i64,
+    pub progress_timeout_seconds: i64,
+    pub utility_volumes_seconds: i64,
+    pub allow_auto_converge: bool,
+    pub allow_post_copy: bool,
+    pub allow_workload_disruption: Option<bool>,
+    pub unsafe_override: bool,
+    pub bandwidth_per_migration: String,
+    pub max_downtime_ms: i64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            eviction_strategy: None,
+            drain_taint_key: "kubevirt.io/drain".into(),
+            parallel_per_cluster: 5,
+            parallel_outbound_per_node: 2,
+            completion_seconds_per_gib: 150,
+            progress_timeout_seconds: 150,
+            utility_volumes_seconds: 150,
+            allow_auto_converge: false,
+            allow_post_copy: false,
+            allow_workload_disruption: None,
+            unsafe_override: false,
+            bandwidth_per_migration: "0".into(),
+            max_downtime_ms: 900,
+        }
+    }
+}
+
+impl Config {
+    /// The strategy of an instance that names none.
+    pub fn default_strategy(&self) -> &str {
+        self.eviction_strategy.as_deref().unwrap_or("None")
+    }
+}

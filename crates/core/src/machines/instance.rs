@@ -1,0 +1,291 @@
+//! The controller of instances: launcher pods, phases up to the hand-over to the node agent, and the end.
+//!
+//! From `Scheduled` on the node agent speaks for the guest. What stays here is everything that can be seen from pods: readiness,
+//! the list of pods, and that a guest without a pod has failed.
+
+use jiff::Timestamp;
+
+use super::action::{Action, Decision, Kind, Part, Tree};
+use super::condition::{self, Condition, Conditions, seconds};
+use super::fact::{Instance, Launcher, Phase};
+use super::names;
+use super::store::Machines;
+use crate::fact::Key;
+
+/// The launcher that runs the guest now, not the target of a migration.
+pub fn current<'a>(instance: &Instance, launchers: &[&'a Launcher]) -> Option<&'a Launcher> {
+    let fits = |pod: &&&Launcher| {
+        if instance.node.is_empty() { pod.job.is_none() } else { pod.node == instance.node }
+    };
+    launchers.iter().filter(fits).max_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key))).copied()
+}
+
+/// One change of an instance in the making.
+struct Change<'a> {
+    of: &'a Instance,
+    fields: Tree,
+}
+
+impl<'a> Change<'a> {
+    fn of(instance: &'a Instance) -> Self {
+        Self { of: instance, fields: Tree::default() }
+    }
+
+    fn phase(&mut self, phase: Phase, now: Timestamp) {
+        self.fields.put(&["status", "phase"], Tree::text(phase.text()));
+        let entered = self.of.phase_times.iter().any(|(name, _)| name == phase.text());
+        if !entered {
+            let mut times = self.of.phase_times.clone();
+            times.push((phase.text().to_owned(), seconds(now)));
+            self.fields.put(&["status", "phaseTransitionTimestamps"], phase_times(&times));
+        }
+    }
+
+    fn finalizers(&mut self, wanted: &[&str]) {
+        let same = wanted.len() == self.of.finalizers.len()
+            && wanted.iter().zip(&self.of.finalizers).all(|(wanted, have)| wanted == have);
+        if !same {
+            self.fields.put(&["metadata", "finalizers"], Tree::texts(wanted.iter().copied()));
+        }
+    }
+
+    fn into_action(self) -> Option<Action> {
+        (!self.fields.is_empty()).then(|| Action::Patch {
+            kind: Kind::Instance,
+            key: self.of.key.clone(),
+            uid: self.of.uid.clone(),
+            version: self.of.version.clone(),
+            part: Part::Main,
+            fields: self.fields,
+        })
+    }
+}
+
+pub(super) fn phase_times(times: &[(String, String)]) -> Tree {
+    Tree::List(
+        times
+            .iter()
+            .map(|(phase, at)| {
+                Tree::map([
+                    ("phase", Tree::text(phase)),
+                    ("phaseTransitionTimestamp", Tree::text(at)),
+                ])
+            })
+            .collect(),
+    )
+}
+
+pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
+    let mut decision = Decision::nothing();
+    let Some(instance) = machines.instance(key) else { return decision };
+    let launchers = machines.launchers_of(&instance.uid);
+    let pod = current(instance, &launchers);
+    let mut change = Change::of(instance);
+
+    finalizers(machines, instance, &launchers, &mut change);
+    if instance.phase == Phase::Unset {
+        change.phase(Phase::Pending, now);
+        if instance.eviction_strategy.is_none() {
+            let strategy = machines.config.default_strategy();
+            change.fields.put(&["spec", "evictionStrategy"], Tree::text(strategy));
+        }
+    } else if !instance.is_final() {
+        advance(instance, pod, &mut change, &mut decision, now);
+    }
+    if instance.deleting || instance.is_final() {
+        end_pods(instance, &launchers, &mut decision);
+    }
+    active_pods(instance, &launchers, &mut change);
+    let mut conditions = Conditions::of(&instance.conditions);
+    set_conditions(instance, pod, &mut conditions, now);
+    if let Some(list) = conditions.changed() {
+        change.fields.put(&["status", "conditions"], list);
+    }
+    decision.actions.extend(change.into_action());
+    if let Some(pod) = pod {
+        pod_marks(instance, pod, &mut decision, now);
+    }
+    decision
+}
+
+/// The instance's own finalizer goes when nothing is left to wait for; the machine's goes with the machine.
+fn finalizers(machines: &Machines, instance: &Instance, launchers: &[&Launcher], change: &mut Change<'_>) {
+    let done = instance.deleting && instance.is_final() && launchers.is_empty();
+    let owner_gone = instance.owner.as_ref().is_none_or(|owner| {
+        let key = Key::new(instance.key.namespace.clone(), owner.name.clone());
+        owner.kind != "VirtualMachine" || machines.machine(&key).is_none_or(|vm| vm.uid != owner.uid)
+    });
+    let mut wanted: Vec<&str> = instance
+        .finalizers
+        .iter()
+        .map(|name| {
+            if name == names::LEGACY_INSTANCE_FINALIZER { names::INSTANCE_FINALIZER } else { name.as_str() }
+        })
+        .filter(|name| !(done && *name == names::INSTANCE_FINALIZER))
+        .filter(|name| {
+            !(*name == names::MACHINE_FINALIZER && owner_gone && (instance.is_final() || instance.deleting))
+        })
+        .collect();
+    if !wanted.contains(&names::INSTANCE_FINALIZER) && !instance.deleting {
+        wanted.push(names::INSTANCE_FINALIZER);
+    }
+    change.finalizers(&wanted);
+}
+
+fn advance(
+    instance: &Instance,
+    pod: Option<&Launcher>,
+    change: &mut Change<'_>,
+    decision: &mut Decision,
+    now: Timestamp,
+) {
+    let going = pod.is_some_and(|pod| pod.deleting || pod.is_finished());
+    match instance.phase {
+        Phase::Pending | Phase::WaitingForSync => match pod {
+            _ if instance.deleting => {
+                if pod.is_none() {
+                    change.phase(Phase::Failed, now);
+                }
+            }
+            Some(_) => change.phase(Phase::Scheduling, now),
+            None => decision.push(Action::CreateLauncher {
+                instance: instance.key.clone(),
+                uid: instance.uid.clone(),
+                name: names::launcher(&instance.key.name, &instance.uid.0, None),
+                job: None,
+            }),
+        },
+        Phase::Scheduling => match pod {
+            None => change.phase(Phase::Failed, now),
+            Some(_) if going => change.phase(Phase::Failed, now),
+            Some(pod) if pod.up && !pod.node.is_empty() && !instance.deleting => {
+                change.phase(Phase::Scheduled, now);
+                change.fields.put(&["status", "nodeName"], Tree::text(&pod.node));
+                change.fields.put(&["metadata", "labels", names::NODE_NAME], Tree::text(&pod.node));
+            }
+            Some(_) => {}
+        },
+        Phase::Scheduled | Phase::Running if pod.is_none() => {
+            // Between the end of a migration and the node agent's word on it the guest is at its target.
+            let handing_over = instance.migration.as_ref().is_some_and(|state| state.ended && !state.completed);
+            if !handing_over {
+                change.phase(Phase::Failed, now);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A deleted instance takes its pods along; a finished one leaves its launcher for people to look at.
+fn end_pods(instance: &Instance, launchers: &[&Launcher], decision: &mut Decision) {
+    if !instance.deleting {
+        return;
+    }
+    for pod in launchers.iter().filter(|pod| !pod.deleting) {
+        decision.push(Action::Delete {
+            kind: Kind::Pod,
+            key: pod.key.clone(),
+            uid: pod.uid.clone(),
+            grace_seconds: None,
+        });
+        decision.push(Action::Event {
+            kind: Kind::Instance,
+            key: instance.key.clone(),
+            uid: instance.uid.clone(),
+            warning: false,
+            reason: "SuccessfulDelete",
+            message: format!("Deleted virtual machine pod {}", pod.key.name),
+        });
+    }
+}
+
+fn active_pods(instance: &Instance, launchers: &[&Launcher], change: &mut Change<'_>) {
+    let wanted: std::collections::BTreeMap<&str, &str> =
+        launchers.iter().map(|pod| (pod.uid.0.as_str(), pod.node.as_str())).collect();
+    for (uid, node) in &wanted {
+        if instance.active_pods.get(*uid).map(String::as_str) != Some(*node) {
+            change.fields.put(&["status", "activePods", uid], Tree::text(*node));
+        }
+    }
+    for uid in instance.active_pods.keys().filter(|uid| !wanted.contains_key(uid.as_str())) {
+        change.fields.put(&["status", "activePods", uid], Tree::null());
+    }
+}
+
+fn set_conditions(
+    instance: &Instance,
+    pod: Option<&Launcher>,
+    conditions: &mut Conditions,
+    now: Timestamp,
+) {
+    conditions.set(ready(instance, pod), now);
+    if instance.evacuation_node.is_some() {
+        let message = "VMI is marked for eviction";
+        conditions.set(Condition::new("EvictionRequested", true, "EvictionRequested", message), now);
+    } else {
+        conditions.remove("EvictionRequested");
+    }
+    match pod.and_then(|pod| condition::find(&pod.conditions, "PodScheduled")) {
+        Some(scheduled) if scheduled.status == "False" => conditions.set(scheduled.clone(), now),
+        _ => conditions.remove("PodScheduled"),
+    }
+}
+
+fn ready(instance: &Instance, pod: Option<&Launcher>) -> Condition {
+    let not = |reason: &str, message: &str| Condition::new("Ready", false, reason, message);
+    match pod {
+        None => not("PodNotExists", "virt-launcher pod has not yet been scheduled"),
+        Some(pod) if pod.deleting => not("PodTerminating", "virt-launcher pod is terminating"),
+        Some(_) if instance.phase != Phase::Running => {
+            not("GuestNotRunning", "Guest VM is not reported as running")
+        }
+        Some(pod) => match condition::find(&pod.conditions, "Ready") {
+            None => not("PodConditionMissing", "virt-launcher pod is missing the Ready condition"),
+            Some(ready) => Condition {
+                last_probe_time: None,
+                last_transition_time: None,
+                ..ready.clone()
+            },
+        },
+    }
+}
+
+/// What the launcher has to say for others: that its guest is not paused, and that its eviction is under way.
+fn pod_marks(instance: &Instance, pod: &Launcher, decision: &mut Decision, now: Timestamp) {
+    if pod.is_finished() || pod.deleting {
+        return;
+    }
+    let patch = |part, fields| Action::Patch {
+        kind: Kind::Pod,
+        key: pod.key.clone(),
+        uid: pod.uid.clone(),
+        version: pod.version.clone(),
+        part,
+        fields,
+    };
+    let marked = instance.evacuation_node.is_some();
+    if marked != pod.eviction_marked && pod.up {
+        let value = if marked { Tree::text("true") } else { Tree::null() };
+        let mut fields = Tree::default();
+        fields.put(&["metadata", "annotations", names::EVICTION_IN_PROGRESS], value);
+        decision.push(patch(Part::Main, fields));
+        // The second patch would carry an outdated version.
+        return;
+    }
+    let gate = if instance.is_paused() {
+        Condition::new(names::UNPAUSED_GATE, false, "Paused", "the virtual machine is paused")
+    } else {
+        Condition::new(names::UNPAUSED_GATE, true, "NotPaused", "the virtual machine is not paused")
+    };
+    let mut conditions = Conditions::of(&pod.conditions);
+    conditions.set(gate, now);
+    if let Some(list) = conditions.changed() {
+        let mut fields = Tree::default();
+        fields.put(&["status", "conditions"], list);
+        decision.push(patch(Part::Status, fields));
+    }
+}
+
+#[cfg(test)]
+#[path = "instance_tests.rs"]
+mod tests;

@@ -1,0 +1,181 @@
+use super::*;
+use crate::fact::PodPhase;
+use crate::machines::testing::*;
+
+fn run(seen: &[&dyn Fn() -> crate::machines::Seen], name: &str) -> Decision {
+    decide(&view(seen.iter().map(|one| one())), &Key::new("default", name), now())
+}
+
+macro_rules! decide_on {
+    ($name:expr, $($fact:expr),+) => {
+        run(&[$(&|| (&$fact).known()),+], $name)
+    };
+}
+
+#[test]
+fn a_new_instance_is_accepted_with_finalizer_and_the_clusters_strategy() {
+    let mut vmi = instance("a", Phase::Unset);
+    vmi.finalizers.clear();
+    vmi.eviction_strategy = None;
+    let mut machines = view([(&vmi).known()]);
+    machines.config.eviction_strategy = Some("LiveMigrate".into());
+    let decision = decide(&machines, &vmi.key, now());
+    let fields = patches(&decision, Kind::Instance)[0];
+    assert_eq!(text(fields, &["status", "phase"]), Some("Pending"));
+    assert_eq!(text(fields, &["spec", "evictionStrategy"]), Some("LiveMigrate"));
+    assert_eq!(
+        fields.get(&["metadata", "finalizers"]),
+        Some(&Tree::texts([names::INSTANCE_FINALIZER]))
+    );
+}
+
+#[test]
+fn a_pending_instance_gets_one_launcher_whose_name_follows_from_its_identity() {
+    let vmi = instance("a", Phase::Pending);
+    let expected = names::launcher("a", "uid-a", None);
+    let decision = decide_on!("a", vmi);
+    let names: Vec<_> = decision
+        .actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::CreateLauncher { name, job: None, .. } => Some(name.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(names, [expected]);
+}
+
+#[test]
+fn phases_follow_the_pod_up_to_the_hand_over() {
+    let pending = instance("a", Phase::Pending);
+    let unbound = launcher(&pending, "");
+    let decision = decide_on!("a", pending, unbound);
+    assert_eq!(text(patches(&decision, Kind::Instance)[0], &["status", "phase"]), Some("Scheduling"));
+
+    let scheduling = instance("a", Phase::Scheduling);
+    let decision = decide_on!("a", scheduling, unbound);
+    assert!(patches(&decision, Kind::Instance)[0].get(&["status", "phase"]).is_none());
+
+    let bound = launcher(&scheduling, "n7");
+    let decision = decide_on!("a", scheduling, bound);
+    let fields = patches(&decision, Kind::Instance)[0];
+    assert_eq!(text(fields, &["status", "phase"]), Some("Scheduled"));
+    assert_eq!(text(fields, &["status", "nodeName"]), Some("n7"));
+    assert_eq!(text(fields, &["metadata", "labels", names::NODE_NAME]), Some("n7"));
+}
+
+#[test]
+fn x21_a_guest_without_a_pod_has_failed() {
+    for phase in [Phase::Scheduled, Phase::Running, Phase::Scheduling] {
+        let vmi = instance("a", phase);
+        let decision = decide_on!("a", vmi);
+        assert_eq!(
+            text(patches(&decision, Kind::Instance)[0], &["status", "phase"]),
+            Some("Failed"),
+            "{phase:?}"
+        );
+    }
+}
+
+#[test]
+fn a_finished_plain_instance_stays_as_it_is() {
+    let mut vmi = instance("a", Phase::Succeeded);
+    vmi.conditions = vec![Condition::new(
+        "Ready",
+        false,
+        "PodNotExists",
+        "virt-launcher pod has not yet been scheduled",
+    )];
+    assert_eq!(decide_on!("a", vmi), Decision::nothing());
+}
+
+#[test]
+fn a_terminating_pod_makes_the_instance_not_ready_while_the_guest_runs() {
+    let vmi = instance("a", Phase::Running);
+    let mut pod = launcher(&vmi, "n1");
+    pod.deleting = true;
+    let decision = decide_on!("a", vmi, pod);
+    let fields = patches(&decision, Kind::Instance)[0];
+    assert!(fields.get(&["status", "phase"]).is_none());
+    let Some(Tree::List(list)) = fields.get(&["status", "conditions"]) else { panic!("no conditions") };
+    assert_eq!(text(&list[0], &["reason"]), Some("PodTerminating"));
+}
+
+#[test]
+fn a_deleted_instance_takes_its_pods_along_and_goes_when_they_are_gone() {
+    let mut vmi = instance("a", Phase::Running);
+    vmi.deleting = true;
+    let pod = launcher(&vmi, "n1");
+    let decision = decide_on!("a", vmi, pod);
+    assert_eq!(deletes(&decision, Kind::Pod), [pod.key.name.clone()]);
+
+    let mut over = vmi.clone();
+    over.phase = Phase::Succeeded;
+    let mut ended = pod.clone();
+    ended.phase = PodPhase::Succeeded;
+    ended.deleting = true;
+    let decision = decide_on!("a", over, ended);
+    assert!(patches(&decision, Kind::Instance)[0].get(&["metadata", "finalizers"]).is_none());
+
+    let decision = decide_on!("a", over);
+    let fields = patches(&decision, Kind::Instance)[0];
+    assert_eq!(fields.get(&["metadata", "finalizers"]), Some(&Tree::List(Vec::new())));
+}
+
+#[test]
+fn v18_to_v22_a_marked_instance_and_its_launcher_say_so_until_it_is_unmarked() {
+    let mut vmi = instance("a", Phase::Running);
+    vmi.evacuation_node = Some("n1".into());
+    let pod = launcher(&vmi, "n1");
+    let decision = decide_on!("a", vmi, pod);
+    let Some(Tree::List(list)) = patches(&decision, Kind::Instance)[0].get(&["status", "conditions"]) else {
+        panic!("no conditions")
+    };
+    assert!(list.iter().any(|condition| text(condition, &["type"]) == Some("EvictionRequested")));
+    let fields = patches(&decision, Kind::Pod)[0];
+    assert_eq!(text(fields, &["metadata", "annotations", names::EVICTION_IN_PROGRESS]), Some("true"));
+
+    vmi.evacuation_node = None;
+    vmi.conditions = vec![Condition::new("EvictionRequested", true, "EvictionRequested", "")];
+    let mut marked = pod.clone();
+    marked.eviction_marked = true;
+    let decision = decide_on!("a", vmi, marked);
+    let Some(Tree::List(list)) = patches(&decision, Kind::Instance)[0].get(&["status", "conditions"]) else {
+        panic!("no conditions")
+    };
+    assert!(!list.iter().any(|condition| text(condition, &["type"]) == Some("EvictionRequested")));
+    let fields = patches(&decision, Kind::Pod)[0];
+    assert_eq!(
+        fields.get(&["metadata", "annotations", names::EVICTION_IN_PROGRESS]),
+        Some(&Tree::null())
+    );
+}
+
+#[test]
+fn a_paused_guest_is_said_on_its_pod() {
+    let mut vmi = instance("a", Phase::Running);
+    vmi.conditions = vec![Condition::new("Paused", true, "PausedByUser", "")];
+    let pod = launcher(&vmi, "n1");
+    let decision = decide_on!("a", vmi, pod);
+    assert_eq!(part_of(&decision, Kind::Pod), Some(Part::Status));
+}
+
+#[test]
+fn the_target_of_a_migration_is_not_taken_for_the_current_launcher() {
+    let vmi = instance("a", Phase::Running);
+    let source = launcher(&vmi, "n1");
+    let job = migration("m", &vmi, crate::machines::MigrationPhase::Scheduling);
+    let mut target = target(&vmi, &job, "n2");
+    target.created = Some(later(60));
+    assert_eq!(current(&vmi, &[&source, &target]).map(|pod| &pod.key), Some(&source.key));
+}
+
+#[test]
+fn a_second_look_at_the_same_state_wants_nothing() {
+    let vmi = instance("a", Phase::Running);
+    let pod = launcher(&vmi, "n1");
+    let mut settled = vmi.clone();
+    settled.active_pods = [(pod.uid.0.clone(), "n1".to_owned())].into();
+    settled.conditions = vec![Condition::new("Ready", true, "", "")];
+    assert_eq!(decide_on!("a", settled, pod), Decision::nothing());
+}

@@ -1,0 +1,32 @@
+//! Virtual machines: what their control plane knows and decides.
+//!
+//! One pure function per controller turns the [`Machines`] known so far into a [`Decision`]: [`instance::decide`],
+//! [`machine::decide`], [`replica_set::decide`] and [`migration::decide`]. The functions behind the start, stop and restart requests
+//! are in [`power`], the rules that refuse objects in [`admission`]. Object and field names are KubeVirt's.
+
+pub mod action;
+pub mod admission;
+pub mod condition;
+pub mod config;
+pub mod fact;
+pub mod instance;
+pub mod machine;
+pub mod migration;
+pub mod names;
+pub mod power;
+pub mod printable;
+pub mod replica_set;
+pub mod slots;
+pub mod start_failure;
+mod store;
+#[cfg(test)]
+mod testing;
+
+pub use action::{Action, Decision, Kind, Part, Subject, Tree};
+pub use condition::Condition;
+pub use config::Config;
+pub use fact::{
+    Instance, Launcher, Machine, Migration, MigrationPhase, MigrationState, Phase, Power, ReplicaSet, Request,
+    RunStrategy, Seen,
+};
+pub use store::Machines;

@@ -1,0 +1,401 @@
+//! All that is known of virtual machines, arranged for the questions controllers ask.
+//!
+//! Every change tells which subjects have to be looked at again, so a burst of events costs as many decisions as there are
+//! subjects touched.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::action::{Kind, Subject};
+use super::config::Config;
+use super::fact::{Instance, Launcher, Machine, Migration, ReplicaSet, Seen};
+use super::slots::Ledger;
+use crate::fact::{Key, Uid};
+
+/// How many identities of gone objects are remembered.
+const REMEMBERED: usize = 10_000;
+
+#[derive(Debug, Clone, Default)]
+pub struct Machines {
+    pub config: Config,
+    machines: BTreeMap<Key, Machine>,
+    instances: BTreeMap<Key, Instance>,
+    sets: BTreeMap<Key, ReplicaSet>,
+    migrations: BTreeMap<Key, Migration>,
+    launchers: BTreeMap<Key, Launcher>,
+    launchers_of: BTreeMap<Uid, BTreeSet<Key>>,
+    instances_of: BTreeMap<Uid, BTreeSet<Key>>,
+    migrations_of: BTreeMap<Key, BTreeSet<Key>>,
+    ledger: Ledger,
+    gone: Gone,
+}
+
+/// An answer to a write may arrive after the news that the object is gone; it must not bring the object back.
+#[derive(Debug, Clone, Default)]
+struct Gone {
+    order: VecDeque<Uid>,
+    known: BTreeSet<Uid>,
+}
+
+impl Gone {
+    fn add(&mut self, uid: &Uid) {
+        if self.known.insert(uid.clone()) {
+            self.order.push_back(uid.clone());
+            if self.order.len() > REMEMBERED
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.known.remove(&oldest);
+            }
+        }
+    }
+
+    fn contains(&self, uid: &Uid) -> bool {
+        self.known.contains(uid)
+    }
+}
+
+/// Versions are numbers on every server in use; where they are not, the last word wins.
+fn is_older(seen: &str, known: &str) -> bool {
+    matches!((seen.parse::<u64>(), known.parse::<u64>()), (Ok(seen), Ok(known)) if seen < known)
+}
+
+macro_rules! keep {
+    ($store:expr, $map:ident, $object:expr) => {{
+        let object = $object;
+        if $store.gone.contains(&object.uid) {
+            return BTreeSet::new();
+        }
+        if let Some(known) = $store.$map.get(&object.key)
+            && ((known.uid == object.uid && is_older(&object.version, &known.version)) || *known == object)
+        {
+            return BTreeSet::new();
+        }
+        $store.$map.insert(object.key.clone(), object)
+    }};
+}
+
+macro_rules! drop_one {
+    ($store:expr, $map:ident, $key:expr, $uid:expr) => {{
+        $store.gone.add(&$uid);
+        if $store.$map.get(&$key).is_some_and(|known| known.uid == $uid) {
+            $store.$map.remove(&$key)
+        } else {
+            return BTreeSet::new();
+        }
+    }};
+}
+
+impl Machines {
+    pub fn new(config: Config) -> Self {
+        Self { config, ..Self::default() }
+    }
+
+    /// Takes in one observation and says who has to be looked at again.
+    pub fn apply(&mut self, seen: Seen) -> BTreeSet<Subject> {
+        let mut touched = BTreeSet::new();
+        match seen {
+            Seen::Machine(machine) if machine.deleting && machine.finalizers.is_empty() => {
+                return self.apply(Seen::MachineGone(machine.key, machine.uid));
+            }
+            Seen::Instance(instance) if instance.deleting && instance.finalizers.is_empty() => {
+                return self.apply(Seen::InstanceGone(instance.key, instance.uid));
+            }
+            Seen::Migration(migration) if migration.deleting && migration.finalizers.is_empty() => {
+                return self.apply(Seen::MigrationGone(migration.key, migration.uid));
+            }
+            Seen::Machine(machine) => {
+                let key = machine.key.clone();
+                keep!(self, machines, *machine);
+                touched.insert(Subject::new(Kind::Machine, key));
+            }
+            Seen::MachineGone(key, uid) => {
+                drop_one!(self, machines, key, uid);
+                self.touch_owned(&uid, &mut touched);
+            }
+            Seen::Instance(instance) => {
+                let key = instance.key.clone();
+                let owner = instance.owner.clone();
+                let before = keep!(self, instances, *instance);
+                if let Some(old) = before.and_then(|before| before.owner) {
+                    self.unlink_instance(&old.uid, &key);
+                }
+                if let Some(owner) = owner {
+                    self.instances_of.entry(owner.uid).or_default().insert(key.clone());
+                }
+                self.touch_around_instance(&key, &mut touched);
+            }
+            Seen::InstanceGone(key, uid) => {
+                self.touch_around_instance(&key, &mut touched);
+                if let Some(owner) = drop_one!(self, instances, key, uid).and_then(|gone| gone.owner) {
+                    self.unlink_instance(&owner.uid, &key);
+                }
+            }
+            Seen::ReplicaSet(set) => {
+                let key = set.key.clone();
+                keep!(self, sets, *set);
+                touched.insert(Subject::new(Kind::ReplicaSet, key));
+            }
+            Seen::ReplicaSetGone(key, uid) => {
+                drop_one!(self, sets, key, uid);
+            }
+            Seen::Migration(migration) => {
+                let (key, instance) = (migration.key.clone(), migration.instance.clone());
+                let was_final = self.migrations.get(&key).is_some_and(|known| known.phase.is_final());
+                let is_final = migration.phase.is_final();
+                keep!(self, migrations, *migration);
+                self.migrations_of.entry(instance.clone()).or_default().insert(key.clone());
+                touched.insert(Subject::new(Kind::Migration, key));
+                touched.insert(Subject::new(Kind::Instance, instance));
+                if is_final && !was_final {
+                    self.touch_waiting(&mut touched);
+                }
+            }
+            Seen::MigrationGone(key, uid) => {
+                if let Some(gone) = drop_one!(self, migrations, key, uid) {
+                    if let Some(keys) = self.migrations_of.get_mut(&gone.instance) {
+                        keys.remove(&key);
+                    }
+                    self.touch_around_instance(&gone.instance, &mut touched);
+                }
+                self.touch_waiting(&mut touched);
+            }
+            Seen::Launcher(launcher) => {
+                let (key, instance) = (launcher.key.clone(), launcher.instance.clone());
+                let around = Key::new(key.namespace.clone(), launcher.instance_name.clone());
+                keep!(self, launchers, *launcher);
+                self.launchers_of.entry(instance).or_default().insert(key);
+                self.touch_around_instance(&around, &mut touched);
+            }
+            Seen::LauncherGone(key, uid) => {
+                if let Some(gone) = drop_one!(self, launchers, key, uid) {
+                    if let Some(keys) = self.launchers_of.get_mut(&gone.instance) {
+                        keys.remove(&key);
+                        if keys.is_empty() {
+                            self.launchers_of.remove(&gone.instance);
+                        }
+                    }
+                    self.touch_around_instance(
+                        &Key::new(key.namespace.clone(), gone.instance_name),
+                        &mut touched,
+                    );
+                }
+            }
+        }
+        touched
+    }
+
+    /// A fresh list of one kind: what is not in it is gone.
+    pub fn reset(&mut self, kind: Kind, list: Vec<Seen>) -> BTreeSet<Subject> {
+        let listed: BTreeSet<Uid> = list.iter().filter_map(uid_of).collect();
+        let stale: Vec<Seen> = match kind {
+            Kind::Machine => left_out(&self.machines, &listed, |m| (&m.key, &m.uid), Seen::MachineGone),
+            Kind::Instance => left_out(&self.instances, &listed, |m| (&m.key, &m.uid), Seen::InstanceGone),
+            Kind::ReplicaSet => left_out(&self.sets, &listed, |m| (&m.key, &m.uid), Seen::ReplicaSetGone),
+            Kind::Migration => left_out(&self.migrations, &listed, |m| (&m.key, &m.uid), Seen::MigrationGone),
+            Kind::Pod => left_out(&self.launchers, &listed, |m| (&m.key, &m.uid), Seen::LauncherGone),
+            Kind::Node => Vec::new(),
+        };
+        stale.into_iter().chain(list).flat_map(|seen| self.apply(seen)).collect()
+    }
+
+    /// The settings of the cluster changed.
+    pub fn configure(&mut self, config: Config) -> BTreeSet<Subject> {
+        let mut touched = BTreeSet::new();
+        if self.config != config {
+            self.config = config;
+            self.touch_waiting(&mut touched);
+        }
+        touched
+    }
+
+    /// The ledger of running migrations was read or written.
+    pub fn enter(&mut self, ledger: Ledger) -> BTreeSet<Subject> {
+        let mut touched = BTreeSet::new();
+        if !is_older(&ledger.version, &self.ledger.version) && ledger != self.ledger {
+            self.ledger = ledger;
+            self.touch_waiting(&mut touched);
+        }
+        touched
+    }
+
+    /// Everybody, for the first look.
+    pub fn subjects(&self) -> BTreeSet<Subject> {
+        let of = |kind| move |key: &Key| Subject::new(kind, key.clone());
+        self.machines
+            .keys()
+            .map(of(Kind::Machine))
+            .chain(self.instances.keys().map(of(Kind::Instance)))
+            .chain(self.sets.keys().map(of(Kind::ReplicaSet)))
+            .chain(self.migrations.keys().map(of(Kind::Migration)))
+            .collect()
+    }
+
+    fn unlink_instance(&mut self, owner: &Uid, key: &Key) {
+        if let Some(keys) = self.instances_of.get_mut(owner) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.instances_of.remove(owner);
+            }
+        }
+    }
+
+    fn touch_owned(&self, owner: &Uid, touched: &mut BTreeSet<Subject>) {
+        let owned = self.instances_of.get(owner).into_iter().flatten();
+        touched.extend(owned.map(|key| Subject::new(Kind::Instance, key.clone())));
+    }
+
+    fn touch_around_instance(&self, key: &Key, touched: &mut BTreeSet<Subject>) {
+        touched.insert(Subject::new(Kind::Instance, key.clone()));
+        if self.machines.contains_key(key) {
+            touched.insert(Subject::new(Kind::Machine, key.clone()));
+        }
+        for migration in self.migrations_of.get(key).into_iter().flatten() {
+            touched.insert(Subject::new(Kind::Migration, migration.clone()));
+        }
+        let owner = self.instances.get(key).and_then(|instance| instance.owner.as_ref());
+        match owner {
+            Some(owner) if owner.kind == "VirtualMachineInstanceReplicaSet" => {
+                let set = Key::new(key.namespace.clone(), owner.name.clone());
+                touched.insert(Subject::new(Kind::ReplicaSet, set));
+            }
+            Some(_) => {}
+            // An instance nobody owns may be one a set wants to adopt.
+            None => touched.extend(
+                self.sets
+                    .keys()
+                    .filter(|set| set.namespace == key.namespace)
+                    .map(|set| Subject::new(Kind::ReplicaSet, set.clone())),
+            ),
+        }
+    }
+
+    fn touch_waiting(&self, touched: &mut BTreeSet<Subject>) {
+        let waiting = self.migrations.values().filter(|migration| !migration.phase.is_final());
+        touched.extend(waiting.map(|migration| Subject::new(Kind::Migration, migration.key.clone())));
+    }
+
+    pub fn machine(&self, key: &Key) -> Option<&Machine> {
+        self.machines.get(key)
+    }
+
+    pub fn machines(&self) -> impl Iterator<Item = &Machine> {
+        self.machines.values()
+    }
+
+    pub fn instance(&self, key: &Key) -> Option<&Instance> {
+        self.instances.get(key)
+    }
+
+    pub fn instances(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.values()
+    }
+
+    pub fn instances_in<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Instance> {
+        self.instances
+            .range(Key::new(namespace, "")..)
+            .take_while(move |(key, _)| key.namespace == namespace)
+            .map(|(_, instance)| instance)
+    }
+
+    pub fn replica_set(&self, key: &Key) -> Option<&ReplicaSet> {
+        self.sets.get(key)
+    }
+
+    pub fn migration(&self, key: &Key) -> Option<&Migration> {
+        self.migrations.get(key)
+    }
+
+    pub fn migrations(&self) -> impl Iterator<Item = &Migration> {
+        self.migrations.values()
+    }
+
+    /// The migrations of one instance, oldest first.
+    pub fn migrations_of(&self, instance: &Key) -> Vec<&Migration> {
+        let keys = self.migrations_of.get(instance).into_iter().flatten();
+        let mut found: Vec<_> = keys.filter_map(|key| self.migrations.get(key)).collect();
+        found.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
+        found
+    }
+
+    pub fn launcher(&self, key: &Key) -> Option<&Launcher> {
+        self.launchers.get(key)
+    }
+
+    /// The launchers of one incarnation of an instance, oldest first.
+    pub fn launchers_of(&self, instance: &Uid) -> Vec<&Launcher> {
+        let keys = self.launchers_of.get(instance).into_iter().flatten();
+        let mut found: Vec<_> = keys.filter_map(|key| self.launchers.get(key)).collect();
+        found.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
+        found
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+}
+
+fn left_out<T>(
+    known: &BTreeMap<Key, T>,
+    listed: &BTreeSet<Uid>,
+    identity: impl Fn(&T) -> (&Key, &Uid),
+    gone: impl Fn(Key, Uid) -> Seen,
+) -> Vec<Seen> {
+    let of = |object| identity(object);
+    known
+        .values()
+        .map(of)
+        .filter(|(_, uid)| !listed.contains(uid))
+        .map(|(key, uid)| gone(key.clone(), uid.clone()))
+        .collect()
+}
+
+fn uid_of(seen: &Seen) -> Option<Uid> {
+    Some(match seen {
+        Seen::Machine(object) => object.uid.clone(),
+        Seen::Instance(object) => object.uid.clone(),
+        Seen::ReplicaSet(object) => object.uid.clone(),
+        Seen::Migration(object) => object.uid.clone(),
+        Seen::Launcher(object) => object.uid.clone(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machines::fact::Phase;
+    use crate::machines::testing::{instance, launcher};
+
+    #[test]
+    fn an_answer_that_arrives_after_the_end_does_not_bring_the_object_back() {
+        let mut machines = Machines::default();
+        let seen = instance("a", Phase::Running);
+        machines.apply(Seen::Instance(Box::new(seen.clone())));
+        machines.apply(Seen::InstanceGone(seen.key.clone(), seen.uid.clone()));
+        machines.apply(Seen::Instance(Box::new(seen.clone())));
+        assert!(machines.instance(&seen.key).is_none());
+    }
+
+    #[test]
+    fn an_older_version_does_not_replace_a_newer_one() {
+        let mut machines = Machines::default();
+        let mut new = instance("a", Phase::Running);
+        new.version = "10".into();
+        let mut old = instance("a", Phase::Pending);
+        old.version = "9".into();
+        machines.apply(Seen::Instance(Box::new(new.clone())));
+        assert!(machines.apply(Seen::Instance(Box::new(old))).is_empty());
+        assert_eq!(machines.instance(&new.key), Some(&new));
+    }
+
+    #[test]
+    fn a_list_without_a_known_object_means_that_it_is_gone() {
+        let mut machines = Machines::default();
+        let vmi = instance("a", Phase::Running);
+        let pod = launcher(&vmi, "n1");
+        machines.apply(Seen::Instance(Box::new(vmi.clone())));
+        machines.apply(Seen::Launcher(Box::new(pod)));
+        let touched = machines.reset(Kind::Pod, Vec::new());
+        assert!(machines.launchers_of(&vmi.uid).is_empty());
+        assert!(touched.contains(&Subject::new(Kind::Instance, vmi.key)));
+    }
+}

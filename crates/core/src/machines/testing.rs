@@ -1,0 +1,223 @@
+//! Short ways to say what a test is about.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::condition::Condition;
+use super::fact::{
+    Instance, Launcher, Machine, MachineStatus, Migration, MigrationPhase, Phase, Power, ReplicaSet,
+    ReplicaSetStatus, RunStrategy,
+};
+use super::{Action, Decision, Kind, Machines, Part, Seen, Tree, names};
+use crate::fact::{Key, Owner, PodPhase, Uid};
+use crate::selector::{Requirement, Selector};
+
+pub fn now() -> Timestamp {
+    "2026-01-01T01:00:00Z".parse().unwrap()
+}
+
+pub fn later(seconds: i64) -> Timestamp {
+    now().checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap()
+}
+
+pub fn instance(name: &str, phase: Phase) -> Instance {
+    let times = match phase {
+        Phase::Running => vec![("Running".to_owned(), "2026-01-01T00:00:00Z".to_owned())],
+        _ => Vec::new(),
+    };
+    Instance {
+        key: Key::new("default", name),
+        uid: Uid(format!("uid-{name}")),
+        version: "1".into(),
+        created: Some(now()),
+        deleting: false,
+        labels: BTreeMap::new(),
+        finalizers: vec![names::INSTANCE_FINALIZER.into()],
+        owner: None,
+        phase,
+        phase_times: times,
+        node: if phase.is_handed_over() || phase.is_final() { "n1".into() } else { String::new() },
+        conditions: Vec::new(),
+        active_pods: BTreeMap::new(),
+        eviction_strategy: Some("None".into()),
+        grace_seconds: None,
+        evacuation_node: None,
+        migration: None,
+        hotplug_change: false,
+    }
+}
+
+pub fn owned(mut instance: Instance, kind: &str, name: &str) -> Instance {
+    instance.owner = Some(Owner {
+        api_version: "kubevirt.io/v1".into(),
+        kind: kind.into(),
+        name: name.into(),
+        uid: Uid(format!("uid-{name}")),
+    });
+    instance
+}
+
+pub fn launcher(of: &Instance, node: &str) -> Launcher {
+    let name = names::launcher(&of.key.name, &of.uid.0, None);
+    Launcher {
+        uid: Uid(format!("uid-{name}")),
+        key: Key::new("default", name),
+        version: "1".into(),
+        created: Some(now()),
+        instance: of.uid.clone(),
+        instance_name: of.key.name.clone(),
+        job: None,
+        node: node.into(),
+        phase: if node.is_empty() { PodPhase::Pending } else { PodPhase::Running },
+        deleting: false,
+        up: !node.is_empty(),
+        conditions: vec![
+            Condition::new("Ready", !node.is_empty(), "", ""),
+            Condition::new(names::UNPAUSED_GATE, true, "NotPaused", "the virtual machine is not paused"),
+        ],
+        eviction_marked: false,
+    }
+}
+
+pub fn target(of: &Instance, migration: &Migration, node: &str) -> Launcher {
+    let mut pod = launcher(of, node);
+    pod.key.name = names::launcher(&of.key.name, &of.uid.0, Some(&migration.uid.0));
+    pod.uid = Uid(format!("uid-{}", pod.key.name));
+    pod.job = Some(migration.uid.clone());
+    pod
+}
+
+pub fn machine(name: &str, strategy: RunStrategy) -> Machine {
+    Machine {
+        key: Key::new("default", name),
+        uid: Uid(format!("vm-{name}")),
+        version: "1".into(),
+        created: Some(now()),
+        deleting: false,
+        orphaning: false,
+        finalizers: vec![names::MACHINE_FINALIZER.into()],
+        power: Power::Strategy(strategy),
+        status: MachineStatus::default(),
+    }
+}
+
+/// The instance of a machine.
+pub fn boot(of: &Machine, phase: Phase) -> Instance {
+    let mut vmi = instance(&of.key.name, phase);
+    vmi.finalizers.push(names::MACHINE_FINALIZER.into());
+    vmi.owner = Some(Owner {
+        api_version: "kubevirt.io/v1".into(),
+        kind: "VirtualMachine".into(),
+        name: of.key.name.clone(),
+        uid: of.uid.clone(),
+    });
+    vmi
+}
+
+pub fn set(name: &str, replicas: i64) -> ReplicaSet {
+    ReplicaSet {
+        key: Key::new("default", name),
+        uid: Uid(format!("uid-{name}")),
+        version: "1".into(),
+        deleting: false,
+        replicas,
+        paused: false,
+        selector: Some(Selector::of(vec![Requirement::Equals("app".into(), name.into())])),
+        selector_text: format!("app={name}"),
+        prefix: name.into(),
+        status: ReplicaSetStatus { selector: format!("app={name}"), ..ReplicaSetStatus::default() },
+    }
+}
+
+pub fn migration(name: &str, of: &Instance, phase: MigrationPhase) -> Migration {
+    Migration {
+        key: Key::new("default", name),
+        uid: Uid(format!("uid-{name}")),
+        version: "1".into(),
+        created: Some(now()),
+        deleting: false,
+        finalizers: vec![names::MIGRATION_FINALIZER.into()],
+        labelled: true,
+        annotations: BTreeMap::new(),
+        instance: of.key.clone(),
+        priority: String::new(),
+        phase,
+        phase_times: Vec::new(),
+        conditions: Vec::new(),
+        state_recorded: false,
+    }
+}
+
+pub trait Known {
+    fn known(self) -> Seen;
+}
+impl Known for &Instance {
+    fn known(self) -> Seen {
+        Seen::Instance(Box::new(self.clone()))
+    }
+}
+impl Known for &Launcher {
+    fn known(self) -> Seen {
+        Seen::Launcher(Box::new(self.clone()))
+    }
+}
+impl Known for &Machine {
+    fn known(self) -> Seen {
+        Seen::Machine(Box::new(self.clone()))
+    }
+}
+impl Known for &ReplicaSet {
+    fn known(self) -> Seen {
+        Seen::ReplicaSet(Box::new(self.clone()))
+    }
+}
+impl Known for &Migration {
+    fn known(self) -> Seen {
+        Seen::Migration(Box::new(self.clone()))
+    }
+}
+
+pub fn view(seen: impl IntoIterator<Item = Seen>) -> Machines {
+    let mut machines = Machines::default();
+    for one in seen {
+        machines.apply(one);
+    }
+    machines
+}
+
+/// The fields patched on objects of a kind, one tree per patch.
+pub fn patches(decision: &Decision, wanted: Kind) -> Vec<&Tree> {
+    let of = |action| match action {
+        &Action::Patch { kind, ref fields, .. } if kind == wanted => Some(fields),
+        _ => None,
+    };
+    decision.actions.iter().filter_map(of).collect()
+}
+
+pub fn part_of(decision: &Decision, wanted: Kind) -> Option<Part> {
+    decision.actions.iter().find_map(|action| match action {
+        Action::Patch { kind, part, .. } if *kind == wanted => Some(*part),
+        _ => None,
+    })
+}
+
+pub fn text<'a>(tree: &'a Tree, path: &[&str]) -> Option<&'a str> {
+    tree.get(path).and_then(Tree::as_text)
+}
+
+pub fn deletes(decision: &Decision, wanted: Kind) -> Vec<String> {
+    let of = |action: &Action| match action {
+        Action::Delete { kind, key, .. } if *kind == wanted => Some(key.name.clone()),
+        _ => None,
+    };
+    decision.actions.iter().filter_map(of).collect()
+}
+
+pub fn events(decision: &Decision) -> Vec<&'static str> {
+    let of = |action: &Action| match action {
+        Action::Event { reason, .. } => Some(*reason),
+        _ => None,
+    };
+    decision.actions.iter().filter_map(of).collect()
+}

@@ -1,0 +1,165 @@
+//! The lease beside the mark: who is alive, who was killed, who goes on.
+
+use std::time::Duration;
+
+use evac_api::Call;
+use evac_core::claim;
+use evac_core::run::End;
+use evac_core::step::Event;
+use evac_core::{DryRun, Reason};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::bench::{Bench, Fault, Told};
+use crate::is_drained;
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/evac-drain-node-1";
+
+async fn lease(bench: &Bench) -> Option<Value> {
+    bench.admin.read::<Value>(&Call::get(LEASE)).await.ok()
+}
+
+fn notes(told: &Told) -> Vec<&'static str> {
+    told.events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            Event::Noted { reason, .. } => Some(reason.code()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// A node whose only pod is protected for good; a drain of it waits until it is told otherwise.
+async fn blocked() -> Bench {
+    let bench = Bench::start(1).await;
+    bench.pod("strict", |_| {}).await;
+    bench.budget("web", "web", json!({"minAvailable": 1})).await;
+    bench
+}
+
+fn patient(bench: &Bench, owner: &str, instance: &str) -> evac_engine::DrainRequest {
+    let mut request = bench.request(&["node-1"]);
+    request.owner = owner.into();
+    request.instance = Some(instance.into());
+    request.policy.settle = Duration::from_secs(3600);
+    request
+}
+
+/// Lets a drain work for a while and then kills it.
+async fn killed_after(bench: &Bench, request: evac_engine::DrainRequest, seconds: u64) {
+    tokio::select! {
+        _ = bench.drain(request) => panic!("it should still be waiting"),
+        () = bench.clock.sleep(Duration::from_secs(seconds)) => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_drain_holds_a_lease_renews_it_and_removes_it_at_the_end() {
+    let bench = blocked().await;
+    let stop = CancellationToken::new();
+    let (told, ()) = tokio::join!(bench.drain_until(patient(&bench, "ann", "box:1"), stop.clone()), async {
+        bench.clock.sleep(Duration::from_secs(2)).await;
+        let first = lease(&bench).await.expect("a lease");
+        assert_eq!(first["spec"]["holderIdentity"], "ann/box:1");
+        assert_eq!(first["metadata"]["ownerReferences"][0]["name"], "node-1");
+        bench.clock.sleep(Duration::from_secs(300)).await;
+        let later = lease(&bench).await.expect("a lease");
+        assert_ne!(first["spec"]["renewTime"], later["spec"]["renewTime"]);
+        assert_eq!(first["spec"]["acquireTime"], later["spec"]["acquireTime"]);
+        stop.cancel();
+    });
+    assert!(matches!(told.end(), End::Stopped { .. }), "{:?}", told.end());
+    assert!(lease(&bench).await.is_none());
+    let writes = bench.wire.count("evac-drain-node-1");
+    assert!(writes <= 12, "{writes} requests for a sign of life in five minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_living_drainer_is_named_with_its_host_and_a_dead_one_is_taken_over() {
+    let bench = blocked().await;
+    let before = bench.node("node-1").await;
+    killed_after(&bench, patient(&bench, "ann", "box:1"), 10).await;
+    let refused = bench.drain(patient(&bench, "bob", "lab:2")).await;
+    let End::Refused { reason } = refused.end() else { panic!("{:?}", refused.end()) };
+    assert!(
+        matches!(reason, Reason::OwnedByEvac { owner, instance: Some(run), seen: Some(_), .. } if owner == "ann" && run == "box:1"),
+        "{reason:?}"
+    );
+    assert!(reason.message().contains("ann (box:1) since 2026"), "{}", reason.message());
+
+    bench.clock.sleep(claim::DURATION).await;
+    let stop = CancellationToken::new();
+    let (told, ()) = tokio::join!(bench.drain_until(patient(&bench, "bob", "lab:2"), stop.clone()), async {
+        bench.clock.sleep(Duration::from_secs(2)).await;
+        let held = lease(&bench).await.expect("a lease");
+        assert_eq!(held["spec"]["holderIdentity"], "bob/lab:2");
+        assert_eq!(held["spec"]["leaseTransitions"], 1);
+        stop.cancel();
+    });
+    assert_eq!(notes(&told), ["Abandoned"]);
+    assert!(lease(&bench).await.is_none());
+    evac_engine::nodes::undo(&bench.admin, "node-1", false, false).await.unwrap();
+    assert_eq!(bench.node("node-1").await.unschedulable, before.unschedulable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_owner_goes_on_at_once_after_a_kill_and_an_older_run_that_lives_ends() {
+    let bench = blocked().await;
+    killed_after(&bench, patient(&bench, "ann", "box:1"), 10).await;
+    let stop = CancellationToken::new();
+    let (second, third) =
+        tokio::join!(bench.drain_until(patient(&bench, "ann", "box:2"), stop.clone()), async {
+            bench.clock.sleep(Duration::from_secs(5)).await;
+            let third = bench.drain_until(patient(&bench, "ann", "box:3"), stop.clone());
+            let (third, ()) = tokio::join!(third, async {
+                bench.clock.sleep(Duration::from_secs(60)).await;
+                stop.cancel();
+            });
+            third
+        });
+    assert_eq!(notes(&second), ["Continued"]);
+    assert_eq!(
+        *second.end(),
+        End::Refused { reason: Reason::ContinuedElsewhere { instance: "box:3".into() } }
+    );
+    assert!(matches!(third.end(), End::Stopped { .. }), "{:?}", third.end());
+    assert!(lease(&bench).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_right_to_write_leases_the_drain_goes_on_and_says_so_once() {
+    let bench = Bench::start(2).await;
+    bench.pod("a", |_| {}).await;
+    bench.wire.fail(|method, path| {
+        (method == "POST" && path.contains("/leases")).then(|| {
+            Fault::Answer(403, json!({"kind": "Status", "message": "leases is forbidden", "reason": "Forbidden", "code": 403}))
+        })
+    });
+    let told = bench.drain(bench.request(&["node-1", "node-2"])).await;
+    assert!(is_drained(told.end()), "{:?}", told.end());
+    assert_eq!(notes(&told), ["LeaseUnavailable"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trial_and_a_refused_drain_write_no_lease() {
+    let bench = Bench::start(1).await;
+    bench.pod("bare", |pod| pod["metadata"]["ownerReferences"] = json!([])).await;
+    bench.drain(bench.request(&["node-1"])).await;
+    let mut trial = bench.request(&["node-1"]);
+    trial.policy.dry_run = DryRun::Server;
+    trial.policy.force = true;
+    bench.drain(trial).await;
+    assert_eq!(bench.wire.count("evac-drain"), 0);
+    assert_eq!(bench.wire.count("POST /apis/coordination"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_by_somebody_else_removes_the_lease_too() {
+    let bench = blocked().await;
+    let (told, ()) = tokio::join!(bench.drain(patient(&bench, "ann", "box:1")), async {
+        bench.clock.sleep(Duration::from_secs(5)).await;
+        evac_engine::nodes::undo(&bench.admin, "node-1", false, false).await.unwrap();
+    });
+    assert_eq!(*told.end(), End::Refused { reason: Reason::CancelledElsewhere });
+    assert!(lease(&bench).await.is_none());
+}
