@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, Method};
+use http::HeaderMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::identity::{AUTHENTICATED, Identity};
-use crate::kinds::Kind;
 use crate::rest::path::ResourcePath;
 use crate::server::Api;
 use crate::status::{About, ApiError};
@@ -53,34 +52,48 @@ fn secret() -> Result<String, String> {
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
-/// The caller: the transport's word, else a bearer token, else nobody; then whom they act for.
+/// The caller: the transport's word, else a bearer token, else nobody.
 pub fn identify(
     api: &Api,
     headers: &HeaderMap,
     trusted: Option<&Identity>,
 ) -> Result<Identity, ApiError> {
     let given = headers.get(AUTHORIZATION).and_then(|h| h.to_str().ok()).unwrap_or_default();
-    let caller = match (given.strip_prefix("Bearer "), trusted) {
+    match (given.strip_prefix("Bearer "), trusted) {
         (Some(token), _) => {
-            api.credentials.holder(token.trim(), api.now()).ok_or_else(ApiError::unauthorized)?
+            api.credentials.holder(token.trim(), api.now()).ok_or_else(ApiError::unauthorized)
         }
-        (None, Some(identity)) => identity.clone(),
-        (None, None) if given.is_empty() => Identity::anonymous(),
-        (None, None) => return Err(ApiError::unauthorized()),
-    };
-    impersonated(api, headers, caller)
+        (None, Some(identity)) => Ok(identity.clone()),
+        // Other ways to show who one is are not known here, and so count for nothing.
+        (None, None) => Ok(Identity::anonymous()),
+    }
 }
 
-fn impersonated(api: &Api, headers: &HeaderMap, caller: Identity) -> Result<Identity, ApiError> {
-    let Some(name) = headers.get("impersonate-user").and_then(|h| h.to_str().ok()) else {
-        return Ok(caller);
-    };
+/// Whom the caller acts for, if they may. `asked` is what the request is about, for the refusal.
+pub fn impersonated(
+    api: &Api,
+    headers: &HeaderMap,
+    caller: Identity,
+    asked: &Attributes<'_>,
+) -> Result<Identity, ApiError> {
+    let name = headers.get("impersonate-user").and_then(|h| h.to_str().ok()).unwrap_or_default();
     let mut groups: Vec<String> = headers
         .get_all("impersonate-group")
         .iter()
         .filter_map(|h| h.to_str().ok())
         .map(str::to_owned)
         .collect();
+    if name.is_empty() {
+        if groups.is_empty() {
+            return Ok(caller);
+        }
+        let groups: Vec<String> = groups.iter().map(|g| crate::status::quoted(g)).collect();
+        return Err(ApiError::bad_request(format!(
+            "requested &user.DefaultInfo{{Name:\"\", UID:\"\", Groups:[]string{{{}}}, \
+             Extra:map[string][]string(nil)}} without impersonating a user name",
+            groups.join(", ")
+        )));
+    }
     let ask = |resource: &str, name: &str| {
         let attributes = Attributes::Resource {
             verb: "impersonate",
@@ -92,11 +105,8 @@ fn impersonated(api: &Api, headers: &HeaderMap, caller: Identity) -> Result<Iden
         };
         match decide(api, &caller, &attributes) {
             Some(_) => Ok(()),
-            None => Err(ApiError::forbidden(
-                About { group: "", kind: resource, name },
-                &format!("User \"{}\" cannot impersonate resource \"{resource}\" in API group \"\" at the \
-                          cluster scope", caller.name),
-            )),
+            // The last way to be allowed is to act for somebody in this one request only.
+            None => Err(refusal(&caller, "impersonate-on:user-info:", asked)),
         }
     };
     ask("users", name)?;
@@ -131,55 +141,51 @@ pub enum Attributes<'a> {
 pub fn allow(
     api: &Api,
     identity: &Identity,
-    verb: &str,
-    kind: &Kind,
-    path: &ResourcePath,
+    attributes: &Attributes<'_>,
 ) -> Result<(), ApiError> {
-    if identity.is_master() {
+    if identity.is_master() || decide(api, identity, attributes).is_some() {
         return Ok(());
     }
-    // A namespace is in its own scope for the verbs that name it.
-    let namespace =
-        if kind.group.is_empty() && kind.plural == "namespaces" { &path.name } else { &path.namespace };
-    let attributes = Attributes::Resource {
-        verb,
-        group: &kind.group,
-        resource: &kind.plural,
-        subresource: &path.subresource,
-        namespace,
-        name: &path.name,
-    };
-    if decide(api, identity, &attributes).is_some() {
-        return Ok(());
-    }
-    let resource = if path.subresource.is_empty() {
-        kind.plural.to_string()
-    } else {
-        format!("{}/{}", kind.plural, path.subresource)
-    };
-    let scope = if path.namespace.is_empty() {
-        "at the cluster scope".to_owned()
-    } else {
-        format!("in the namespace \"{}\"", path.namespace)
-    };
-    let why = format!(
-        "User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{}\" {scope}",
-        identity.name, kind.group
-    );
-    Err(ApiError::forbidden(About { group: &kind.group, kind: &kind.plural, name: &path.name }, &why))
+    Err(refusal(identity, "", attributes))
 }
 
-/// Discovery, health and version are open to everybody; the rest of the paths to the authenticated.
-pub fn allow_document(api: &Api, identity: &Identity, method: &Method, path: &str) -> Result<(), ApiError> {
-    let verb = method.as_str().to_ascii_lowercase();
-    if identity.is_master() || decide(api, identity, &Attributes::Path { verb: &verb, path }).is_some() {
-        return Ok(());
+/// What a request about a resource wants.
+pub fn attributes<'a>(verb: &'a str, path: &'a ResourcePath) -> Attributes<'a> {
+    // A namespace is in its own scope for the verbs that name it.
+    let own = path.group.is_empty() && path.resource == "namespaces";
+    Attributes::Resource {
+        verb,
+        group: &path.group,
+        resource: &path.resource,
+        subresource: &path.subresource,
+        namespace: if own { &path.name } else { &path.namespace },
+        name: &path.name,
     }
-    Err(ApiError::new(
-        403,
-        "Forbidden",
-        format!("forbidden: User \"{}\" cannot {verb} path \"{path}\"", identity.name),
-    ))
+}
+
+/// What somebody is told who may not; `way` stands before the verb.
+fn refusal(identity: &Identity, way: &str, attributes: &Attributes<'_>) -> ApiError {
+    match *attributes {
+        Attributes::Path { verb, path } => ApiError::routing(
+            403,
+            "Forbidden",
+            format!("forbidden: User \"{}\" cannot {way}{verb} path \"{path}\"", identity.name),
+        ),
+        Attributes::Resource { verb, group, resource, subresource, namespace, name } => {
+            let whole =
+                if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") };
+            let scope = if namespace.is_empty() || (group.is_empty() && resource == "namespaces") {
+                "at the cluster scope".to_owned()
+            } else {
+                format!("in the namespace \"{namespace}\"")
+            };
+            let why = format!(
+                "User \"{}\" cannot {way}{verb} resource \"{whole}\" in API group \"{group}\" {scope}",
+                identity.name
+            );
+            ApiError::forbidden(About { group, kind: resource, name }, &why)
+        }
+    }
 }
 
 /// Why somebody may do something; `None` when they may not.

@@ -27,12 +27,20 @@ pub fn schema_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
         return Vec::new();
     }
     let versions = object["spec"]["versions"].as_array().cloned().unwrap_or_default();
+    // Where all versions have the same schema it counts as the schema of the whole definition, and is
+    // complained about once.
+    let shared = versions.windows(2).all(|pair| pair[0]["schema"] == pair[1]["schema"]);
     versions
         .iter()
         .enumerate()
+        .take(if shared { 1 } else { versions.len() })
         .filter(|(_, version)| version["schema"]["openAPIV3Schema"].is_object())
         .filter_map(|(n, version)| {
-            let path = format!("spec.versions[{n}].schema.openAPIV3Schema");
+            let path = if shared {
+                "spec.validation.openAPIV3Schema".to_owned()
+            } else {
+                format!("spec.versions[{n}].schema.openAPIV3Schema")
+            };
             crd::from_openapi(&version["schema"]["openAPIV3Schema"], &path).err()
         })
         .flatten()

@@ -160,7 +160,21 @@ pub(crate) fn about<'a>(kind: &'a Kind, name: &'a str) -> About<'a> {
 
 /// How validation errors speak of it: by kind, not by resource.
 pub(crate) fn about_kind<'a>(kind: &'a Kind, name: &'a str) -> About<'a> {
-    About { group: &kind.group, kind: &kind.kind, name }
+    // Events are checked as what they are stored as, whichever group they came through.
+    let group = if kind.group == "events.k8s.io" { "" } else { &kind.group };
+    About { group, kind: &kind.kind, name }
+}
+
+/// The selectable facts of an object in its stored form. Two kinds may share a storage; the facts follow
+/// the kind that it is named after.
+pub(crate) fn stored_meta(api: &Api, kind: &Kind, stored: &Value) -> Meta {
+    if kind.to_stored().is_none() {
+        return meta_of(kind, stored);
+    }
+    let kinds = api.kinds();
+    let (group, plural) = &kind.storage;
+    let owner = kinds.iter().find(|k| k.group == *group && k.plural == *plural);
+    meta_of(owner.map_or(kind, |owner| owner), stored)
 }
 
 pub(crate) fn not_found(kind: &Kind, name: &str) -> ApiError {

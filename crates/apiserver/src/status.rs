@@ -18,6 +18,8 @@ pub struct ApiError {
     /// The answer has `details` although there is nothing in them: refusals that come from the routing of
     /// requests, before any resource is involved.
     pub from_routing: bool,
+    /// The answer is a line of text and not a `Status`: nobody is in charge of the path.
+    pub plain: bool,
     /// What was noticed about the request before it was refused.
     pub warnings: Vec<String>,
 }
@@ -226,7 +228,7 @@ impl About<'_> {
 
 impl ApiError {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason: Cow::Borrowed(reason), message: message.into(), details: Details::default(), continue_token: None, from_routing: false, warnings: Vec::new() }
+        Self { code, reason: Cow::Borrowed(reason), message: message.into(), details: Details::default(), continue_token: None, from_routing: false, plain: false, warnings: Vec::new() }
     }
 
     /// A refusal by the routing of requests.
@@ -240,7 +242,7 @@ impl ApiError {
     }
 
     fn about(code: u16, reason: &'static str, message: String, about: About<'_>) -> Self {
-        Self { code, reason: Cow::Borrowed(reason), message, details: about.details(), continue_token: None, from_routing: false, warnings: Vec::new() }
+        Self { code, reason: Cow::Borrowed(reason), message, details: about.details(), continue_token: None, from_routing: false, plain: false, warnings: Vec::new() }
     }
 
     #[must_use]
@@ -274,6 +276,11 @@ impl ApiError {
     /// The path itself leads nowhere.
     pub fn no_such_path() -> Self {
         Self::routing(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    /// The path is in nobody's charge.
+    pub fn no_such_page() -> Self {
+        Self { plain: true, ..Self::new(404, "NotFound", "404 page not found\n") }
     }
 
     pub fn method_not_allowed() -> Self {

@@ -166,13 +166,22 @@ async fn ask(
     let uid = api.ids.uid();
     let request = request(&uid, review, object);
     match api.webhooks.call(hook, request).await {
+        Ok(answer) if !is_review(&answer, &uid) && hook["failurePolicy"] == "Ignore" => {
+            tracing::warn!(webhook = name, "webhook gave no review and is ignored");
+            Ok(None)
+        }
+        Ok(answer) if !is_review(&answer, &uid) => {
+            let part = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
+            Err(failed(name, &format!(
+                "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {}, Kind={}",
+                part("apiVersion"),
+                part("kind")
+            )))
+        }
         Ok(answer) => {
             let response = answer["response"].clone();
             for warning in response["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
                 warnings.push(warning.to_owned());
-            }
-            if response["uid"].as_str().is_some_and(|given| given != uid) {
-                return Err(failed(name, "webhook response uid does not match the request"));
             }
             if response["allowed"] == true {
                 return Ok(Some(response));
@@ -185,6 +194,13 @@ async fn ask(
         }
         Err(why) => Err(failed(name, &format!("failed to call webhook: {why}"))),
     }
+}
+
+/// Whether an answer is one, and to this request.
+fn is_review(answer: &Value, uid: &str) -> bool {
+    answer["kind"] == "AdmissionReview"
+        && answer["apiVersion"] == "admission.k8s.io/v1"
+        && answer["response"]["uid"] == uid
 }
 
 fn failed(name: &str, why: &str) -> ApiError {
@@ -232,7 +248,6 @@ fn request(uid: &str, review: &Review<'_>, object: Option<&Value>) -> Value {
         "resource": resource,
         "requestKind": object_kind,
         "requestResource": resource,
-        "name": review.name,
         "operation": review.operation.word(),
         "userInfo": review.identity.user_info(),
         "object": object,
@@ -240,6 +255,9 @@ fn request(uid: &str, review: &Review<'_>, object: Option<&Value>) -> Value {
         "dryRun": review.dry_run,
         "options": review.options,
     });
+    if !review.name.is_empty() {
+        request["name"] = json!(review.name);
+    }
     if !review.subresource.is_empty() {
         request["subResource"] = json!(review.subresource);
         request["requestSubResource"] = json!(review.subresource);

@@ -244,6 +244,17 @@ pub(super) const SECRET: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
+/// A key whose bytes are a JSON document. What they are is not shown.
+fn must_be_json(data: &serde_json::Map<String, Value>, key: &str, errors: &mut Vec<FieldError>) {
+    use base64::Engine as _;
+    let Some(encoded) = data.get(key).and_then(Value::as_str) else { return };
+    let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
+    if let Err(error) = crate::schema::decode::free_document(&bytes, crate::schema::decode::Media::Json) {
+        let hidden = "<secret contents redacted>";
+        errors.push(FieldError::invalid(format!("data[{key}]"), hidden, error.to_string()));
+    }
+}
+
 fn secret(object: &Value, errors: &mut Errors) {
     let empty = Map::new();
     let data = obj(object, "data").unwrap_or(&empty);
@@ -261,8 +272,14 @@ fn secret(object: &Value, errors: &mut Errors) {
         }
     };
     match text(object, "type") {
-        "kubernetes.io/dockercfg" => need(".dockercfg"),
-        "kubernetes.io/dockerconfigjson" => need(".dockerconfigjson"),
+        "kubernetes.io/dockercfg" => {
+            need(".dockercfg");
+            must_be_json(data, ".dockercfg", errors);
+        }
+        "kubernetes.io/dockerconfigjson" => {
+            need(".dockerconfigjson");
+            must_be_json(data, ".dockerconfigjson", errors);
+        }
         "kubernetes.io/basic-auth" if !data.contains_key("username") && !data.contains_key("password") => {
             need("username");
             need("password");

@@ -111,7 +111,7 @@ fn kind_of(
                 SelectableField { label, path }
             })
             .collect(),
-        deprecation_warning: deprecation(version, group, names),
+        deprecation_warning: deprecation(definition, version, group, names),
     };
     let kind = text(names, "kind");
     let mut subresources = Vec::new();
@@ -191,12 +191,22 @@ fn columns(version: &Value) -> Vec<PrinterColumn> {
         .collect()
 }
 
-fn deprecation(version: &Value, group: &str, names: &Value) -> Option<String> {
+fn deprecation(definition: &Value, version: &Value, group: &str, names: &Value) -> Option<String> {
     if version.get("deprecated").and_then(Value::as_bool) != Some(true) {
         return None;
     }
     match text(version, "deprecationWarning") {
-        "" => Some(format!("{group}/{} {} is deprecated", text(version, "name"), text(names, "kind"))),
+        "" => {
+            let kind = text(names, "kind");
+            let mut warning = format!("{group}/{} {kind} is deprecated", text(version, "name"));
+            let better = list(&definition["spec"], "versions").iter().find(|v| {
+                v["served"] == true && v["deprecated"] != true && !text(v, "name").contains("alpha")
+            });
+            if let Some(better) = better {
+                warning.push_str(&format!("; use {group}/{} {kind}", text(better, "name")));
+            }
+            Some(warning)
+        }
         given => Some(given.to_owned()),
     }
 }

@@ -71,7 +71,11 @@ fn rename(event: Value, api_version: &str, to_core: bool) -> Value {
             Some((new, core)) => (if to_core { *core } else { *new }).to_owned(),
             None => key,
         };
-        out.insert(name, value);
+        // The newer version leaves out who reported it where nobody did.
+        let vain = !to_core && name.starts_with("reporting") && value == "";
+        if !vain {
+            out.insert(name, value);
+        }
     }
     out.insert("apiVersion".into(), api_version.into());
     Value::Object(out)

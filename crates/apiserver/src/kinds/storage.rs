@@ -248,16 +248,11 @@ pub(super) const STORAGE_CLASS: Strategy = Strategy {
         }
     },
     validate_update: |old, new, _, errors| {
-        for (field, detail) in [
-            ("parameters", "updates to parameters are forbidden."),
-            ("provisioner", "updates to provisioner are forbidden."),
-            ("reclaimPolicy", "updates to reclaimPolicy are forbidden."),
-        ] {
+        for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
             if !semantic_eq(old.get(field), new.get(field)) {
-                errors.push(FieldError::forbidden(field, detail));
+                errors.push(FieldError::invalid(field, Value::Null, "field is immutable"));
             }
         }
-        meta::immutable(old, new, "/volumeBindingMode", "volumeBindingMode", errors);
     },
     ..Strategy::PLAIN
 };

@@ -344,7 +344,13 @@ fn number(limit: f64) -> Value {
 }
 
 fn patch_strategy(strategy: &PatchStrategy, list: bool, out: &mut Map<String, Value>) {
-    let PatchStrategy::Merge { key, retain_keys } = strategy else { return };
+    let PatchStrategy::Merge { key, retain_keys } = strategy else {
+        // Lists are replaced anyway; for an object it is worth saying.
+        if !list {
+            out.insert("x-kubernetes-patch-strategy".into(), json!("replace"));
+        }
+        return;
+    };
     if let Some(key) = key {
         out.insert("x-kubernetes-patch-merge-key".into(), json!(&**key));
     }

@@ -17,7 +17,7 @@ pub fn on_create(api: &Api, kind: &Kind, object: &mut Value) {
 }
 
 /// An address once given stays as long as the service wants one.
-pub fn on_update(kind: &Kind, old: &Value, object: &mut Value) {
+pub fn on_update(api: &Api, kind: &Kind, old: &Value, object: &mut Value) {
     if !is_service(kind) || object["spec"]["type"] == "ExternalName" {
         return;
     }
@@ -25,6 +25,15 @@ pub fn on_update(kind: &Kind, old: &Value, object: &mut Value) {
         if object["spec"].get(field).is_none_or(|v| v.is_null() || *v == "") && !old["spec"][field].is_null() {
             object["spec"][field] = old["spec"][field].clone();
         }
+    }
+    let wants_ports = matches!(object["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer"));
+    let lacks_one = object["spec"]["ports"]
+        .as_array()
+        .is_some_and(|ports| ports.iter().any(|port| port["nodePort"].as_u64().unwrap_or(0) == 0));
+    if wants_ports && lacks_one {
+        let others: Vec<Value> =
+            api.read_all("services", "").iter().map(crate::store::Object::value).collect();
+        allocate_node_ports(&others, object);
     }
 }
 
@@ -48,6 +57,12 @@ fn allocate_service(api: &Api, service: &mut Value) {
     let address = service["spec"]["clusterIP"].clone();
     if service["spec"]["clusterIPs"].is_null() && !address.is_null() {
         service["spec"]["clusterIPs"] = json!([address]);
+    }
+    // A service that is only a name, for endpoints somebody else writes, may have addresses of any family.
+    let nameless = address == "None" && service["spec"]["selector"].as_object().is_none_or(|s| s.is_empty());
+    if nameless && service["spec"]["ipFamilies"].is_null() && service["spec"]["ipFamilyPolicy"].is_null() {
+        service["spec"]["ipFamilies"] = json!(["IPv4", "IPv6"]);
+        service["spec"]["ipFamilyPolicy"] = json!("RequireDualStack");
     }
     if service["spec"]["ipFamilies"].is_null() {
         service["spec"]["ipFamilies"] = json!(["IPv4"]);

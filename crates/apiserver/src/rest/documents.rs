@@ -40,6 +40,9 @@ impl Documents {
 const DISCOVERY_V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 pub fn serve(api: &Api, method: &Method, route: &Route, headers: &HeaderMap) -> Result<Reply, ApiError> {
+    if *route == Route::Unknown {
+        return Err(ApiError::no_such_page());
+    }
     if !matches!(*method, Method::GET | Method::HEAD) {
         return Err(ApiError::method_not_allowed());
     }
@@ -80,7 +83,7 @@ pub fn serve(api: &Api, method: &Method, route: &Route, headers: &HeaderMap) -> 
         Route::Health(_) => return Ok(Reply::plain("ok")),
         Route::Resource(_) | Route::Unknown => None,
     };
-    found.map(|text| Reply::text(200, text)).ok_or_else(ApiError::no_such_path)
+    found.map(|text| Reply::text(200, text)).ok_or_else(ApiError::no_such_page)
 }
 
 fn openapi_v2_readable(headers: &HeaderMap) -> bool {

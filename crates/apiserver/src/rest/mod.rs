@@ -34,7 +34,7 @@ use self::call::Call;
 use self::path::{ResourcePath, Route};
 use self::query::Query;
 use self::reply::Reply;
-use crate::auth;
+use crate::auth::{self, Attributes};
 use crate::identity::Identity;
 use crate::kinds::{Kind, Part};
 use crate::protobuf;
@@ -64,12 +64,15 @@ async fn handle(
     body: Bytes,
     trusted: Option<&Identity>,
 ) -> Result<Reply, ApiError> {
-    let identity = auth::identify(api, &headers, trusted)?;
-    let route = Route::of(uri.path());
-    let path = match route {
+    let caller = auth::identify(api, &headers, trusted)?;
+    let mut path = match Route::of(uri.path()) {
         Route::Resource(path) => path,
+        // Discovery, health and version are open to everybody; the rest of the paths to the authenticated.
         other => {
-            auth::allow_document(api, &identity, method, uri.path())?;
+            let verb = method.as_str().to_ascii_lowercase();
+            let asked = Attributes::Path { verb: &verb, path: uri.path() };
+            let identity = auth::impersonated(api, &headers, caller, &asked)?;
+            auth::allow(api, &identity, &asked)?;
             return documents::serve(api, method, &other, &headers);
         }
     };
@@ -82,12 +85,24 @@ async fn handle(
     }
     let (headers, body) = as_json(headers, body)?;
     let query = Query::parse(uri.query())?;
+    let verb = verb(method, &path, &query);
+    let asked = auth::attributes(verb.as_ref().map_or("", |verb| *verb), &path);
+    let identity = auth::impersonated(api, &headers, caller, &asked)?;
+    if verb.is_ok() {
+        auth::allow(api, &identity, &asked)?;
+    }
     let kinds = api.kinds();
+    if is_binding_collection(&path) && *method == Method::POST {
+        // The older way to bind a pod: its name is in the body.
+        let binding: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+        path.resource = "pods".into();
+        path.name = write::name_of(&binding).to_owned();
+        path.subresource = "binding".into();
+    }
     let Some(kind) = kinds.by_plural(&path.group, &path.version, &path.resource).cloned() else {
         return aggregated(api, method, uri, &path, &identity, headers, body).await;
     };
-    let verb = verb(method, &path, &query)?;
-    auth::allow(api, &identity, verb, &kind, &path)?;
+    let verb = verb?;
     must_exist_here(&kind, &path, verb)?;
     let form = negotiate::accepted(&headers)?;
     let wish = query.include_object.as_deref().unwrap_or_default();
@@ -120,6 +135,10 @@ fn as_json(mut headers: HeaderMap, body: Bytes) -> Result<(HeaderMap, Bytes), Ap
     Ok((headers, serde_json::to_vec(&object).unwrap_or_default().into()))
 }
 
+fn is_binding_collection(path: &ResourcePath) -> bool {
+    path.group.is_empty() && path.resource == "bindings" && path.name.is_empty() && !path.namespace.is_empty()
+}
+
 /// A group that another server answers for, or nothing.
 async fn aggregated(
     api: &Arc<Api>,
@@ -131,7 +150,11 @@ async fn aggregated(
     body: Bytes,
 ) -> Result<Reply, ApiError> {
     let Some(handler) = api.aggregated(&path.group, &path.version) else {
-        return Err(ApiError::no_such_path());
+        return Err(match api.kinds().iter().find(|k| k.group == path.group) {
+            _ if is_binding_collection(path) => ApiError::method_not_allowed(),
+            Some(kind) if kind.is_builtin() => ApiError::no_such_path(),
+            _ => ApiError::no_such_page(),
+        });
     };
     let mut request = Request::new(body);
     *request.method_mut() = method.clone();
@@ -159,7 +182,7 @@ fn verb(method: &Method, path: &ResourcePath, query: &Query) -> Result<&'static 
 /// Paths that are well formed but lead nowhere for this kind.
 fn must_exist_here(kind: &Kind, path: &ResourcePath, verb: &str) -> Result<(), ApiError> {
     if !kind.namespaced && !path.namespace.is_empty() {
-        return Err(ApiError::no_such_path());
+        return Err(if kind.is_builtin() { ApiError::no_such_path() } else { ApiError::no_such_page() });
     }
     if path.subresource.is_empty() {
         let has_place = !kind.namespaced || !path.namespace.is_empty();
@@ -180,6 +203,7 @@ fn must_exist_here(kind: &Kind, path: &ResourcePath, verb: &str) -> Result<(), A
                 path.subresource
             )))
         }
+        None if !kind.is_builtin() => Err(ApiError::no_such_page()),
         None => Err(ApiError::no_such_path()),
         Some(sub) if sub.verbs.contains(&verb) => Ok(()),
         Some(_) => Err(ApiError::method_not_allowed()),

@@ -39,12 +39,9 @@ pub enum Route {
 
 impl Route {
     pub fn of(path: &str) -> Self {
-        let parts: Vec<String> = path
-            .split('/')
-            .filter(|part| !part.is_empty())
-            .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
-            .collect();
-        let refs: Vec<&str> = parts.iter().map(String::as_str).collect();
+        // A slash is a slash, escaped or not.
+        let decoded = percent_decode_str(path).decode_utf8_lossy();
+        let refs: Vec<&str> = decoded.split('/').filter(|part| !part.is_empty()).collect();
         match refs.as_slice() {
             ["api"] => Self::LegacyGroup,
             ["api", version] => Self::Resources { group: String::new(), version: (*version).into() },

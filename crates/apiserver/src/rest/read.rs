@@ -39,6 +39,9 @@ pub fn list(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
     let mut metadata = json!({"resourceVersion": listing.revision.to_string()});
     if let Some((token, _)) = more {
         metadata["continue"] = json!(token);
+    } else if call.kind.custom.is_some() && call.form == Form::Object {
+        // Lists of custom resources spell out that there is no more.
+        metadata["continue"] = json!("");
     }
     if let Some(left) = remaining {
         metadata["remainingItemCount"] = json!(left);

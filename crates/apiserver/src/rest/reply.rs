@@ -41,6 +41,10 @@ impl Reply {
 
     /// The answer to a refused request.
     pub fn failure(error: &ApiError) -> Self {
+        if error.plain {
+            let body = Body::whole(error.message.clone());
+            return Self { code: error.code, body, ..Self::plain("") };
+        }
         Self {
             retry_after: error.details.retry_after_seconds,
             warnings: error.warnings.clone(),

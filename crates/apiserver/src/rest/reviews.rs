@@ -14,8 +14,12 @@ pub fn answer(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     review["kind"] = json!(call.kind.kind);
     review["apiVersion"] = json!(call.kind.api_version());
     if review["metadata"].is_null() {
-        review["metadata"] = json!({"creationTimestamp": null});
+        review["metadata"] = json!({});
     }
+    if matches!(&*call.kind.kind, "SelfSubjectReview") {
+        review["metadata"]["creationTimestamp"] = json!(super::deletion::seconds(api.now()));
+    }
+    check_access_review(&call.kind.kind, &review["spec"])?;
     match call.kind.kind.as_ref() {
         "SelfSubjectReview" => review["status"] = json!({"userInfo": call.identity.user_info()}),
         "TokenReview" => review["status"] = token_status(api, &review),
@@ -37,11 +41,41 @@ pub fn answer(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(201, &review))
 }
 
+/// A question about access is about somebody, and about either a resource or a path.
+fn check_access_review(kind: &str, spec: &Value) -> Result<(), ApiError> {
+    if !kind.ends_with("AccessReview") {
+        return Ok(());
+    }
+    let refuse = |field: &str, value: Value, why: &str| {
+        let about = crate::status::About { group: "authorization.k8s.io", kind: "", name: "" };
+        Err(ApiError::invalid(about, &[crate::status::FieldError::invalid(field, value, why)]))
+    };
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    if resource.is_object() == path.is_object() {
+        let shown = if path.is_object() {
+            json!({"Path": path["path"].as_str().unwrap_or_default(), "Verb": path["verb"].as_str().unwrap_or_default()})
+        } else {
+            Value::Null
+        };
+        return refuse(
+            "spec",
+            shown,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        );
+    }
+    let nobody = spec["user"].as_str().unwrap_or_default().is_empty()
+        && spec["groups"].as_array().is_none_or(Vec::is_empty);
+    if nobody && !kind.starts_with("Self") {
+        return refuse("spec.user", json!(""), "at least one of user or group must be specified");
+    }
+    Ok(())
+}
+
 fn token_status(api: &Api, review: &Value) -> Value {
     let token = review["spec"]["token"].as_str().unwrap_or_default();
     match api.credentials.holder(token, api.now()) {
         Some(identity) => json!({"authenticated": true, "user": identity.user_info()}),
-        None => json!({"error": "invalid bearer token"}),
+        None => json!({"user": {}, "error": "invalid bearer token"}),
     }
 }
 

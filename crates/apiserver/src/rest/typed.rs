@@ -87,6 +87,12 @@ pub fn delete_options(call: &Call) -> Result<Value, ApiError> {
             crate::status::quoted(kind)
         )));
     }
+    // Whatever version the options claim to be of, there is only one.
+    let mut value = value;
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("apiVersion");
+        fields.remove("kind");
+    }
     let schema = &described().delete_options;
     let target = Target { group: "", version: "v1", kind: "DeleteOptions", schema, custom: false };
     decode::check(value, &target, FieldValidation::Ignore, Vec::new())

@@ -19,7 +19,7 @@ use crate::kinds::Part;
 use crate::patch;
 use crate::schema::decode::{self, Decoded, FieldValidation, Media, Target};
 use crate::schema::{canonical, default, validate};
-use crate::server::{Api, about_kind, meta_of, not_found};
+use crate::server::{Api, about_kind, not_found, stored_meta};
 use crate::status::{ApiError, FieldError};
 use crate::store::{Expect, Object, Stale};
 
@@ -88,12 +88,17 @@ async fn create_placed(
         }
         system_fields(api, &mut object);
         let name = name_of(&object).to_owned();
+        // What admission and the kind add afterwards belongs to nobody.
+        if way == Way::Update {
+            Owner::of(call, Part::Main, api.now()).track(None, &mut object);
+        }
         let review = Review {
             kind,
             subresource: "",
             operation: Operation::Create,
             namespace: &call.path.namespace,
-            name: &name,
+            // A name that was only just made up is not told.
+            name: if generated { "" } else { &name },
             identity: &call.identity,
             dry_run: call.query.dry_run,
             old: None,
@@ -107,9 +112,6 @@ async fn create_placed(
         let mut errors = kind.validate_create(&object);
         errors.extend(schema_errors(call, &object, None));
         refuse_if_any(call, &name, &errors)?;
-        if way == Way::Update {
-            Owner::of(call, Part::Main, api.now()).track(None, &mut object);
-        }
         // What is stored is defaulted once more when it is read, after the server added its own part.
         fill_defaults(call, &mut object);
         warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
@@ -120,8 +122,8 @@ async fn create_placed(
             }
             return Ok(Reply::json(201, &object).with_warnings(std::mem::take(warnings)));
         }
-        let meta = meta_of(kind, &object);
         let stored = convert_to_stored(kind, object);
+        let meta = stored_meta(api, kind, &stored);
         match api.store.put(&call.storage(), &key, Expect::Absent, stored, meta) {
             Ok(object) => {
                 crate::crds::after_write(api, kind, &object);
@@ -313,6 +315,9 @@ async fn modify(
         }
         let named_version = check_identity(call, &current, &object)?;
         fill_defaults(call, &mut object);
+        if way == Way::Update {
+            Owner::of(call, part, api.now()).track(Some(&current), &mut object);
+        }
         let review = Review {
             kind,
             subresource: &call.path.subresource,
@@ -327,15 +332,12 @@ async fn modify(
         warnings.extend(crate::admission::mutate(api, &review, &mut object).await?);
         fill_defaults(call, &mut object);
         kind.prepare_update(&current, &mut object, part, api.now());
-        super::allocate::on_update(kind, &current, &mut object);
+        super::allocate::on_update(api, kind, &current, &mut object);
         complete(call, &mut object);
         keep_resource_version(&current, &mut object);
         let mut errors = kind.validate_update(&current, &object, part);
-        errors.extend(schema_errors(call, &object, Some(&current)));
+        errors.extend(schema_errors(call, &object, Some(&current)).into_iter().map(|error| own_words(error, part)));
         refuse_if_any(call, name, &errors)?;
-        if way == Way::Update {
-            Owner::of(call, part, api.now()).track(Some(&current), &mut object);
-        }
         warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
         if same_but_for_times(&current, &object) {
             return Ok(shown(api, call, &stored, warnings));
@@ -359,9 +361,9 @@ fn shown(api: &Api, call: &Call, object: &Object, warnings: Vec<String>) -> Repl
 /// Writes the changed object; one that was only held by what this change released goes.
 fn commit(api: &Arc<Api>, call: &Call, stored: &Object, object: Value) -> Result<Object, Stale> {
     let expect = Expect::Revision(stored.revision);
-    let meta = meta_of(&call.kind, &object);
     let gone = may_be_removed(&object) && !super::subresources::namespace_is_held(&call.kind, &object);
     let value = convert_to_stored(&call.kind, object);
+    let meta = stored_meta(api, &call.kind, &value);
     if gone {
         let removed = api.store.remove(&call.storage(), &call.key(), expect)?;
         crate::crds::after_delete(
@@ -483,6 +485,16 @@ fn schema_errors(call: &Call, object: &Value, old: Option<&Value>) -> Vec<FieldE
         return crate::crds::schema_errors(&call.kind, object);
     }
     validate::validate(call.kind.schema.get(), object, old)
+}
+
+/// The status of a custom resource is checked on its own, so complaints do not say where it belongs.
+fn own_words(mut error: FieldError, part: Part) -> FieldError {
+    if part == Part::Status
+        && let Some(rest) = error.detail.strip_prefix("status.")
+    {
+        error.detail = rest.to_owned();
+    }
+    error
 }
 
 fn refuse_if_any(call: &Call, name: &str, errors: &[FieldError]) -> Result<(), ApiError> {

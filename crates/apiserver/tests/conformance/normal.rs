@@ -29,6 +29,9 @@ static REPLACED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"in record \(\d+\)", "in record (<rv>)"),
         // What follows is a comparison of Go structs, line by line; no other server can give it.
         (r"(?s)(if it was previously negative\))\n.*", "$1 <comparison>"),
+        (r"(?s)(except resources.requests and volumeAttributesClassName for bound claims)\n.*", "$1 <comparison>"),
+        // Objects in messages are Go structs, with names and an order of their own.
+        (r"(?s)Invalid value: \[?\{.*?\}\]?: ", "Invalid value: <object>: "),
         // An object in a message lists its fields in the order of Go structs, which we do not keep.
         (r#"(?s)patch: Invalid value: "\{.*\}": "#, "patch: Invalid value: <object>: "),
         (r#"(?s)^Invalid value: "\{.*\}": "#, "Invalid value: <object>: "),
@@ -75,7 +78,6 @@ impl Normaliser {
             value["object"]["metadata"]["resourceVersion"] = json!("<rv>");
         }
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-            if std::env::var_os("EVAC_NO_MF").is_some() { metadata.remove("managedFields"); }
             if let Some(version) = metadata.get_mut("resourceVersion") {
                 let text = version.as_str().unwrap_or_default().to_owned();
                 if is_list {

@@ -549,5 +549,23 @@ fn go_kind(value: &Value) -> &'static str {
 }
 
 fn valued(value: &Value) -> String {
-    format!("&{{{}}}", super::super::strategic::go_format(value))
+    format!("&value.valueUnstructured{{Value:{}}}", go_syntax(value))
+}
+
+/// A value as Go source would write it.
+fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => crate::status::quoted(text),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_syntax).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(fields) => {
+            let fields: Vec<String> =
+                fields.iter().map(|(k, v)| format!("{}:{}", crate::status::quoted(k), go_syntax(v))).collect();
+            format!("map[string]interface {{}}{{{}}}", fields.join(", "))
+        }
+        other => other.to_string(),
+    }
 }

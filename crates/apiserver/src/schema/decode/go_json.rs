@@ -35,6 +35,11 @@ impl Scanner<'_> {
         Ok(byte)
     }
 
+    /// Inside a word or a number the end of the text counts as a blank.
+    fn next_in_token(&mut self) -> u8 {
+        self.next().unwrap_or(b' ')
+    }
+
     fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
@@ -100,7 +105,7 @@ impl Scanner<'_> {
             b'n' => self.literal("null"),
             b't' => self.literal("true"),
             b'f' => self.literal("false"),
-            b'-' => match self.next()? {
+            b'-' => match self.next_in_token() {
                 byte @ b'0'..=b'9' => self.number(byte),
                 byte => invalid(byte, "in numeric literal"),
             },
@@ -122,7 +127,7 @@ impl Scanner<'_> {
 
     fn literal(&mut self, word: &str) -> Scan {
         for wanted in word.bytes().skip(1) {
-            let byte = self.next()?;
+            let byte = self.next_in_token();
             if byte != wanted {
                 return invalid(byte, &format!("in literal {word} (expecting '{}')", char::from(wanted)));
             }
@@ -134,11 +139,11 @@ impl Scanner<'_> {
         loop {
             match self.next()? {
                 b'"' => return Ok(()),
-                b'\\' => match self.next()? {
+                b'\\' => match self.next_in_token() {
                     b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"' => {}
                     b'u' => {
                         for _ in 0..4 {
-                            let byte = self.next()?;
+                            let byte = self.next_in_token();
                             if !byte.is_ascii_hexdigit() {
                                 return invalid(byte, "in \\u hexadecimal character escape");
                             }
@@ -164,7 +169,7 @@ impl Scanner<'_> {
         }
         if self.peek() == Some(b'.') {
             self.at += 1;
-            let byte = self.next()?;
+            let byte = self.next_in_token();
             if !byte.is_ascii_digit() {
                 return invalid(byte, "after decimal point in numeric literal");
             }
@@ -172,9 +177,9 @@ impl Scanner<'_> {
         }
         if matches!(self.peek(), Some(b'e' | b'E')) {
             self.at += 1;
-            let mut byte = self.next()?;
+            let mut byte = self.next_in_token();
             if matches!(byte, b'+' | b'-') {
-                byte = self.next()?;
+                byte = self.next_in_token();
             }
             if !byte.is_ascii_digit() {
                 return invalid(byte, "in exponent of numeric literal");
@@ -216,6 +221,7 @@ mod tests {
             ("1.x", "invalid character 'x' after decimal point in numeric literal"),
             ("{\"a\":", "unexpected end of JSON input"),
             ("", "unexpected end of JSON input"),
+            ("nul", "invalid character ' ' in literal null (expecting 'l')"),
         ] {
             assert_eq!(complaint(text.as_bytes()), why, "{text}");
         }

@@ -16,7 +16,7 @@ pub use self::text::Media;
 use self::walk::Walk;
 use super::builtin::Types;
 use super::{GoFacts, Schema, SchemaRef, canonical, list_semantics, prune};
-use crate::status::ApiError;
+use crate::status::{About, ApiError, FieldError};
 
 /// What to do about unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -94,6 +94,9 @@ pub fn decode(
             text::summary(body)
         )));
     }
+    if target.custom {
+        check_custom_type(body, (&group_version, &kind), target)?;
+    }
     let version = group_version.rsplit('/').next().unwrap_or_default();
     let found_kind = if kind.is_empty() { target.kind } else { &kind };
     let found_version = if version.is_empty() { target.version } else { version };
@@ -119,6 +122,35 @@ pub fn decode(
     let schema = if target.custom { free() } else { target.schema };
     let read = text::read(body, media, schema, &mut walk);
     settle(read, walk, target, validation).map_err(|error| wrap(&error))
+}
+
+/// Custom resources say what they are, and other words are found when they do not.
+fn check_custom_type(
+    body: &[u8],
+    (group_version, kind): (&str, &str),
+    target: &Target<'_>,
+) -> Result<(), ApiError> {
+    if kind.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{}' ({})",
+            target.kind,
+            String::from_utf8_lossy(body),
+            text::summary(body)
+        )));
+    }
+    if group_version != target.api_version() {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({group_version}) does not match the expected API version ({})",
+            target.api_version()
+        )));
+    }
+    if kind != target.kind {
+        let (value, _) = free_document(body, Media::Yaml).unwrap_or_default();
+        let name = value["metadata"]["name"].as_str().unwrap_or_default();
+        let error = FieldError::invalid("kind", kind, format!("must be {}", target.kind));
+        return Err(ApiError::invalid(About { group: target.group, kind, name }, &[error]));
+    }
+    Ok(())
 }
 
 /// Versions that are no longer served but still understood, so that the answer can name both.
