@@ -115,17 +115,20 @@ pub fn set_schedulable(node: &str, schedulable: bool, dry_run: bool) -> Call {
     patch_node(node, &json!({"spec": {"unschedulable": value}}), dry_run)
 }
 
-pub fn set_taints(
-    node: &str,
-    resource_version: &str,
-    taints: &[Taint],
-    manager: &str,
-    dry_run: bool,
-) -> Call {
+/// How a change of taints is recorded and checked.
+#[derive(Debug, Clone, Copy)]
+pub struct TaintWrite<'a> {
+    pub manager: &'a str,
+    /// What the server does about fields it does not know: `Strict`, `Warn` or `Ignore`.
+    pub validation: &'a str,
+    pub dry_run: bool,
+}
+
+pub fn set_taints(node: &str, resource_version: &str, taints: &[Taint], write: &TaintWrite<'_>) -> Call {
     let taints = if taints.is_empty() { Value::Null } else { json!(taints) };
     let body = json!({"metadata": {"resourceVersion": resource_version}, "spec": {"taints": taints}});
-    let mut parameters = vec![("fieldManager", manager)];
-    if dry_run {
+    let mut parameters = vec![("fieldManager", write.manager), ("fieldValidation", write.validation)];
+    if write.dry_run {
         parameters.push(("dryRun", "All"));
     }
     Call::with_json("PATCH", query(&node_path(node), &parameters), MERGE_PATCH, &body)

@@ -6,7 +6,7 @@ use evac_core::{Fact, Index};
 use evac_engine::nodes;
 
 use crate::cluster::{ClusterArgs, owner};
-use crate::drain::DryRunArg;
+use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::select::{NodeArgs, from_server};
@@ -22,15 +22,15 @@ pub struct CancelArgs {
     /// Cancel a drain that somebody else started
     #[arg(long)]
     pub force: bool,
-    /// Try without changing anything
-    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "client", default_value = "none", value_name = "HOW")]
-    pub dry_run: DryRunArg,
+    #[command(flatten)]
+    pub dry_run: DryRunFlag,
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }
 
 pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
     args.nodes.check("cancel")?;
+    let dry_run = args.dry_run.how();
     let (http, _) = args.cluster.connect().await?;
     let me = owner();
     let mut ends = Vec::new();
@@ -38,7 +38,7 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
         let name = &node.name;
         let mut index = Index::new();
         if node.mark.is_none() {
-            output::data(&format!("node/{name} not being drained{}", args.dry_run.suffix()));
+            output::data(&format!("node/{name} not being drained{}", dry_run.suffix()));
             ends.push(Exit::Done);
             continue;
         }
@@ -59,16 +59,16 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
             ends.push(Exit::Refused);
             continue;
         }
-        if args.dry_run == DryRunArg::Client {
-            output::data(&format!("node/{name} drain cancelled{}", args.dry_run.suffix()));
+        if dry_run == DryRunArg::Client {
+            output::data(&format!("node/{name} drain cancelled{}", dry_run.suffix()));
             ends.push(Exit::Done);
             continue;
         }
-        match nodes::undo(&http, name, false, args.dry_run == DryRunArg::Server).await {
+        match nodes::undo(&http, name, false, dry_run == DryRunArg::Server).await {
             Ok(undone) => {
-                output::data(&format!("node/{name} drain cancelled{}", args.dry_run.suffix()));
+                output::data(&format!("node/{name} drain cancelled{}", dry_run.suffix()));
                 if undone.uncordoned {
-                    output::data(&format!("node/{name} uncordoned{}", args.dry_run.suffix()));
+                    output::data(&format!("node/{name} uncordoned{}", dry_run.suffix()));
                 } else if let Some(MarkState::Valid(mark)) = &node.mark
                     && mark.before.unschedulable
                 {

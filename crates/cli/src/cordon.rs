@@ -5,7 +5,7 @@ use evac_core::ownership::MarkState;
 use evac_engine::nodes;
 
 use crate::cluster::{ClusterArgs, owner};
-use crate::drain::DryRunArg;
+use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::select::{NodeArgs, from_server};
@@ -15,9 +15,8 @@ use crate::select::{NodeArgs, from_server};
 pub struct CordonArgs {
     #[command(flatten)]
     pub nodes: NodeArgs,
-    /// Try without changing anything
-    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "client", default_value = "none", value_name = "HOW")]
-    pub dry_run: DryRunArg,
+    #[command(flatten)]
+    pub dry_run: DryRunFlag,
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }
@@ -33,6 +32,7 @@ pub async fn uncordon(args: &CordonArgs) -> Result<Exit, Failure> {
 
 async fn change(args: &CordonArgs, verb: &str, schedulable: bool) -> Result<Exit, Failure> {
     args.nodes.check(verb)?;
+    let dry_run = args.dry_run.how();
     let (http, _) = args.cluster.connect().await?;
     let chosen = args.nodes.resolve(&http, 500).await?;
     let mut exit = Exit::Done;
@@ -44,7 +44,7 @@ async fn change(args: &CordonArgs, verb: &str, schedulable: bool) -> Result<Exit
             output::warning(&format!("this ends the drain of node {} by {}", node.name, mark.owner));
         }
         let already = node.unschedulable != schedulable;
-        let result = match args.dry_run {
+        let result = match dry_run {
             DryRunArg::Client => Ok(()),
             how => {
                 let trial = how == DryRunArg::Server;
@@ -58,7 +58,7 @@ async fn change(args: &CordonArgs, verb: &str, schedulable: bool) -> Result<Exit
                 }
             }
         };
-        let suffix = args.dry_run.suffix();
+        let suffix = dry_run.suffix();
         match result {
             Ok(()) if already => output::data(&format!("node/{} already {verb}ed{suffix}", node.name)),
             Ok(()) => output::data(&format!("node/{} {verb}ed{suffix}", node.name)),

@@ -9,31 +9,11 @@ use evac_engine::{DrainError, DrainRequest};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{ClusterArgs, instance, owner};
+use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::render::Renderer;
 use crate::select::{NodeArgs, from_server, parse_selector};
-
-/// `--dry-run` as kubectl reads it, with its older spellings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
-pub enum DryRunArg {
-    #[default]
-    #[value(alias = "false")]
-    None,
-    #[value(alias = "true", alias = "unchanged")]
-    Client,
-    Server,
-}
-
-impl DryRunArg {
-    pub fn suffix(self) -> &'static str {
-        match self {
-            Self::None => "",
-            Self::Client => " (dry run)",
-            Self::Server => " (server dry run)",
-        }
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
 pub enum Format {
@@ -110,9 +90,8 @@ pub struct DrainArgs {
     /// Give up on a node after this time, such as 5m; 0 waits for ever
     #[arg(long, value_parser = crate::duration::parse, default_value = "0s", value_name = "DURATION", allow_hyphen_values = true)]
     pub timeout: Duration,
-    /// Try without changing anything: client only judges, server asks about every pod
-    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "client", default_value = "none", value_name = "HOW")]
-    pub dry_run: DryRunArg,
+    #[command(flatten)]
+    pub dry_run: DryRunFlag,
     /// Read lists in pages of this size; 0 reads them whole
     #[arg(long, default_value_t = 500, value_name = "N", allow_negative_numbers = true)]
     pub chunk_size: i64,
@@ -153,7 +132,8 @@ pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     policy.timeout = (!args.timeout.is_zero()).then_some(args.timeout);
     policy.take_over = args.take_over;
     policy.parallel = args.parallel.max(1);
-    policy.dry_run = match args.dry_run {
+    let dry_run = args.dry_run.how();
+    policy.dry_run = match dry_run {
         DryRunArg::None => DryRun::None,
         DryRunArg::Client => DryRun::Client,
         DryRunArg::Server => DryRun::Server,
@@ -179,7 +159,7 @@ pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
         page,
     };
     let stop = CancellationToken::new();
-    let mut renderer = Renderer::new(args.output, args.dry_run, &nodes);
+    let mut renderer = Renderer::new(args.output, dry_run, &nodes);
     let interrupts = tokio::spawn(on_interrupt(stop.clone()));
     let ends = evac_engine::drain(http, request, stop, &mut |at, event| renderer.event(at, event)).await;
     interrupts.abort();

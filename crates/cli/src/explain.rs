@@ -121,12 +121,12 @@ fn sentence(index: &Index, verdict: &Verdict, now: Timestamp) -> (String, Severi
     let does = match verdict.fate {
         Fate::Evict => "can be evicted now",
         Fate::Follow => "leaves with its virtual machine",
-        Fate::Leave => "stays",
+        Fate::Leave => "stays where it is",
         Fate::Blocked => "is blocked",
     };
     let owner = owner.map_or(String::new(), |owner| format!(" ({owner})"));
     let remarks: Vec<String> = verdict.reasons.iter().map(Reason::message).collect();
-    let remarks = if remarks.is_empty() { String::new() } else { format!(": {}", remarks.join("; ")) };
+    let remarks = if remarks.is_empty() { String::new() } else { format!(": it {}", remarks.join("; it ")) };
     (format!("pod {}{owner} {does}{remarks}", pod.key), Severity::Note)
 }
 

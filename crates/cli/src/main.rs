@@ -7,6 +7,7 @@ mod cluster;
 mod cordon;
 mod demo;
 mod drain;
+mod dry_run;
 mod duration;
 mod exit;
 mod explain;
@@ -52,7 +53,7 @@ enum Verb {
 fn main() -> ExitCode {
     let called_as = std::env::args().next().unwrap_or_default();
     let plugin = std::path::Path::new(&called_as).file_stem().is_some_and(|name| name == "kubectl-evac");
-    let command = if plugin { Cli::command().bin_name("kubectl evac") } else { Cli::command() };
+    let command = if plugin { for_kubectl(Cli::command()) } else { Cli::command() };
     let cli = match Cli::from_arg_matches(&command.get_matches()) {
         Ok(cli) => cli,
         Err(error) => error.exit(),
@@ -74,6 +75,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// The help as people see it who type `kubectl evac`.
+fn for_kubectl(command: clap::Command) -> clap::Command {
+    command.bin_name("kubectl evac").mut_subcommands(|verb| {
+        let Some(text) = verb.get_after_help().map(ToString::to_string) else { return verb };
+        verb.after_help(text.replace("\n  evac ", "\n  kubectl evac "))
+    })
+}
+
 async fn run(verb: Verb) -> Result<Exit, Failure> {
     match verb {
         Verb::Drain(args) => drain::run(&args).await,
@@ -93,5 +102,23 @@ async fn run_words(words: &[&str]) -> Result<Exit, Failure> {
     match Cli::try_parse_from(words) {
         Ok(cli) => run(cli.verb).await,
         Err(error) => Err(Failure::usage(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn as_a_plugin_the_examples_say_kubectl() {
+        let mut command = for_kubectl(Cli::command());
+        let help = command.find_subcommand_mut("drain").unwrap().render_help().to_string();
+        assert!(help.contains("\n  kubectl evac drain worker-1"), "{help}");
+        assert!(!help.contains("\n  evac "), "{help}");
     }
 }

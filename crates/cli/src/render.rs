@@ -14,7 +14,8 @@ use evac_core::{Fate, Reason};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
-use crate::drain::{DryRunArg, Format};
+use crate::drain::Format;
+use crate::dry_run::DryRunArg;
 use crate::output;
 
 /// The name and version of the event format; see docs/events.md.

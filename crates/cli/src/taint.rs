@@ -1,11 +1,13 @@
 //! `evac taint`: kubectl's taint, with its words.
 
 use clap::{Args, ValueEnum};
+use evac_api::call::FIELD_MANAGER;
 use evac_core::taints;
-use evac_engine::nodes::{self, NodeError};
+use evac_engine::nodes::{self, NodeError, TaintRequest};
+use serde_json::Value;
 
 use crate::cluster::ClusterArgs;
-use crate::drain::DryRunArg;
+use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::select::{from_server, parse_selector};
@@ -17,6 +19,23 @@ pub enum Validate {
     Warn,
     #[value(alias = "false")]
     Ignore,
+}
+
+impl Validate {
+    fn directive(self) -> &'static str {
+        match self {
+            Self::Strict => "Strict",
+            Self::Warn => "Warn",
+            Self::Ignore => "Ignore",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TaintFormat {
+    Json,
+    Yaml,
+    Name,
 }
 
 /// Add, change or remove taints of nodes
@@ -37,14 +56,16 @@ pub struct TaintArgs {
     #[arg(long, short = 'l', default_value = "")]
     pub selector: String,
     /// The name under which the change is recorded
-    #[arg(long, default_value = "kubectl-taint")]
+    #[arg(long, default_value = FIELD_MANAGER)]
     pub field_manager: String,
     /// How the server treats unknown fields
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "strict", default_value = "strict")]
     pub validate: Validate,
-    /// Try without changing anything
-    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "client", default_value = "none", value_name = "HOW")]
-    pub dry_run: DryRunArg,
+    /// Print the node instead of what happened to it
+    #[arg(long, short, value_enum)]
+    pub output: Option<TaintFormat>,
+    #[command(flatten)]
+    pub dry_run: DryRunFlag,
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }
@@ -60,34 +81,42 @@ fn split(words: &[String]) -> Result<(Vec<String>, Vec<String>), Failure> {
     Ok((names.to_vec(), taints.to_vec()))
 }
 
+impl TaintArgs {
+    /// Everything that can be checked without a cluster: the names and the taints.
+    fn check(&self) -> Result<(Vec<String>, Vec<String>), Failure> {
+        let (mut names, words) = split(&self.words)?;
+        if names.is_empty() {
+            return Err(Failure::usage("one or more resources must be specified as <resource> <name>"));
+        }
+        match names.remove(0).as_str() {
+            "node" | "nodes" | "no" => {}
+            other => match other.split_once('/') {
+                Some(("node" | "nodes" | "no", name)) => names.insert(0, name.to_owned()),
+                _ => {
+                    return Err(Failure::usage(format!(
+                        "invalid resource type {other}, only node types are supported"
+                    )));
+                }
+            },
+        }
+        if self.all && !self.selector.is_empty() {
+            return Err(Failure::usage("setting 'all' parameter with a non empty selector is prohibited"));
+        }
+        if !self.all && self.selector.is_empty() && names.is_empty() {
+            return Err(Failure::usage(
+                "at least one resource name must be specified since 'all' parameter is not set",
+            ));
+        }
+        if words.is_empty() {
+            return Err(Failure::usage("at least one taint update is required"));
+        }
+        parse_selector("--selector", &self.selector)?;
+        Ok((names, words))
+    }
+}
+
 pub async fn run(args: &TaintArgs) -> Result<Exit, Failure> {
-    let (mut names, words) = split(&args.words)?;
-    if names.is_empty() {
-        return Err(Failure::usage("one or more resources must be specified as <resource> <name>"));
-    }
-    match names.remove(0).as_str() {
-        "node" | "nodes" | "no" => {}
-        other => match other.split_once('/') {
-            Some(("node" | "nodes" | "no", name)) => names.insert(0, name.to_owned()),
-            _ => {
-                return Err(Failure::usage(format!(
-                    "invalid resource type {other}, only node types are supported"
-                )));
-            }
-        },
-    }
-    if args.all && !args.selector.is_empty() {
-        return Err(Failure::usage("setting 'all' parameter with a non empty selector is prohibited"));
-    }
-    if !args.all && args.selector.is_empty() && names.is_empty() {
-        return Err(Failure::usage(
-            "at least one resource name must be specified since 'all' parameter is not set",
-        ));
-    }
-    if words.is_empty() {
-        return Err(Failure::usage("at least one taint update is required"));
-    }
-    parse_selector("--selector", &args.selector)?;
+    let (mut names, words) = args.check()?;
     let change = taints::parse(&words).map_err(|error| Failure::usage(error.to_string()))?;
     let (http, _) = args.cluster.connect().await?;
     if args.all || !args.selector.is_empty() {
@@ -95,12 +124,22 @@ pub async fn run(args: &TaintArgs) -> Result<Exit, Failure> {
             nodes::by_selector(&http, &args.selector, 500).await.map_err(|error| from_server(&error))?;
         names = chosen.into_iter().map(|node| node.name).collect();
     }
+    let dry_run = args.dry_run.how();
+    let request = TaintRequest {
+        change,
+        overwrite: args.overwrite,
+        manager: args.field_manager.clone(),
+        validation: args.validate.directive(),
+        dry_run: dry_run == DryRunArg::Server,
+        send: dry_run != DryRunArg::Client,
+    };
     let mut exit = Exit::Done;
     for name in names {
-        let trial = args.dry_run == DryRunArg::Server;
-        let send = args.dry_run != DryRunArg::Client;
-        match nodes::taint(&http, &name, &change, args.overwrite, &args.field_manager, trial, send).await {
-            Ok(word) => output::data(&format!("node/{name} {}{}", word.word(), args.dry_run.suffix())),
+        match nodes::taint(&http, &name, &request).await {
+            Ok((word, node)) => match args.output {
+                None => output::data(&format!("node/{name} {}{}", word.word(), dry_run.suffix())),
+                Some(format) => print(format, &name, node)?,
+            },
             Err(NodeError::Http(error)) => {
                 output::error(&from_server(&error).message);
                 exit = Exit::Error;
@@ -112,6 +151,27 @@ pub async fn run(args: &TaintArgs) -> Result<Exit, Failure> {
         }
     }
     Ok(exit)
+}
+
+/// The node in the words of `-o`; like kubectl without the bookkeeping of field owners.
+fn print(format: TaintFormat, name: &str, mut node: Value) -> Result<(), Failure> {
+    if let Some(metadata) = node.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    match format {
+        TaintFormat::Name => output::data(&format!("node/{name}")),
+        TaintFormat::Json => {
+            let text = serde_json::to_string_pretty(&node)
+                .map_err(|error| Failure::error(format!("cannot print the node: {error}")))?;
+            output::data(&text);
+        }
+        TaintFormat::Yaml => {
+            let text = serde_saphyr::to_string(&node)
+                .map_err(|error| Failure::error(format!("cannot print the node: {error}")))?;
+            output::data(text.trim_end());
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -127,5 +187,37 @@ mod tests {
         let (names, taints) = split(&words(&["node", "a", "b", "x=y:NoSchedule", "z-"])).unwrap();
         assert_eq!((names, taints), (words(&["node", "a", "b"]), words(&["x=y:NoSchedule", "z-"])));
         assert!(split(&words(&["node", "a", "x-", "b"])).is_err());
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: TaintArgs,
+    }
+
+    fn checked(line: &str) -> Result<(Vec<String>, Vec<String>), Failure> {
+        let words = std::iter::once("taint").chain(line.split(' '));
+        <Line as clap::Parser>::try_parse_from(words).unwrap().args.check()
+    }
+
+    #[test]
+    fn a064_a_selector_all_or_names_are_needed_and_the_first_two_not_together() {
+        let taint = "a=b:NoSchedule";
+        assert!(checked(&format!("node -l x=y {taint}")).is_ok());
+        assert!(checked(&format!("node --all {taint}")).is_ok());
+        assert!(checked(&format!("node --all -l x=y {taint}")).is_err());
+        assert!(checked(&format!("node {taint}")).is_err());
+        assert!(checked(&format!("node n1 {taint}")).is_ok());
+        assert!(checked(&format!("node/n1 {taint}")).is_ok());
+        assert!(checked(&format!("pod n1 {taint}")).is_err());
+        assert!(checked("node n1").is_err(), "nothing to change");
+    }
+
+    #[test]
+    fn a062_words_that_are_no_taints_are_refused_before_anything_is_sent() {
+        for bad in ["a=b:Sometimes", "=b:NoSchedule", "a=b"] {
+            let (_, words) = checked(&format!("node n1 {bad}")).unwrap();
+            assert!(taints::parse(&words).is_err(), "{bad}");
+        }
     }
 }

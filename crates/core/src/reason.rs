@@ -312,21 +312,23 @@ impl Reason {
     pub fn message(&self) -> String {
         match self {
             Self::DaemonSetPod => "belongs to a DaemonSet, which would start it here again".into(),
-            Self::DaemonSetIgnored => "belongs to a DaemonSet and stays".into(),
+            Self::DaemonSetIgnored => "belongs to a DaemonSet".into(),
             Self::DaemonSetGone { message } => {
-                format!("its DaemonSet is gone ({message}), so nothing would replace it")
+                format!("belongs to a DaemonSet that is gone ({message}), so nothing would replace it")
             }
             Self::DaemonSetGoneForced { message } => {
-                format!("its DaemonSet is gone ({message}); it leaves and nothing replaces it")
+                format!("belongs to a DaemonSet that is gone ({message}), so nothing replaces it")
             }
-            Self::DaemonSetUnreadable { message } => format!("its DaemonSet could not be read: {message}"),
-            Self::MirrorPod => "is a static pod of the kubelet and stays".into(),
+            Self::DaemonSetUnreadable { message } => {
+                format!("belongs to a DaemonSet that could not be read: {message}")
+            }
+            Self::MirrorPod => "is a static pod of the kubelet".into(),
             Self::LocalStorage => "keeps data in an emptyDir volume, which would be lost".into(),
             Self::LocalStorageLost => "loses the data in its emptyDir volume".into(),
             Self::NoController => "has no controller, so nothing would start it elsewhere".into(),
             Self::NoControllerLost => "has no controller and does not come back".into(),
-            Self::Finished => "has finished and is removed".into(),
-            Self::NotSelected => "is not chosen by the pod selector and stays".into(),
+            Self::Finished => "has finished".into(),
+            Self::NotSelected => "is not chosen by the pod selector".into(),
             Self::SkippedDeleting { seconds } => {
                 format!("has been overdue for {seconds} s and is not waited for")
             }

@@ -5,6 +5,8 @@ use evac_api::{Call, wire};
 use evac_core::fact::Existence;
 use evac_core::taints::{self, Changed, TaintChange, TaintError};
 use evac_core::{Fact, Key, Node, ownership};
+use serde::Deserialize;
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::act::read_claim;
@@ -92,25 +94,37 @@ pub async fn undo(http: &Http, name: &str, uncordon: bool, dry_run: bool) -> Res
     Err(NodeError::Contended(TRIES))
 }
 
-pub async fn taint(
-    http: &Http,
-    name: &str,
-    change: &TaintChange,
-    overwrite: bool,
-    manager: &str,
-    dry_run: bool,
-    send: bool,
-) -> Result<Changed, NodeError> {
+/// A change of taints and how it is to be written down.
+#[derive(Debug, Clone)]
+pub struct TaintRequest {
+    pub change: TaintChange,
+    pub overwrite: bool,
+    pub manager: String,
+    /// `Strict`, `Warn` or `Ignore`, as the API spells them.
+    pub validation: &'static str,
+    pub dry_run: bool,
+    /// False judges only.
+    pub send: bool,
+}
+
+/// Changes taints; says what kubectl calls that, and gives the node as it is then.
+pub async fn taint(http: &Http, name: &str, request: &TaintRequest) -> Result<(Changed, Value), NodeError> {
     for _ in 0..TRIES {
-        let node = get(http, name).await?;
-        let (wanted, word) = taints::apply(name, &node.taints, change, overwrite)?;
-        if !send {
-            return Ok(word);
+        let mut found: Value = http.read(&Call::get(call::node_path(name))).await?;
+        let node = Node::from(wire::Node::deserialize(&found).map_err(HttpError::Body)?);
+        let (wanted, word) = taints::apply(name, &node.taints, &request.change, request.overwrite)?;
+        if !request.send {
+            found["spec"]["taints"] = json!(wanted);
+            return Ok((word, found));
         }
-        let answer =
-            http.send(&call::set_taints(name, &node.resource_version, &wanted, manager, dry_run)).await?;
-        match parse::<wire::Named>(&answer) {
-            Ok(_) => return Ok(word),
+        let written = call::TaintWrite {
+            manager: &request.manager,
+            validation: request.validation,
+            dry_run: request.dry_run,
+        };
+        let answer = http.send(&call::set_taints(name, &node.resource_version, &wanted, &written)).await?;
+        match parse::<Value>(&answer) {
+            Ok(node) => return Ok((word, node)),
             Err(HttpError::Status { status: 409, .. }) => {}
             Err(error) => return Err(error.into()),
         }
