@@ -19,9 +19,26 @@ fn on(arm: Arm, path: &Path) -> datatest_stable::Result<()> {
         let cluster = Cluster::start(arm, scenario.nodes).await;
         let result = scenario::run(&scenario, &cluster).await;
         cluster.stop().await;
-        result.map_err(Into::into)
+        result.map_err(|why| Box::new(Wrong(why)).into())
     })
 }
+
+/// A failure that shows its lines as lines.
+struct Wrong(String);
+
+impl std::fmt::Debug for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Wrong {}
 
 /// Says what was left out, and leaves a note for the summary of `cargo xtask test`.
 fn skip(why: &str) {

@@ -174,6 +174,10 @@ impl Schemas {
             _ => self.content(schema.get()),
         };
         let mut content = content;
+        // How a patch treats it is a matter of the field that has this type.
+        if let Some(map) = content.as_object_mut() {
+            map.remove("x-kubernetes-patch-strategy");
+        }
         if content.get("description").is_none()
             && let Some(text) = &schema.get().description
         {
@@ -197,7 +201,10 @@ impl Schemas {
     fn field(&mut self, schema: &SchemaRef) -> Value {
         let mut value = self.value(schema);
         if schema.name().is_some() && self.dialect == Dialect::V3 {
-            value = json!({"allOf": [value]});
+            let mut wrapped = Map::new();
+            wrapped.insert("allOf".into(), json!([value]));
+            patch_strategy(&schema.get().patch, false, &mut wrapped);
+            value = Value::Object(wrapped);
         }
         value
     }

@@ -190,8 +190,14 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Does a line match a pattern in which `*` stands for anything?
+/// Does a line match a pattern in which `*` stands for anything? How wide the gaps between words are does
+/// not matter: columns move with the ages in them.
 pub fn matches(pattern: &str, line: &str) -> bool {
+    let narrow = |text: &str| text.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    matches_exactly(&narrow(pattern), &narrow(line))
+}
+
+fn matches_exactly(pattern: &str, line: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(first) = parts.next() else { return line.is_empty() };
     let Some(mut rest) = line.strip_prefix(first) else { return false };

@@ -78,6 +78,8 @@ fn spawn(words: &[String], kubeconfig: &Path) -> Result<Child, String> {
     };
     Command::new(path)
         .args(arguments)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .env("HOME", kubeconfig.parent().unwrap_or(kubeconfig))
         .env("KUBECONFIG", kubeconfig)
         .env("NO_COLOR", "1")
         .stdin(Stdio::null())
