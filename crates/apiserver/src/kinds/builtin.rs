@@ -6,16 +6,17 @@ use k8s_openapi::api::{
     admissionregistration::v1 as admissionregistration, apps::v1 as apps, authentication::v1 as authn,
     authorization::v1 as authz, batch::v1 as batch, coordination::v1 as coordination, core::v1 as core,
     discovery::v1 as discovery, events::v1 as events_v1, lifecycle::v1alpha1 as lifecycle_v1alpha1,
-    policy::v1 as policy_v1, rbac::v1 as rbac_v1, scheduling::v1 as scheduling, storage::v1 as storage_v1,
+    policy::v1 as policy_v1, rbac::v1 as rbac_v1, resource::v1 as resource_v1, scheduling::v1 as scheduling,
+    storage::v1 as storage_v1,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as apiregistration;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope, Resource, SubResourceScope};
 
 use super::{
-    ALL_VERBS, CREATE, CREATE_ONLY, Kind, NO_COLLECTION_DELETE, READ_WRITE, Strategy, Subresource, Text,
-    UPDATE, admission, cluster, definition, events, lifecycle, pod, policy, rbac, service, storage,
-    workloads,
+    ALL_VERBS, CREATE, CREATE_ONLY, Generation, Kind, NO_COLLECTION_DELETE, READ_WRITE, Strategy,
+    Subresource, Text, UPDATE, admission, cluster, definition, events, lifecycle, pod, policy, rbac, service,
+    storage, workloads,
 };
 use crate::schema::builtin::Types;
 
@@ -31,6 +32,9 @@ impl Scope for ClusterResourceScope {
 impl Scope for SubResourceScope {
     const NAMESPACED: bool = true;
 }
+
+/// A spec whose changes are counted, and no status.
+const SPEC_ONLY: Strategy = Strategy { generation: Generation::Fields(&["spec"]), ..Strategy::PLAIN };
 
 fn kind<T>(types: &mut Types, strategy: Strategy) -> Kind
 where
@@ -184,6 +188,15 @@ fn cluster_kinds(t: &mut Types) -> Vec<Kind> {
         kind::<storage_v1::CSINode>(t, storage::CSI_NODE),
         kind::<storage_v1::CSIDriver>(t, storage::CSI_DRIVER),
         kind::<storage_v1::CSIStorageCapacity>(t, storage::CSI_STORAGE_CAPACITY),
+        // Nothing here allocates devices; a scheduler must be able to see that there are none.
+        kind::<resource_v1::DeviceClass>(t, SPEC_ONLY),
+        kind::<resource_v1::DeviceTaintRule>(t, Strategy::SPEC_AND_STATUS),
+        kind::<resource_v1::ResourceClaim>(
+            t,
+            Strategy { generation: Generation::None, ..Strategy::SPEC_AND_STATUS },
+        ),
+        kind::<resource_v1::ResourceClaimTemplate>(t, Strategy::PLAIN),
+        kind::<resource_v1::ResourceSlice>(t, SPEC_ONLY),
         kind::<admissionregistration::ValidatingWebhookConfiguration>(t, admission::VALIDATING)
             .category("api-extensions"),
         kind::<admissionregistration::MutatingWebhookConfiguration>(t, admission::MUTATING)
