@@ -4,6 +4,8 @@
 //! Kubernetes API server needs Go) it does when the tool is there, and says what it left out when not.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
+mod record;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -16,12 +18,16 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["test", rest @ ..] => test(rest),
         ["lint"] => lint(),
+        ["record"] => record::write(&root()),
+        ["record", "--check"] => record::check(&root()),
         ["kubernetes"] => kubernetes().map(|path| match path {
             Kubernetes::Built(path) => println!("{}", path.display()),
             Kubernetes::Missing(why) => println!("not built: {why}"),
         }),
         _ => {
-            eprintln!("usage: cargo xtask test [ARGUMENTS OF cargo test] | lint | kubernetes");
+            eprintln!(
+                "usage: cargo xtask test [ARGUMENTS OF cargo test] | lint | record [--check] | kubernetes"
+            );
             return ExitCode::from(2);
         }
     };
@@ -80,6 +86,10 @@ fn test(extra: &[&str]) -> Result<()> {
     report_skipped(&skipped)?;
     if !status.success() {
         bail!("tests failed");
+    }
+    if extra.is_empty() {
+        record::check(&root())?;
+        println!("the picture in README.md is what the demo prints");
     }
     Ok(())
 }

@@ -39,8 +39,8 @@ pub async fn run(args: &DemoArgs) -> Result<Exit, Failure> {
 }
 
 async fn tell(cluster: &kube::Client, kubeconfig: &str) -> Result<Exit, Failure> {
-    say("A cluster of three nodes, in this process. Twelve web servers (at least ten must stay up), a");
-    say("database with a budget, and an agent on every node.");
+    say("A cluster of three nodes, in this process. Six web servers (at least five must stay up), a");
+    say("database of three (at least two), and an agent on every node.");
     for object in workloads() {
         apply(cluster, &object).await?;
     }
@@ -128,14 +128,14 @@ async fn ready(cluster: &kube::Client, name: &str) -> Result<(), Failure> {
 }
 
 fn workloads() -> Vec<Value> {
-    let web = deployment("web", 12);
+    let web = deployment("web", 6);
     let database = deployment("database", 3);
     let mut agent = deployment("agent", 1);
     agent["kind"] = json!("DaemonSet");
     if let Some(spec) = agent["spec"].as_object_mut() {
         spec.remove("replicas");
     }
-    vec![web, budget("web", 10), database, budget("database", 2), agent]
+    vec![web, budget("web", 5), database, budget("database", 2), agent]
 }
 
 fn deployment(name: &str, replicas: u32) -> Value {
