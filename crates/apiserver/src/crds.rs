@@ -9,7 +9,7 @@ use crate::kinds::{Kind, custom};
 use crate::rest::delete::Deleted;
 use crate::rest::deletion::seconds;
 use crate::schema::crd;
-use crate::schema::SchemaRef;
+use crate::schema::{SchemaRef, validate};
 use crate::server::{Api, meta_of, storage_of};
 use crate::status::FieldError;
 use crate::store::{Expect, Key, Object};
@@ -41,10 +41,44 @@ pub fn schema_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
             } else {
                 format!("spec.versions[{n}].schema.openAPIV3Schema")
             };
-            crd::from_openapi(&version["schema"]["openAPIV3Schema"], &path).err()
+            let schema = &version["schema"]["openAPIV3Schema"];
+            let mut errors = crd::from_openapi(schema, &path).err().unwrap_or_default();
+            if errors.is_empty() {
+                default_errors(schema, &path, &mut errors);
+            }
+            Some(errors)
         })
         .flatten()
         .collect()
+}
+
+/// Defaults must fit the type they are a default of.
+fn default_errors(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    if let Some(default) = schema.get("default").filter(|d| !d.is_null()) {
+        let mut alone = schema.clone();
+        if let Some(fields) = alone.as_object_mut() {
+            fields.remove("default");
+        }
+        // The schema of a part is read as that of a field, because only whole resources have metadata.
+        let whole = json!({"type": "object", "properties": {"value": alone}});
+        if let Ok(described) = crd::from_openapi(&whole, path) {
+            let object = json!({"value": default});
+            for mut error in validate::validate(described.get(), &object, None) {
+                let inner = error.field.strip_prefix("value").unwrap_or(&error.field).to_owned();
+                error.field = format!("{path}.default{inner}");
+                error.detail = error.detail.strip_prefix("value").unwrap_or(&error.detail).to_owned();
+                errors.push(error);
+            }
+        }
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        default_errors(property, &format!("{path}.properties[{name}]"), errors);
+    }
+    for part in ["items", "additionalProperties"] {
+        if schema[part].is_object() {
+            default_errors(&schema[part], &format!("{path}.{part}"), errors);
+        }
+    }
 }
 
 /// After an object was written: a definition is put into effect, a custom object that was the last one

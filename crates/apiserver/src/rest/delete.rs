@@ -53,7 +53,8 @@ pub async fn delete(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
         .store
         .get(&call.storage(), &call.key())
         .ok_or_else(|| not_found(&call.kind, &call.path.name))?;
-    let warnings = review(api, call, &current.value(), options.is_dry_run()).await?;
+    let mut warnings = review(api, call, &current.value(), options.is_dry_run()).await?;
+    warnings.extend(preserved_pods(call, &options));
     let outcome = remove(api, &call.kind, &call.key(), &options)?;
     let answers_with_object =
         ANSWERS_WITH_OBJECT.contains(&(call.kind.group.as_ref(), call.kind.plural.as_ref()));
@@ -81,17 +82,27 @@ pub async fn delete_collection(api: &Arc<Api>, call: &Call) -> Result<Reply, Api
             Err(error) => return Err(error),
         }
     }
-    let shown: Vec<Value> = items
-        .iter()
-        .map(|object| serde_json::from_slice(&shower.item(object)).unwrap_or(Value::Null))
-        .collect();
-    Ok(Reply::json(200, &json!({
-        "kind": call.kind.list_kind,
-        "apiVersion": call.kind.api_version(),
-        "metadata": {"resourceVersion": listing.revision.to_string()},
-        "items": shown,
-    }))
-    .with_warnings(warnings))
+    let mut metadata = json!({"resourceVersion": listing.revision.to_string()});
+    if call.kind.custom.is_some() {
+        metadata["continue"] = json!("");
+    }
+    let head = json!({"kind": call.kind.list_kind, "apiVersion": call.kind.api_version(), "metadata": metadata});
+    warnings.extend(preserved_pods(call, &options));
+    Ok(Reply::text(200, shower.list(&head, &items)).with_warnings(warnings))
+}
+
+/// Jobs alone leave their pods behind when nobody says otherwise, which surprises people.
+fn preserved_pods(call: &Call, options: &DeleteOptions) -> Option<String> {
+    let silent = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
+    (silent && orphans_by_default(&call.kind)).then(|| {
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
+         them or set propagationPolicy=Orphan to suppress this warning"
+            .to_owned()
+    })
+}
+
+fn orphans_by_default(kind: &Kind) -> bool {
+    kind.group == "batch" && kind.plural == "jobs"
 }
 
 async fn review(
@@ -135,6 +146,7 @@ fn options(call: &Call) -> Result<DeleteOptions, ApiError> {
 /// the caller named the version it means.
 pub fn remove(api: &Api, kind: &Kind, key: &Key, options: &DeleteOptions) -> Result<Deleted, ApiError> {
     let storage = storage_of(kind);
+    let options = &DeleteOptions { orphans_by_default: orphans_by_default(kind), ..options.clone() };
     let name = key.as_str().rsplit('/').next().unwrap_or_default().to_owned();
     loop {
         let current = api.store.get(&storage, key).ok_or_else(|| not_found(kind, &name))?;

@@ -22,6 +22,8 @@ pub struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     pub uid: Option<String>,
     pub resource_version: Option<String>,
+    /// The kind leaves its dependents alone when nobody says otherwise.
+    pub orphans_by_default: bool,
     /// `["All"]` for a dry run.
     pub dry_run: Vec<String>,
 }
@@ -36,6 +38,7 @@ impl DeleteOptions {
             orphan_dependents: body.get("orphanDependents").and_then(Value::as_bool),
             uid: text("/preconditions/uid"),
             resource_version: text("/preconditions/resourceVersion"),
+            orphans_by_default: false,
             dry_run: body
                 .get("dryRun")
                 .and_then(Value::as_array)
@@ -252,7 +255,7 @@ fn wanted_finalizers(metadata: &Map<String, Value>, options: &DeleteOptions) -> 
     let orphan = match (options.orphan_dependents, policy) {
         (Some(wish), _) => wish,
         (None, Some(policy)) => policy == "Orphan",
-        (None, None) => has(ORPHAN),
+        (None, None) => has(ORPHAN) || (options.orphans_by_default && !has(FOREGROUND)),
     };
     let foreground = match (options.orphan_dependents, policy) {
         (Some(_), _) => false,

@@ -313,10 +313,11 @@ fn budgets_of(api: &Api, pod: &Value) -> Vec<Object> {
         .collect()
 }
 
-fn commit_budget(api: &Api, stored: &Object, charged: Value) -> bool {
+fn commit_budget(api: &Api, stored: &Object, mut charged: Value) -> bool {
     let kinds = api.kinds();
     let Some(kind) = kinds.by_plural("policy", "v1", "poddisruptionbudgets") else { return false };
     let key = Key::new(&stored.meta.namespace, &stored.meta.name);
+    super::ownership::Owner::server(kind, api.now()).track(Some(&stored.value()), &mut charged);
     let meta = meta_of(kind, &charged);
     api.store.put(&storage_of(kind), &key, Expect::Revision(stored.revision), charged, meta).is_ok()
 }

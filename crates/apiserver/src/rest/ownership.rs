@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::call::Call;
-use crate::kinds::Part;
+use crate::kinds::{Kind, Part};
 use crate::patch::managed::{self, FieldSet, Writer};
 use crate::schema::SchemaRef;
 use crate::status::ApiError;
@@ -23,6 +23,7 @@ pub struct Owner {
 impl Owner {
     pub fn of(call: &Call, part: Part, now: Timestamp) -> Self {
         let ignored = match part {
+            Part::Finalize => Some(FieldSet::of_fields(&[&["status"]])),
             Part::Main if call.kind.strategy.has_status => Some(FieldSet::of_fields(&[&["status"]])),
             Part::Status => Some(FieldSet::of_fields(&[&["spec"]])),
             _ => None,
@@ -34,6 +35,28 @@ impl Owner {
             subresource: call.path.subresource.clone(),
             now,
             ignored,
+        }
+    }
+
+    /// The server itself, where it writes the status of an object on its own account.
+    pub fn server(kind: &Kind, now: Timestamp) -> Self {
+        Self {
+            schema: kind.schema.clone(),
+            manager: "kube-apiserver".to_owned(),
+            api_version: kind.api_version(),
+            subresource: "status".to_owned(),
+            now,
+            ignored: Some(FieldSet::of_fields(&[&["spec"]])),
+        }
+    }
+
+    /// The writer of a body that is not of the path's kind, such as a token request.
+    pub fn of_body(call: &Call, schema: &SchemaRef, api_version: &str, now: Timestamp) -> Self {
+        Self {
+            schema: schema.clone(),
+            api_version: api_version.to_owned(),
+            ignored: Some(FieldSet::of_fields(&[&["status"]])),
+            ..Self::of(call, Part::Main, now)
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::{BufMut, BytesMut};
 use serde_json::{Value, json};
 
 use super::call::Call;
@@ -56,19 +55,8 @@ pub fn list(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
                 Form::Metadata => ("PartialObjectMetadataList".into(), "meta.k8s.io/v1".into()),
                 _ => (call.kind.list_kind.to_string(), call.kind.api_version()),
             };
-            let size: usize = listing.objects.iter().map(|o| o.json.len() + 1).sum();
-            let mut text = BytesMut::with_capacity(size + 200);
-            let head = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata}).to_string();
-            text.put_slice(&head.as_bytes()[..head.len() - 1]);
-            text.put_slice(b",\"items\":[");
-            for (n, object) in listing.objects.iter().enumerate() {
-                if n > 0 {
-                    text.put_u8(b',');
-                }
-                shower.list_item(object, &mut text);
-            }
-            text.put_slice(b"]}");
-            text.freeze()
+            let head = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
+            shower.list(&head, &listing.objects)
         }
     }))
 }

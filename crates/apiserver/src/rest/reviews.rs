@@ -16,6 +16,8 @@ pub fn answer(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     if review["metadata"].is_null() {
         review["metadata"] = json!({});
     }
+    super::ownership::Owner::of_body(call, &call.kind.schema, &call.kind.api_version(), api.now())
+        .track(None, &mut review);
     if matches!(&*call.kind.kind, "SelfSubjectReview") {
         review["metadata"]["creationTimestamp"] = json!(super::deletion::seconds(api.now()));
     }

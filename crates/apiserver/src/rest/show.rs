@@ -85,9 +85,26 @@ impl Shower {
         }
     }
 
+    /// A whole list: its beginning without items, and the items.
+    pub fn list(&mut self, head: &Value, objects: &[Object]) -> Bytes {
+        let size: usize = objects.iter().map(|o| o.json.len() + 1).sum();
+        let mut list = bytes::BytesMut::with_capacity(size + 200);
+        let head = text(head);
+        list.extend_from_slice(head.strip_suffix(b"}").unwrap_or(&head));
+        list.extend_from_slice(b",\"items\":[");
+        for (n, object) in objects.iter().enumerate() {
+            if n > 0 {
+                list.extend_from_slice(b",");
+            }
+            self.list_item(object, &mut list);
+        }
+        list.extend_from_slice(b"]}");
+        list.freeze()
+    }
+
     /// One object into a list that is being written. Items of built-in kinds do not say what they are, the
     /// list says it for all of them.
-    pub fn list_item(&mut self, object: &Object, list: &mut bytes::BytesMut) {
+    fn list_item(&mut self, object: &Object, list: &mut bytes::BytesMut) {
         let item = self.item(object);
         let anonymous = self.form != Form::Metadata && self.kind.is_builtin();
         match without_type(&item).filter(|_| anonymous) {

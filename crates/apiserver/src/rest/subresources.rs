@@ -150,6 +150,14 @@ pub fn token(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     super::write::place(call, &mut request)?;
     let seconds_valid = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
     check_token_request(call, &request, seconds_valid)?;
+    request["spec"]["expirationSeconds"] = json!(seconds_valid);
+    super::ownership::Owner::of_body(
+        call,
+        super::typed::token_request_schema(),
+        "authentication.k8s.io/v1",
+        api.now(),
+    )
+    .track(None, &mut request);
     if request["spec"]["audiences"].as_array().is_none_or(Vec::is_empty) {
         request["spec"]["audiences"] = json!([AUDIENCE]);
     }
@@ -167,7 +175,6 @@ pub fn token(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let token = api.credentials.issue(identity, expires).map_err(ApiError::internal)?;
     request["kind"] = json!("TokenRequest");
     request["apiVersion"] = json!("authentication.k8s.io/v1");
-    request["spec"]["expirationSeconds"] = json!(seconds_valid);
     request["status"] = json!({"token": token, "expirationTimestamp": seconds(expires)});
     Ok(Reply::json(201, &request).with_warnings(decoded.warnings))
 }

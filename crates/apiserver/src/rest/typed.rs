@@ -51,6 +51,10 @@ pub fn scale(call: &Call) -> Result<Decoded, ApiError> {
     body(call, "autoscaling", "v1", "Scale", &described().scale)
 }
 
+pub fn token_request_schema() -> &'static SchemaRef {
+    &described().token_request
+}
+
 pub fn token_request(call: &Call) -> Result<Decoded, ApiError> {
     body(call, "authentication.k8s.io", "v1", "TokenRequest", &described().token_request)
 }

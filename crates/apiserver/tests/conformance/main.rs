@@ -37,6 +37,7 @@ const TOPICS: &[(&str, &str)] = &[
     ("deleting", include_str!("cases/deleting.txt")),
     ("evicting", include_str!("cases/evicting.txt")),
     ("subresources", include_str!("cases/subresources.txt")),
+    ("lifecycle", include_str!("cases/lifecycle.txt")),
     ("webhooks", include_str!("cases/webhooks.txt")),
     ("custom", include_str!("cases/custom.txt")),
     ("access", include_str!("cases/access.txt")),

@@ -29,7 +29,7 @@ static REPLACED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"in record \(\d+\)", "in record (<rv>)"),
         // What follows is a comparison of Go structs, line by line; no other server can give it.
         (r"(?s)(if it was previously negative\))\n.*", "$1 <comparison>"),
-        (r"(?s)(except resources.requests and volumeAttributesClassName for bound claims)\n.*", "$1 <comparison>"),
+        (r"(?s)(except resources.requests and volumeAttributesClassName for bound claims)(\n.*)?", "$1 <comparison>"),
         // Objects in messages are Go structs, with names and an order of their own.
         (r"(?s)Invalid value: \[?\{.*?\}\]?: ", "Invalid value: <object>: "),
         // An object in a message lists its fields in the order of Go structs, which we do not keep.

@@ -15,6 +15,9 @@ use super::script::{Case, Step};
 const PAUSE: Duration = Duration::from_millis(50);
 const TRIES: usize = 200;
 
+/// More than a server reads: `$big` in a case.
+const BIG: usize = 3 * 1024 * 1024 + 1;
+
 /// What became of a case.
 pub struct Outcome {
     title: String,
@@ -38,6 +41,7 @@ impl<'a> Side<'a> {
     fn new(arm: &'a Arm, namespace: &str, hooks: &Hooks) -> Self {
         let mut values = hooks.values();
         values.insert("ns".into(), namespace.into());
+        values.insert("big".into(), "x".repeat(BIG));
         Self { arm, values, normal: Normaliser::default() }
     }
 

@@ -41,6 +41,10 @@ pub(in crate::kinds) const DAEMON_SET: Strategy = Strategy {
 };
 
 fn default(object: &mut Value) {
+    // Present from the first moment, so that whoever creates the set owns it.
+    let metadata = obj_mut(object, "metadata");
+    let annotations = as_map(metadata.entry("annotations").or_insert_with(|| json!({})));
+    annotations.entry(TEMPLATE_GENERATION).or_insert_with(|| json!("0"));
     let spec = default_spec_template(object);
     let strategy = as_map(spec.entry("updateStrategy").or_insert_with(|| json!({})));
     set_default(strategy, "type", "RollingUpdate");

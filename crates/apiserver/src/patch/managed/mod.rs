@@ -42,7 +42,8 @@ impl Writer<'_> {
             operation,
             api_version: self.api_version.to_owned(),
             subresource: self.subresource.to_owned(),
-            time: Some(self.time()),
+            // Ownership through scale goes a way round on which the time is lost.
+            time: (self.subresource != "scale").then(|| self.time()),
             fields,
         }
     }
