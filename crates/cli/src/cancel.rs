@@ -5,7 +5,7 @@ use evac_core::ownership::{MarkState, Ownership, lease_key, ownership};
 use evac_core::{Fact, Index};
 use evac_engine::nodes;
 
-use crate::cluster::{ClusterArgs, owner};
+use crate::cluster::{ClusterArgs, OwnerArgs};
 use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -23,6 +23,8 @@ pub struct CancelArgs {
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
+    pub owner: OwnerArgs,
+    #[command(flatten)]
     pub dry_run: DryRunFlag,
     #[command(flatten)]
     pub cluster: ClusterArgs,
@@ -32,7 +34,7 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
     args.nodes.check("cancel")?;
     let dry_run = args.dry_run.how();
     let (http, _) = args.cluster.connect().await?;
-    let me = owner();
+    let me = args.owner.name();
     let mut ends = Vec::new();
     for node in args.nodes.resolve(&http, 500).await? {
         let name = &node.name;

@@ -138,8 +138,21 @@ fn address(text: &str) -> Result<http::Uri, Failure> {
     text.parse().map_err(|_| Failure::usage(format!("'{text}' is not the address of a server")))
 }
 
-/// Who we are in the words other drainers will read on the node.
-pub fn owner() -> String {
+#[derive(Debug, Clone, Args, Default)]
+pub struct OwnerArgs {
+    /// The name under which you drain; by default $EVAC_OWNER or user@host
+    #[arg(long, value_name = "NAME")]
+    pub owner: Option<String>,
+}
+
+impl OwnerArgs {
+    /// Who we are in the words other drainers will read on the node.
+    pub fn name(&self) -> String {
+        self.owner.clone().filter(|name| !name.is_empty()).unwrap_or_else(default_owner)
+    }
+}
+
+fn default_owner() -> String {
     if let Ok(owner) = std::env::var("EVAC_OWNER")
         && !owner.is_empty()
     {

@@ -4,7 +4,7 @@ use clap::Args;
 use evac_core::ownership::MarkState;
 use evac_engine::nodes;
 
-use crate::cluster::{ClusterArgs, owner};
+use crate::cluster::{ClusterArgs, OwnerArgs};
 use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -39,7 +39,7 @@ async fn change(args: &CordonArgs, verb: &str, schedulable: bool) -> Result<Exit
     for node in chosen {
         if schedulable
             && let Some(MarkState::Valid(mark)) = &node.mark
-            && mark.owner != owner()
+            && mark.owner != OwnerArgs::default().name()
         {
             output::warning(&format!("this ends the drain of node {} by {}", node.name, mark.owner));
         }

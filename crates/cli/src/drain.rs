@@ -8,7 +8,7 @@ use evac_core::{DryRun, Policy};
 use evac_engine::{DrainError, DrainRequest};
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{ClusterArgs, instance, owner};
+use crate::cluster::{ClusterArgs, OwnerArgs, instance};
 use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -98,6 +98,8 @@ pub struct DrainArgs {
     /// Drain a node that somebody else is draining
     #[arg(long)]
     pub take_over: bool,
+    #[command(flatten)]
+    pub owner: OwnerArgs,
     /// Requests under way at the same time
     #[arg(long, default_value_t = 16, value_name = "N")]
     pub parallel: usize,
@@ -153,7 +155,7 @@ pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     let request = DrainRequest {
         nodes: nodes.clone(),
         policy,
-        owner: owner(),
+        owner: args.owner.name(),
         instance: Some(instance()),
         options: command_line(),
         page,

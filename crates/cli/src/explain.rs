@@ -10,7 +10,7 @@ use evac_core::{Fact, Index, Key, Policy, Reason, Severity};
 use evac_engine::nodes;
 use jiff::Timestamp;
 
-use crate::cluster::{ClusterArgs, owner};
+use crate::cluster::{ClusterArgs, OwnerArgs};
 use crate::drain::PolicyArgs;
 use crate::exit::{Exit, Failure};
 use crate::look::look;
@@ -78,7 +78,7 @@ pub async fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
 
 fn explain_node(index: &Index, policy: &Policy, name: &str, now: Timestamp) -> Exit {
     if let Some(node) = index.node(name) {
-        match ownership(index, node, &owner(), now) {
+        match ownership(index, node, &OwnerArgs::default().name(), now) {
             Ownership::Free => output::data(&format!("node {name} is in use and belongs to nobody")),
             Ownership::ForeignCordon => {
                 output::data(&format!("node {name} {}", Reason::ForeignCordon.message()));

@@ -87,6 +87,8 @@ pub struct NodeRun {
     pub(crate) prove_failures: u32,
     /// The final reading is in the index and waits to be judged.
     pub(crate) reading_arrived: bool,
+    /// That the work on it ended has been told.
+    pub(crate) end_told: bool,
     pub(crate) claim: Claim,
     pub(crate) claim_conflicts: u32,
     pub(crate) claim_held_before: bool,
@@ -161,6 +163,7 @@ impl Run {
                 prove_not_before: None,
                 prove_failures: 0,
                 reading_arrived: false,
+                end_told: false,
                 claim: Claim::Without,
                 claim_conflicts: 0,
                 claim_held_before: false,

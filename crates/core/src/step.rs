@@ -93,6 +93,7 @@ impl Step {
 
 pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> Step {
     let mut step = Step::default();
+    tell_ends(run, &mut step);
     for position in 0..run.nodes.len() {
         if run.nodes[position].phase == NodePhase::Waiting {
             begin(index, policy, run, position, now, &mut step);
@@ -125,6 +126,17 @@ fn end(run: &mut Run, position: usize, end: End, step: &mut Step) {
     let node = run.nodes[position].name.clone();
     step.events.push(Event::Ended { node, end: end.clone() });
     run.nodes[position].phase = NodePhase::Ended(end);
+    run.nodes[position].end_told = true;
+}
+
+/// An answer alone can be the end, such as a refused cordon.
+fn tell_ends(run: &mut Run, step: &mut Step) {
+    for node in run.nodes.iter_mut().filter(|node| !node.end_told) {
+        if let NodePhase::Ended(end) = &node.phase {
+            step.events.push(Event::Ended { node: node.name.clone(), end: end.clone() });
+            node.end_told = true;
+        }
+    }
 }
 
 fn refusals(index: &Index, assessment: &Assessment, now: Timestamp) -> Vec<Blocker> {

@@ -132,7 +132,7 @@ pub fn apply(
             .map(|taint| taint.key.as_str())
             .collect();
         if !existing.is_empty() {
-            let keys = format!("[{}]", existing.join(" "));
+            let keys = existing.join(",");
             return Err(TaintError::Exists { node: node.to_owned(), keys });
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bench::{Bench, Fault};
 use evac_core::run::End;
+use evac_core::step::Event;
 use evac_core::{DryRun, Proof, Reason};
 use evac_engine::nodes;
 use serde_json::json;
@@ -97,6 +98,8 @@ async fn a_refused_cordon_leaves_everything_as_it_was() {
     });
     let told = bench.drain(bench.request(&["node-1"])).await;
     assert!(matches!(told.end(), End::Failed { reason: Reason::CordonRefused { .. }, .. }));
+    let ends = told.events.iter().filter(|(_, event)| matches!(event, Event::Ended { .. })).count();
+    assert_eq!(ends, 1, "and it is told once");
     assert_eq!(bench.wire.count("/eviction"), 0);
     assert_eq!(bench.pods_on("node-1").await, ["a"]);
 }
