@@ -233,7 +233,7 @@ mod tests {
         let refused = changed(&["foo=bar:NoSchedule"], &["foo=baz:NoSchedule"], false).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "node n already has [foo] taint(s) with same effect(s) and --overwrite is false"
+            "node n already has foo taint(s) with same effect(s) and --overwrite is false"
         );
     }
 
