@@ -12,6 +12,7 @@ pub mod claim;
 pub mod explain;
 pub mod fact;
 pub mod index;
+pub mod machines;
 pub mod ownership;
 pub mod policy;
 pub mod proof;

@@ -132,9 +132,8 @@ impl Instance {
 
     /// Its launcher is on the way out, although the guest still runs.
     pub fn is_losing_its_pod(&self) -> bool {
-        condition::find(&self.conditions, "Ready").is_some_and(|ready| {
-            ready.status == "False" && ready.reason.as_deref() == Some("PodTerminating")
-        })
+        condition::find(&self.conditions, "Ready")
+            .is_some_and(|ready| ready.status == "False" && ready.reason.as_deref() == Some("PodTerminating"))
     }
 
     pub fn is_owned_by(&self, uid: &Uid) -> bool {

@@ -66,10 +66,7 @@ pub(super) fn phase_times(times: &[(String, String)]) -> Tree {
         times
             .iter()
             .map(|(phase, at)| {
-                Tree::map([
-                    ("phase", Tree::text(phase)),
-                    ("phaseTransitionTimestamp", Tree::text(at)),
-                ])
+                Tree::map([("phase", Tree::text(phase)), ("phaseTransitionTimestamp", Tree::text(at))])
             })
             .collect(),
     )
@@ -118,9 +115,15 @@ fn finalizers(machines: &Machines, instance: &Instance, launchers: &[&Launcher],
     let mut wanted: Vec<&str> = instance
         .finalizers
         .iter()
-        .map(|name| {
-            if name == names::LEGACY_INSTANCE_FINALIZER { names::INSTANCE_FINALIZER } else { name.as_str() }
-        })
+        .map(
+            |name| {
+                if name == names::LEGACY_INSTANCE_FINALIZER {
+                    names::INSTANCE_FINALIZER
+                } else {
+                    name.as_str()
+                }
+            },
+        )
         .filter(|name| !(done && *name == names::INSTANCE_FINALIZER))
         .filter(|name| {
             !(*name == names::MACHINE_FINALIZER && owner_gone && (instance.is_final() || instance.deleting))
@@ -167,7 +170,8 @@ fn advance(
         },
         Phase::Scheduled | Phase::Running if pod.is_none() => {
             // Between the end of a migration and the node agent's word on it the guest is at its target.
-            let handing_over = instance.migration.as_ref().is_some_and(|state| state.ended && !state.completed);
+            let handing_over =
+                instance.migration.as_ref().is_some_and(|state| state.ended && !state.completed);
             if !handing_over {
                 change.phase(Phase::Failed, now);
             }
@@ -212,12 +216,7 @@ fn active_pods(instance: &Instance, launchers: &[&Launcher], change: &mut Change
     }
 }
 
-fn set_conditions(
-    instance: &Instance,
-    pod: Option<&Launcher>,
-    conditions: &mut Conditions,
-    now: Timestamp,
-) {
+fn set_conditions(instance: &Instance, pod: Option<&Launcher>, conditions: &mut Conditions, now: Timestamp) {
     conditions.set(ready(instance, pod), now);
     if instance.evacuation_node.is_some() {
         let message = "VMI is marked for eviction";
@@ -241,11 +240,7 @@ fn ready(instance: &Instance, pod: Option<&Launcher>) -> Condition {
         }
         Some(pod) => match condition::find(&pod.conditions, "Ready") {
             None => not("PodConditionMissing", "virt-launcher pod is missing the Ready condition"),
-            Some(ready) => Condition {
-                last_probe_time: None,
-                last_transition_time: None,
-                ..ready.clone()
-            },
+            Some(ready) => Condition { last_probe_time: None, last_transition_time: None, ..ready.clone() },
         },
     }
 }
@@ -279,9 +274,12 @@ fn pod_marks(instance: &Instance, pod: &Launcher, decision: &mut Decision, now: 
     };
     let mut conditions = Conditions::of(&pod.conditions);
     conditions.set(gate, now);
-    if let Some(list) = conditions.changed() {
+    if conditions.changed().is_some()
+        && let Some(gate) = condition::find(conditions.list(), names::UNPAUSED_GATE)
+    {
+        // Patches of a pod's status merge conditions by type, so the kubelet's stay as they are.
         let mut fields = Tree::default();
-        fields.put(&["status", "conditions"], list);
+        fields.put(&["status", "conditions"], Tree::List(vec![gate.tree()]));
         decision.push(patch(Part::Status, fields));
     }
 }

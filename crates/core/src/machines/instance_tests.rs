@@ -23,10 +23,7 @@ fn a_new_instance_is_accepted_with_finalizer_and_the_clusters_strategy() {
     let fields = patches(&decision, Kind::Instance)[0];
     assert_eq!(text(fields, &["status", "phase"]), Some("Pending"));
     assert_eq!(text(fields, &["spec", "evictionStrategy"]), Some("LiveMigrate"));
-    assert_eq!(
-        fields.get(&["metadata", "finalizers"]),
-        Some(&Tree::texts([names::INSTANCE_FINALIZER]))
-    );
+    assert_eq!(fields.get(&["metadata", "finalizers"]), Some(&Tree::texts([names::INSTANCE_FINALIZER])));
 }
 
 #[test]
@@ -80,12 +77,8 @@ fn x21_a_guest_without_a_pod_has_failed() {
 #[test]
 fn a_finished_plain_instance_stays_as_it_is() {
     let mut vmi = instance("a", Phase::Succeeded);
-    vmi.conditions = vec![Condition::new(
-        "Ready",
-        false,
-        "PodNotExists",
-        "virt-launcher pod has not yet been scheduled",
-    )];
+    vmi.conditions =
+        vec![Condition::new("Ready", false, "PodNotExists", "virt-launcher pod has not yet been scheduled")];
     assert_eq!(decide_on!("a", vmi), Decision::nothing());
 }
 
@@ -145,10 +138,7 @@ fn v18_to_v22_a_marked_instance_and_its_launcher_say_so_until_it_is_unmarked() {
     };
     assert!(!list.iter().any(|condition| text(condition, &["type"]) == Some("EvictionRequested")));
     let fields = patches(&decision, Kind::Pod)[0];
-    assert_eq!(
-        fields.get(&["metadata", "annotations", names::EVICTION_IN_PROGRESS]),
-        Some(&Tree::null())
-    );
+    assert_eq!(fields.get(&["metadata", "annotations", names::EVICTION_IN_PROGRESS]), Some(&Tree::null()));
 }
 
 #[test]

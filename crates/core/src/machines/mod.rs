@@ -26,7 +26,7 @@ pub use action::{Action, Decision, Kind, Part, Subject, Tree};
 pub use condition::Condition;
 pub use config::Config;
 pub use fact::{
-    Instance, Launcher, Machine, Migration, MigrationPhase, MigrationState, Phase, Power, ReplicaSet, Request,
-    RunStrategy, Seen,
+    Instance, Launcher, Machine, Migration, MigrationPhase, MigrationState, Phase, Power, ReplicaSet,
+    Request, RunStrategy, Seen,
 };
 pub use store::Machines;

@@ -1,0 +1,580 @@
+//! The controller of migrations: one target pod, one hand-over, one end.
+//!
+//! A migration waits in `Pending` until the ledger of [`super::slots`] has an entry for it. From the hand-over on the node agents do the
+//! work and this controller only follows what they write into the instance.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::action::{Action, Decision, Job, Kind, Part, Tree};
+use super::condition::{Condition, Conditions, seconds};
+use super::fact::{Instance, Launcher, Migration, MigrationPhase, MigrationState, Phase};
+use super::instance::phase_times;
+use super::names;
+use super::slots::{self, Ledger};
+use super::store::Machines;
+use crate::fact::Key;
+
+/// Finished migrations kept per instance.
+const KEPT: usize = 5;
+const UNSCHEDULABLE_SECONDS: i64 = 300;
+const PENDING_SECONDS: i64 = 900;
+const BACKOFF_SECONDS: i64 = 20;
+/// An instance may be heard of after its migration; only then is it missing.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
+
+pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
+    let mut decision = Decision::nothing();
+    let Some(migration) = machines.migration(key) else { return decision };
+    let Some(instance) = machines.instance(&migration.instance) else {
+        without_instance(migration, &mut decision, now);
+        return decision;
+    };
+    let look = Look { machines, migration, instance, target: target_of(machines, migration, instance), now };
+    if migration.phase.is_final() {
+        look.wind_up(&mut decision);
+    } else if let Some(failure) = look.failure() {
+        look.fail(&failure, &mut decision);
+    } else if migration.deleting && !look.abort_is_noted() {
+        look.patch_status(None, Some(abort_condition()), &mut decision);
+    } else {
+        look.advance(&mut decision);
+    }
+    decision
+}
+
+fn without_instance(migration: &Migration, decision: &mut Decision, now: Timestamp) {
+    let known_for = migration.created.map(|created| now.duration_since(created));
+    if let (Some(age), Some(created)) = (known_for, migration.created)
+        && age < PATIENCE
+    {
+        decision.look_at(created.checked_add(PATIENCE).unwrap_or(now));
+        return;
+    }
+    if !migration.deleting {
+        decision.push(Action::Delete {
+            kind: Kind::Migration,
+            key: migration.key.clone(),
+            uid: migration.uid.clone(),
+            grace_seconds: None,
+        });
+    }
+    release(migration, decision);
+}
+
+fn release(migration: &Migration, decision: &mut Decision) {
+    if migration.finalizers.iter().any(|name| name == names::MIGRATION_FINALIZER) {
+        let left = migration.finalizers.iter().map(String::as_str);
+        let mut fields = Tree::default();
+        fields.put(
+            &["metadata", "finalizers"],
+            Tree::texts(left.filter(|name| *name != names::MIGRATION_FINALIZER)),
+        );
+        decision.push(patch(migration, Part::Main, fields));
+    }
+}
+
+fn patch(migration: &Migration, part: Part, fields: Tree) -> Action {
+    Action::Patch {
+        kind: Kind::Migration,
+        key: migration.key.clone(),
+        uid: migration.uid.clone(),
+        version: migration.version.clone(),
+        part,
+        fields,
+    }
+}
+
+fn target_of<'a>(machines: &'a Machines, migration: &Migration, instance: &Instance) -> Option<&'a Launcher> {
+    let mut launchers = machines.launchers_of(&instance.uid).into_iter();
+    launchers.find(|pod| pod.job.as_ref() == Some(&migration.uid))
+}
+
+fn abort_condition() -> Condition {
+    Condition::new("migrationAbortRequested", true, "", "Migration abort was requested")
+}
+
+/// The ledger as far as this view knows which entries are over.
+fn live_ledger(machines: &Machines) -> Ledger {
+    machines.ledger().without(|slot| {
+        machines
+            .migration(&slot.migration)
+            .is_none_or(|known| known.uid != slot.uid || known.phase.is_final())
+    })
+}
+
+/// When a waiting migration may try again after earlier failures, if it has to wait.
+pub fn backoff(machines: &Machines, migration: &Migration) -> Option<Timestamp> {
+    if !migration.is_automatic() || migration.annotations.contains_key(names::IGNORE_BACKOFF) {
+        return None;
+    }
+    let all = machines.migrations_of(&migration.instance);
+    let position = all.iter().position(|one| one.key == migration.key)?;
+    let mut earlier =
+        all[..position].iter().rev().filter(|one| one.is_automatic() && !one.deleting).peekable();
+    let failed_at = earlier.peek()?.entered(MigrationPhase::Failed)?;
+    let failures = earlier
+        .take_while(|one| one.phase != MigrationPhase::Succeeded)
+        .filter(|one| one.phase == MigrationPhase::Failed)
+        .count();
+    let doublings = u32::try_from(failures.checked_sub(1)?).unwrap_or(u32::MAX).min(16);
+    failed_at.checked_add(SignedDuration::from_secs(BACKOFF_SECONDS << doublings)).ok()
+}
+
+/// Nothing but a free slot is missing.
+fn is_eligible(machines: &Machines, migration: &Migration, now: Timestamp) -> bool {
+    if migration.phase != MigrationPhase::Pending || migration.deleting {
+        return false;
+    }
+    let Some(instance) = machines.instance(&migration.instance) else { return false };
+    instance.phase == Phase::Running
+        && !instance.deleting
+        && active_pods(machines, instance) <= 1
+        && backoff(machines, migration).is_none_or(|until| until <= now)
+}
+
+fn active_pods(machines: &Machines, instance: &Instance) -> usize {
+    machines.launchers_of(&instance.uid).iter().filter(|pod| !pod.is_finished()).count()
+}
+
+struct Look<'a> {
+    machines: &'a Machines,
+    migration: &'a Migration,
+    instance: &'a Instance,
+    target: Option<&'a Launcher>,
+    now: Timestamp,
+}
+
+impl Look<'_> {
+    /// The instance's account of this migration.
+    fn state(&self) -> Option<&MigrationState> {
+        self.instance.migration.as_ref().filter(|state| state.uid == self.migration.uid.0)
+    }
+
+    fn is_handed_over(&self) -> bool {
+        self.migration.phase.is_handed_over() || self.state().is_some()
+    }
+
+    fn abort_is_noted(&self) -> bool {
+        super::condition::is_true(&self.migration.conditions, "migrationAbortRequested")
+    }
+
+    /// The first reason for which this cannot go on.
+    fn failure(&self) -> Option<Failure> {
+        let migration = self.migration;
+        if migration.phase == MigrationPhase::Unset {
+            let other = self.machines.migrations_of(&migration.instance).into_iter().find(|other| {
+                other.key != migration.key
+                    && !other.phase.is_final()
+                    && self.instance.migration.as_ref().is_some_and(|state| state.uid == other.uid.0)
+            });
+            return other.map(|other| {
+                Failure::new(format!("VMI is already being migrated by migration {}", other.key.name))
+            });
+        }
+        if self.instance.is_final() {
+            return Some(Failure::new("Migration failed because vmi shutdown during migration."));
+        }
+        if migration.deleting && !self.is_handed_over() {
+            return Some(Failure { text: "Migration canceled".into(), aborted: true });
+        }
+        if self.target.is_some_and(Launcher::is_finished) && !self.is_completed() {
+            return Some(Failure::new("Migration failed because target pod shutdown during migration"));
+        }
+        if self.target.is_none() && migration.phase > MigrationPhase::Pending && !self.is_completed() {
+            return Some(Failure::new("Migration target pod was removed during active migration."));
+        }
+        if migration.phase.is_handed_over() {
+            match &self.instance.migration {
+                None => {
+                    return Some(Failure::new(
+                        "VMI's migration state was cleared during the active migration.",
+                    ));
+                }
+                Some(state) if state.uid != migration.uid.0 => {
+                    return Some(Failure::new(
+                        "VMI's migration state was taken over by another migration job during active migration.",
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        self.state().filter(|state| state.failed).map(|state| {
+            let why = if state.failure_reason.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", state.failure_reason)
+            };
+            Failure::new(format!("source node reported migration failed{why}"))
+        })
+    }
+
+    fn is_completed(&self) -> bool {
+        self.state().is_some_and(|state| state.completed || state.ended)
+    }
+
+    fn fail(&self, failure: &Failure, decision: &mut Decision) {
+        self.event(true, "FailedMigration", failure.text.clone(), decision);
+        let condition = (failure.aborted && !self.abort_is_noted()).then(abort_condition);
+        self.patch_status(Some(MigrationPhase::Failed), condition, decision);
+    }
+
+    fn event(&self, warning: bool, reason: &'static str, message: String, decision: &mut Decision) {
+        decision.push(Action::Event {
+            kind: Kind::Migration,
+            key: self.migration.key.clone(),
+            uid: self.migration.uid.clone(),
+            warning,
+            reason,
+            message,
+        });
+    }
+
+    fn patch_status(
+        &self,
+        phase: Option<MigrationPhase>,
+        condition: Option<Condition>,
+        decision: &mut Decision,
+    ) {
+        let mut fields = Tree::default();
+        if let Some(phase) = phase {
+            fields.put(&["status", "phase"], Tree::text(phase.text()));
+            let mut times = self.migration.phase_times.clone();
+            if !times.iter().any(|(name, _)| name == phase.text()) {
+                times.push((phase.text().to_owned(), seconds(self.now)));
+            }
+            fields.put(&["status", "phaseTransitionTimestamps"], phase_times(&times));
+        }
+        if let Some(condition) = condition {
+            let mut conditions = Conditions::of(&self.migration.conditions);
+            conditions.set(condition, self.now);
+            if let Some(list) = conditions.changed() {
+                fields.put(&["status", "conditions"], list);
+            }
+        }
+        if !fields.is_empty() {
+            decision.push(patch(self.migration, Part::Status, fields));
+        }
+    }
+
+    fn enter(&self, phase: MigrationPhase, decision: &mut Decision) {
+        self.patch_status(Some(phase), None, decision);
+    }
+
+    fn advance(&self, decision: &mut Decision) {
+        match self.migration.phase {
+            MigrationPhase::Unset => self.accept(decision),
+            MigrationPhase::Pending => self.wait(decision),
+            MigrationPhase::Scheduling => match self.target {
+                Some(target) if target.up && !target.node.is_empty() => {
+                    self.enter(MigrationPhase::Scheduled, decision);
+                }
+                Some(target) => self.watch_over(target, decision),
+                None => {}
+            },
+            MigrationPhase::Scheduled => self.hand_over(decision),
+            MigrationPhase::PreparingTarget => {
+                if self.state().is_some_and(|state| !state.target_address.is_empty()) {
+                    self.enter(MigrationPhase::TargetReady, decision);
+                }
+            }
+            MigrationPhase::TargetReady => {
+                if self.state().is_some_and(|state| state.started) {
+                    self.enter(MigrationPhase::Running, decision);
+                }
+            }
+            MigrationPhase::Running => self.follow(decision),
+            MigrationPhase::Succeeded | MigrationPhase::Failed => {}
+        }
+    }
+
+    fn accept(&self, decision: &mut Decision) {
+        let mut fields = Tree::default();
+        let finalizers = &self.migration.finalizers;
+        if !finalizers.iter().any(|name| name == names::MIGRATION_FINALIZER) {
+            let all = finalizers.iter().map(String::as_str).chain([names::MIGRATION_FINALIZER]);
+            fields.put(&["metadata", "finalizers"], Tree::texts(all));
+        }
+        if !self.migration.labelled {
+            let name = Tree::text(&self.instance.key.name);
+            fields.put(&["metadata", "labels", names::MIGRATION_SELECTOR], name);
+        }
+        if fields.is_empty() {
+            self.enter(MigrationPhase::Pending, decision);
+        } else {
+            decision.push(patch(self.migration, Part::Main, fields));
+        }
+    }
+
+    fn wait(&self, decision: &mut Decision) {
+        if self.target.is_some() {
+            self.enter(MigrationPhase::Scheduling, decision);
+            return;
+        }
+        if self.machines.ledger().holds(&self.migration.uid) {
+            if self.instance.phase == Phase::Running {
+                decision.push(Action::CreateLauncher {
+                    instance: self.instance.key.clone(),
+                    uid: self.instance.uid.clone(),
+                    name: names::launcher(
+                        &self.instance.key.name,
+                        &self.instance.uid.0,
+                        Some(&self.migration.uid.0),
+                    ),
+                    job: Some(Job { name: self.migration.key.name.clone(), uid: self.migration.uid.clone() }),
+                });
+            }
+            return;
+        }
+        if let Some(until) = backoff(self.machines, self.migration).filter(|until| *until > self.now) {
+            decision.push(Action::Event {
+                kind: Kind::Instance,
+                key: self.instance.key.clone(),
+                uid: self.instance.uid.clone(),
+                warning: true,
+                reason: "MigrationBackoff",
+                message: format!(
+                    "backoff migrating vmi {}: next attempt at {}",
+                    self.instance.key,
+                    seconds(until)
+                ),
+            });
+            decision.look_at(until);
+            return;
+        }
+        if is_eligible(self.machines, self.migration, self.now) && self.is_next() {
+            decision.push(Action::TakeSlot {
+                migration: self.migration.key.clone(),
+                uid: self.migration.uid.clone(),
+                node: self.instance.node.clone(),
+            });
+        }
+    }
+
+    /// Whether a free slot would go to this one rather than to another that waits.
+    fn is_next(&self) -> bool {
+        let ledger = live_ledger(self.machines);
+        let waiting = self
+            .machines
+            .migrations()
+            .filter(|one| !ledger.holds(&one.uid) && is_eligible(self.machines, one, self.now))
+            .filter_map(|one| {
+                let node = self.machines.instance(&one.instance)?.node.as_str();
+                Some((one.rank(), one.created, &one.key, node))
+            })
+            .collect();
+        slots::admitted(&ledger, &self.machines.config, waiting).contains(&&self.migration.key)
+    }
+
+    /// A target that does not come up is given up after a while.
+    fn watch_over(&self, target: &Launcher, decision: &mut Decision) {
+        let limit = |annotation: &str, default: i64| {
+            self.migration
+                .annotations
+                .get(annotation)
+                .and_then(|text| text.parse::<i64>().ok())
+                .unwrap_or(default)
+        };
+        let mut limits = vec![limit(names::PENDING_TIMEOUT, PENDING_SECONDS)];
+        if target.is_unschedulable() {
+            limits.push(limit(names::UNSCHEDULABLE_TIMEOUT, UNSCHEDULABLE_SECONDS));
+        }
+        let Some(created) = target.created else { return };
+        let allowed = limits.into_iter().min().unwrap_or(PENDING_SECONDS);
+        let until = created.checked_add(SignedDuration::from_secs(allowed)).unwrap_or(self.now);
+        if target.node.is_empty() && until <= self.now && !target.deleting {
+            decision.push(Action::Delete {
+                kind: Kind::Pod,
+                key: target.key.clone(),
+                uid: target.uid.clone(),
+                grace_seconds: None,
+            });
+            let message = format!("Deleted target pod {}: it was pending for {allowed} s", target.key.name);
+            self.event(false, "SuccessfulDelete", message, decision);
+        } else if until > self.now {
+            decision.look_at(until);
+        }
+    }
+
+    /// Tells the node agents, or notes that they have been told.
+    fn hand_over(&self, decision: &mut Decision) {
+        let Some(target) = self.target.filter(|target| target.up) else { return };
+        if self.state().is_some_and(|state| !state.target_node.is_empty()) {
+            self.enter(MigrationPhase::PreparingTarget, decision);
+            return;
+        }
+        let launchers = self.machines.launchers_of(&self.instance.uid);
+        let source = super::instance::current(self.instance, &launchers);
+        let mut state: Vec<(&str, Tree)> = LEFT_OVER.iter().map(|field| (*field, Tree::null())).collect();
+        state.extend([
+            ("migrationUid", Tree::text(&self.migration.uid.0)),
+            ("sourceNode", Tree::text(&self.instance.node)),
+            ("targetNode", Tree::text(&target.node)),
+            ("targetPod", Tree::text(&target.key.name)),
+            ("sourcePod", source.map_or_else(Tree::null, |pod| Tree::text(&pod.key.name))),
+            ("migrationConfiguration", self.configuration()),
+        ]);
+        let mut fields = Tree::default();
+        fields.put(&["status", "migrationState"], Tree::map(state));
+        fields.put(&["metadata", "labels", names::MIGRATION_TARGET_NODE], Tree::text(&target.node));
+        self.patch_instance(fields, decision);
+        let message = format!(
+            "Migration target pod is ready for preparation by virt-handler. Target node: {}",
+            target.node
+        );
+        self.event(false, "SuccessfulHandOver", message, decision);
+    }
+
+    fn configuration(&self) -> Tree {
+        let config = &self.machines.config;
+        Tree::map([
+            ("nodeDrainTaintKey", Tree::text(&config.drain_taint_key)),
+            ("parallelMigrationsPerCluster", Tree::Int(config.parallel_per_cluster.into())),
+            ("parallelOutboundMigrationsPerNode", Tree::Int(config.parallel_outbound_per_node.into())),
+            ("allowAutoConverge", Tree::Bool(config.allow_auto_converge)),
+            ("allowPostCopy", Tree::Bool(config.allow_post_copy)),
+            (
+                "allowWorkloadDisruption",
+                Tree::Bool(config.allow_workload_disruption.unwrap_or(config.allow_post_copy)),
+            ),
+            ("bandwidthPerMigration", Tree::text(&config.bandwidth_per_migration)),
+            ("completionTimeoutPerGiB", Tree::Int(config.completion_seconds_per_gib)),
+            ("progressTimeout", Tree::Int(config.progress_timeout_seconds)),
+            ("unsafeMigrationOverride", Tree::Bool(config.unsafe_override)),
+            ("disableTLS", Tree::Bool(false)),
+        ])
+    }
+
+    fn patch_instance(&self, fields: Tree, decision: &mut Decision) {
+        decision.push(Action::Patch {
+            kind: Kind::Instance,
+            key: self.instance.key.clone(),
+            uid: self.instance.uid.clone(),
+            version: self.instance.version.clone(),
+            part: Part::Main,
+            fields,
+        });
+    }
+
+    fn follow(&self, decision: &mut Decision) {
+        let Some(state) = self.state() else { return };
+        if state.completed && !self.instance.hotplug_change {
+            self.event(
+                false,
+                "SuccessfulMigration",
+                "Source node reported migration succeeded".into(),
+                decision,
+            );
+            self.enter(MigrationPhase::Succeeded, decision);
+        } else if self.migration.deleting && !state.abort_requested && !state.completed {
+            let mut fields = Tree::default();
+            fields.put(&["status", "migrationState", "abortRequested"], Tree::Bool(true));
+            self.patch_instance(fields, decision);
+            self.event(false, "SuccessfulAbortMigration", "Migration aborted by user".into(), decision);
+        }
+    }
+
+    /// After the end: the instance must not wait for it, its pod goes, and old ones are cleared away.
+    fn wind_up(&self, decision: &mut Decision) {
+        if self.migration.phase == MigrationPhase::Failed {
+            if let Some(state) = self.state().filter(|state| !state.completed && !state.started) {
+                let at = Tree::text(seconds(self.now));
+                let reason = if state.failure_reason.is_empty() {
+                    "Target pod is down"
+                } else {
+                    &state.failure_reason
+                };
+                let mut fields = Tree::default();
+                let ended = [
+                    ("failed", Tree::Bool(true)),
+                    ("completed", Tree::Bool(true)),
+                    ("startTimestamp", at.clone()),
+                    ("endTimestamp", at),
+                    ("failureReason", Tree::text(reason)),
+                ];
+                fields.put(&["status", "migrationState"], Tree::map(ended));
+                fields.put(&["metadata", "labels", names::MIGRATION_TARGET_NODE], Tree::null());
+                self.patch_instance(fields, decision);
+            }
+            if let Some(target) = self.target.filter(|pod| {
+                !pod.deleting && !pod.is_finished() && (pod.node.is_empty() || pod.node != self.instance.node)
+            }) {
+                decision.push(Action::Delete {
+                    kind: Kind::Pod,
+                    key: target.key.clone(),
+                    uid: target.uid.clone(),
+                    grace_seconds: None,
+                });
+                let message = format!("Deleted migration target pod {}", target.key.name);
+                self.event(false, "SuccessfulDelete", message, decision);
+            }
+        }
+        if !self.migration.state_recorded
+            && let Some(state) = self.state()
+        {
+            let mut record = vec![
+                ("migrationUid", Tree::text(&state.uid)),
+                ("sourceNode", Tree::text(&state.source_node)),
+                ("targetNode", Tree::text(&state.target_node)),
+                ("targetPod", Tree::text(&state.target_pod)),
+                ("completed", Tree::Bool(state.completed)),
+            ];
+            if state.failed {
+                record.push(("failed", Tree::Bool(true)));
+                record.push(("failureReason", Tree::text(&state.failure_reason)));
+            }
+            let mut fields = Tree::default();
+            fields.put(&["status", "migrationState"], Tree::map(record));
+            decision.push(patch(self.migration, Part::Status, fields));
+        } else {
+            release(self.migration, decision);
+        }
+        let all = self.machines.migrations_of(&self.migration.instance);
+        let mut finished: Vec<&&Migration> = all.iter().filter(|one| one.phase.is_final()).collect();
+        finished.reverse();
+        for old in finished.into_iter().skip(KEPT).filter(|old| !old.deleting) {
+            decision.push(Action::Delete {
+                kind: Kind::Migration,
+                key: old.key.clone(),
+                uid: old.uid.clone(),
+                grace_seconds: None,
+            });
+        }
+    }
+}
+
+struct Failure {
+    text: String,
+    aborted: bool,
+}
+
+impl Failure {
+    fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), aborted: false }
+    }
+}
+
+/// What an earlier migration may have left in `status.migrationState`.
+const LEFT_OVER: &[&str] = &[
+    "startTimestamp",
+    "endTimestamp",
+    "completed",
+    "failed",
+    "failureReason",
+    "abortRequested",
+    "abortStatus",
+    "mode",
+    "targetNodeAddress",
+    "targetDirectMigrationNodePorts",
+    "targetNodeDomainDetected",
+    "targetNodeDomainReadyTimestamp",
+    "targetAttachmentPodUID",
+    "targetCPUSet",
+    "targetNodeTopology",
+    "migrationPolicyName",
+    "sourceState",
+    "targetState",
+];
+
+#[cfg(test)]
+#[path = "migration_tests.rs"]
+mod tests;

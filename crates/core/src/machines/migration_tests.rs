@@ -1,0 +1,340 @@
+use super::*;
+use crate::fact::{PodPhase, Uid};
+use crate::machines::slots::Slot;
+use crate::machines::testing::{Known, deletes, events, instance, later, launcher, now, patches, text, view};
+use crate::machines::{Seen, testing};
+
+fn running(name: &str) -> Instance {
+    instance(name, Phase::Running)
+}
+
+fn job(name: &str, of: &Instance, phase: MigrationPhase) -> Migration {
+    testing::migration(name, of, phase)
+}
+
+/// An instance that runs on n1 with its launcher, and this migration of it.
+fn scene(vmi: &Instance, migration: &Migration, more: Vec<Seen>) -> Machines {
+    let pod = launcher(vmi, "n1");
+    view([vmi.known(), (&pod).known(), migration.known()].into_iter().chain(more))
+}
+
+fn slot(of: &Migration, node: &str) -> Slot {
+    Slot { uid: of.uid.clone(), migration: of.key.clone(), node: node.into() }
+}
+
+fn ledger(slots: Vec<Slot>) -> Ledger {
+    Ledger { version: "1".into(), slots }
+}
+
+fn takes_slot(decision: &Decision) -> bool {
+    decision.actions.iter().any(|action| matches!(action, Action::TakeSlot { .. }))
+}
+
+fn creates(decision: &Decision) -> bool {
+    decision.actions.iter().any(|action| matches!(action, Action::CreateLauncher { job: Some(_), .. }))
+}
+
+fn phase(decision: &Decision) -> Option<&str> {
+    patches(decision, Kind::Migration).into_iter().find_map(|fields| text(fields, &["status", "phase"]))
+}
+
+fn state(of: &Migration) -> MigrationState {
+    MigrationState {
+        uid: of.uid.0.clone(),
+        source_node: "n1".into(),
+        target_node: "n2".into(),
+        target_pod: "t".into(),
+        ..MigrationState::default()
+    }
+}
+
+#[test]
+fn m01_a_pending_migration_first_takes_a_slot_and_then_creates_the_target() {
+    let vmi = running("a");
+    let m = job("m", &vmi, MigrationPhase::Pending);
+    let mut machines = scene(&vmi, &m, vec![]);
+    let decision = decide(&machines, &m.key, now());
+    assert!(takes_slot(&decision) && !creates(&decision));
+    machines.enter(ledger(vec![slot(&m, "n1")]));
+    let decision = decide(&machines, &m.key, now());
+    assert!(creates(&decision) && !takes_slot(&decision));
+}
+
+#[test]
+fn m02_two_active_pods_hold_it_back() {
+    let vmi = running("a");
+    let m = job("m", &vmi, MigrationPhase::Pending);
+    let mut second = launcher(&vmi, "n3");
+    second.key.name.push('x');
+    second.uid = Uid("second".into());
+    let decision = decide(&scene(&vmi, &m, vec![(&second).known()]), &m.key, now());
+    assert!(!takes_slot(&decision));
+}
+
+#[test]
+fn m03_to_m07_the_limits_of_cluster_and_node_hold_it_back() {
+    let vmi = running("a");
+    let m = job("m", &vmi, MigrationPhase::Pending);
+    let other = running("b");
+    let busy: Vec<Migration> = (0..5)
+        .map(|n| {
+            let mut one = job(&format!("busy-{n}"), &other, MigrationPhase::Running);
+            one.instance.name = format!("other-{n}");
+            one
+        })
+        .collect();
+    let with = |nodes: &[&str]| {
+        let mut machines = scene(&vmi, &m, busy.iter().map(Known::known).collect());
+        machines.enter(ledger(busy.iter().zip(nodes).map(|(one, node)| slot(one, node)).collect()));
+        takes_slot(&decide(&machines, &m.key, now()))
+    };
+    assert!(with(&["x", "x", "y", "y"]), "four in the cluster leave room");
+    assert!(!with(&["x", "x", "y", "y", "z"]), "five do not");
+    assert!(with(&["n1"]), "one leaving the node leaves room");
+    assert!(!with(&["n1", "n1"]), "two do not");
+}
+
+#[test]
+fn entries_of_finished_migrations_do_not_count() {
+    let vmi = running("a");
+    let m = job("m", &vmi, MigrationPhase::Pending);
+    let over: Vec<Migration> =
+        (0..5).map(|n| job(&format!("over-{n}"), &running("b"), MigrationPhase::Succeeded)).collect();
+    let mut machines = scene(&vmi, &m, over.iter().map(Known::known).collect());
+    machines.enter(ledger(over.iter().map(|one| slot(one, "x")).collect()));
+    assert!(takes_slot(&decide(&machines, &m.key, now())));
+}
+
+#[test]
+fn m10_the_target_pod_moves_it_on_and_its_readiness_further() {
+    let vmi = running("a");
+    let m = job("m", &vmi, MigrationPhase::Pending);
+    let cold = testing::target(&vmi, &m, "");
+    let decision = decide(&scene(&vmi, &m, vec![(&cold).known()]), &m.key, now());
+    assert_eq!(phase(&decision), Some("Scheduling"));
+    let m = job("m", &vmi, MigrationPhase::Scheduling);
+    let decision = decide(&scene(&vmi, &m, vec![(&cold).known()]), &m.key, now());
+    assert_eq!(phase(&decision), None);
+    let warm = testing::target(&vmi, &m, "n2");
+    let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, now());
+    assert_eq!(phase(&decision), Some("Scheduled"));
+}
+
+#[test]
+fn m11_m12_m13_m14_a_target_that_stays_pending_is_deleted_in_time() {
+    let vmi = running("a");
+    let mut m = job("m", &vmi, MigrationPhase::Scheduling);
+    let mut pod = testing::target(&vmi, &m, "");
+    let check = |m: &Migration, pod: &Launcher, seconds: i64| {
+        let decision = decide(&scene(&vmi, m, vec![pod.known()]), &m.key, later(seconds));
+        !deletes(&decision, Kind::Pod).is_empty()
+    };
+    assert!(!check(&m, &pod, 899));
+    assert!(check(&m, &pod, 900));
+    pod.conditions = vec![Condition::new("PodScheduled", false, "Unschedulable", "")];
+    assert!(!check(&m, &pod, 290));
+    assert!(check(&m, &pod, 300));
+    m.annotations.insert(names::UNSCHEDULABLE_TIMEOUT.into(), "10".into());
+    assert!(check(&m, &pod, 10));
+    m.phase = MigrationPhase::Scheduled;
+    assert!(!check(&m, &pod, 1000));
+}
+
+#[test]
+fn m18_the_five_newest_finished_ones_are_kept() {
+    let vmi = running("a");
+    let mut all: Vec<Migration> = (0..7)
+        .map(|n| {
+            let mut one = job(&format!("m{n}"), &vmi, MigrationPhase::Failed);
+            one.created = Some(later(n));
+            one
+        })
+        .collect();
+    all.push(job("live", &vmi, MigrationPhase::Pending));
+    let machines = scene(&vmi, &all[7], all[..7].iter().map(Known::known).collect());
+    let decision = decide(&machines, &all[6].key, later(60));
+    assert_eq!(deletes(&decision, Kind::Migration), ["m1", "m0"]);
+}
+
+#[test]
+fn m19_m20_m21_ends_elsewhere_end_the_migration() {
+    let vmi = running("a");
+    for at in [MigrationPhase::Pending, MigrationPhase::Scheduling, MigrationPhase::Running] {
+        let mut over = vmi.clone();
+        let m = job("m", &vmi, at);
+        over.migration = Some(state(&m));
+        over.phase = Phase::Succeeded;
+        let warm = testing::target(&vmi, &m, "n2");
+        let decision = decide(&scene(&over, &m, vec![(&warm).known()]), &m.key, now());
+        assert_eq!(phase(&decision), Some("Failed"), "instance over at {at:?}");
+        assert_eq!(events(&decision), ["FailedMigration"]);
+
+        let mut ended = warm.clone();
+        ended.phase = PodPhase::Failed;
+        let decision = decide(&scene(&vmi, &m, vec![(&ended).known()]), &m.key, now());
+        assert_eq!(phase(&decision), Some("Failed"), "target over at {at:?}");
+    }
+    let m = job("m", &vmi, MigrationPhase::Running);
+    let mut reported = vmi.clone();
+    reported.migration = Some(MigrationState { failed: true, ..state(&m) });
+    let warm = testing::target(&vmi, &m, "n2");
+    let decision = decide(&scene(&reported, &m, vec![(&warm).known()]), &m.key, now());
+    assert_eq!(phase(&decision), Some("Failed"));
+}
+
+#[test]
+fn m22_m23_m24_the_hand_over_happens_once_and_replaces_older_state() {
+    let mut vmi = running("a");
+    let m = job("m", &vmi, MigrationPhase::Scheduled);
+    vmi.migration =
+        Some(MigrationState { uid: "older".into(), completed: true, target_node: "n1".into(), ..state(&m) });
+    let warm = testing::target(&vmi, &m, "n2");
+    let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, now());
+    assert_eq!(phase(&decision), None);
+    let fields = patches(&decision, Kind::Instance)[0];
+    assert_eq!(text(fields, &["status", "migrationState", "migrationUid"]), Some("uid-m"));
+    assert_eq!(text(fields, &["status", "migrationState", "targetNode"]), Some("n2"));
+    assert_eq!(fields.get(&["status", "migrationState", "completed"]), Some(&Tree::null()));
+
+    vmi.migration = Some(state(&m));
+    let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, now());
+    assert!(patches(&decision, Kind::Instance).is_empty());
+    assert_eq!(phase(&decision), Some("PreparingTarget"));
+
+    let mut cold = warm.clone();
+    cold.up = false;
+    vmi.migration = None;
+    let decision = decide(&scene(&vmi, &m, vec![(&cold).known()]), &m.key, now());
+    assert!(patches(&decision, Kind::Instance).is_empty());
+}
+
+#[test]
+fn phases_follow_the_node_agents_and_m25_a_hotplug_change_keeps_it_running() {
+    let mut vmi = running("a");
+    let mut m = job("m", &vmi, MigrationPhase::PreparingTarget);
+    let warm = testing::target(&vmi, &m, "n2");
+    let step = |m: &Migration, vmi: &Instance| {
+        let decision = decide(&scene(vmi, m, vec![(&warm).known()]), &m.key, now());
+        phase(&decision).map(str::to_owned)
+    };
+    vmi.migration = Some(state(&m));
+    assert_eq!(step(&m, &vmi), None);
+    vmi.migration = Some(MigrationState { target_address: "10.0.0.2".into(), ..state(&m) });
+    assert_eq!(step(&m, &vmi).as_deref(), Some("TargetReady"));
+    m.phase = MigrationPhase::TargetReady;
+    assert_eq!(step(&m, &vmi), None);
+    vmi.migration = Some(MigrationState { started: true, ..state(&m) });
+    assert_eq!(step(&m, &vmi).as_deref(), Some("Running"));
+    m.phase = MigrationPhase::Running;
+    vmi.migration = Some(MigrationState { started: true, ended: true, completed: true, ..state(&m) });
+    assert_eq!(step(&m, &vmi).as_deref(), Some("Succeeded"));
+    vmi.hotplug_change = true;
+    assert_eq!(step(&m, &vmi), None);
+}
+
+#[test]
+fn m26_without_its_instance_a_migration_is_deleted_but_not_in_haste() {
+    let vmi = running("a");
+    let m = job("m", &vmi, MigrationPhase::Pending);
+    let machines = view([(&m).known()]);
+    let early = decide(&machines, &m.key, later(1));
+    assert!(early.actions.is_empty());
+    assert_eq!(early.look_again, Some(later(10)));
+    assert_eq!(deletes(&decide(&machines, &m.key, later(11)), Kind::Migration), ["m"]);
+}
+
+#[test]
+fn m27_deleting_a_running_migration_asks_the_node_agent_to_abort() {
+    let mut vmi = running("a");
+    let mut m = job("m", &vmi, MigrationPhase::Running);
+    m.deleting = true;
+    vmi.migration = Some(MigrationState { started: true, ..state(&m) });
+    let warm = testing::target(&vmi, &m, "n2");
+    let first = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, now());
+    assert!(patches(&first, Kind::Migration)[0].get(&["status", "conditions"]).is_some());
+    m.conditions = vec![abort_condition()];
+    let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, now());
+    let fields = patches(&decision, Kind::Instance)[0];
+    assert_eq!(fields.get(&["status", "migrationState", "abortRequested"]), Some(&Tree::Bool(true)));
+    assert_eq!(events(&decision), ["SuccessfulAbortMigration"]);
+}
+
+#[test]
+fn m28_deleting_it_before_the_hand_over_fails_it_and_its_target_goes() {
+    let vmi = running("a");
+    let mut m = job("m", &vmi, MigrationPhase::Scheduling);
+    m.deleting = true;
+    let warm = testing::target(&vmi, &m, "n2");
+    let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, now());
+    assert_eq!(phase(&decision), Some("Failed"));
+    assert!(patches(&decision, Kind::Migration)[0].get(&["status", "conditions"]).is_some());
+    m.phase = MigrationPhase::Failed;
+    let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, now());
+    assert_eq!(deletes(&decision, Kind::Pod), [warm.key.name.clone()]);
+    assert_eq!(
+        patches(&decision, Kind::Migration)[0].get(&["metadata", "finalizers"]),
+        Some(&Tree::List(Vec::new()))
+    );
+}
+
+#[test]
+fn m29_a_target_lost_before_the_start_ends_the_instances_account_of_it() {
+    let mut vmi = running("a");
+    let m = job("m", &vmi, MigrationPhase::Failed);
+    vmi.migration = Some(state(&m));
+    let decision = decide(&scene(&vmi, &m, vec![]), &m.key, now());
+    let fields = patches(&decision, Kind::Instance)[0];
+    assert_eq!(fields.get(&["status", "migrationState", "failed"]), Some(&Tree::Bool(true)));
+    assert_eq!(fields.get(&["status", "migrationState", "completed"]), Some(&Tree::Bool(true)));
+    assert_eq!(text(fields, &["status", "migrationState", "failureReason"]), Some("Target pod is down"));
+}
+
+fn automatic(name: &str, vmi: &Instance, phase: MigrationPhase, at: i64) -> Migration {
+    let mut one = job(name, vmi, phase);
+    one.created = Some(later(at));
+    one.annotations.insert(names::EVACUATION_MIGRATION.into(), "n1".into());
+    if phase == MigrationPhase::Failed {
+        one.phase_times = vec![("Failed".into(), seconds(later(at + 5)))];
+    }
+    one
+}
+
+#[test]
+fn m32_m33_m34_automatic_migrations_wait_after_failures() {
+    let vmi = running("a");
+    let failed = automatic("m0", &vmi, MigrationPhase::Failed, 0);
+    let next = automatic("m1", &vmi, MigrationPhase::Pending, 6);
+    let machines = scene(&vmi, &next, vec![(&failed).known()]);
+    let decision = decide(&machines, &next.key, later(7));
+    assert!(!takes_slot(&decision));
+    assert_eq!(events(&decision), ["MigrationBackoff"]);
+    assert_eq!(decision.look_again, Some(later(25)));
+    assert!(takes_slot(&decide(&machines, &next.key, later(25))));
+
+    let mut by_hand = next.clone();
+    by_hand.annotations.clear();
+    let machines = scene(&vmi, &by_hand, vec![(&failed).known()]);
+    assert!(takes_slot(&decide(&machines, &by_hand.key, later(7))));
+
+    let succeeded = automatic("m05", &vmi, MigrationPhase::Succeeded, 5);
+    let machines = scene(&vmi, &next, vec![(&failed).known(), (&succeeded).known()]);
+    assert!(takes_slot(&decide(&machines, &next.key, later(7))));
+
+    let twice = automatic("m01", &vmi, MigrationPhase::Failed, 3);
+    let machines = scene(&vmi, &next, vec![(&failed).known(), (&twice).known()]);
+    assert_eq!(backoff(&machines, &next), Some(later(8 + 40)));
+}
+
+#[test]
+fn a_new_migration_is_labelled_and_held_before_it_is_accepted() {
+    let vmi = running("a");
+    let mut m = job("m", &vmi, MigrationPhase::Unset);
+    m.labelled = false;
+    m.finalizers.clear();
+    let decision = decide(&scene(&vmi, &m, vec![]), &m.key, now());
+    let fields = patches(&decision, Kind::Migration)[0];
+    assert_eq!(text(fields, &["metadata", "labels", names::MIGRATION_SELECTOR]), Some("a"));
+    let m = job("m", &vmi, MigrationPhase::Unset);
+    let decision = decide(&scene(&vmi, &m, vec![]), &m.key, now());
+    assert_eq!(phase(&decision), Some("Pending"));
+}

@@ -1,0 +1,139 @@
+//! How many migrations may run at once, decided in one place.
+//!
+//! The ledger is one object in the cluster that names the running migrations. A migration gets a target pod only after its entry
+//! was written, and every write states which version of the ledger it read. So the limits hold whoever writes: two
+//! operators that both believe to lead, or one with an old view, collide on the ledger and not in the cluster.
+//! An entry leaves when its migration is known to be over or gone, both of which can never become untrue again.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::config::Config;
+use crate::fact::{Key, Uid};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slot {
+    pub uid: Uid,
+    pub migration: Key,
+    /// The node the guest leaves.
+    pub node: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ledger {
+    /// Empty when there is no such object yet.
+    pub version: String,
+    pub slots: Vec<Slot>,
+}
+
+/// Whether one more fits, and if not, what is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    Free,
+    ClusterFull,
+    NodeFull,
+}
+
+impl Ledger {
+    pub fn holds(&self, uid: &Uid) -> bool {
+        self.slots.iter().any(|slot| slot.uid == *uid)
+    }
+
+    /// The ledger without the entries that are over.
+    #[must_use]
+    pub fn without(&self, over: impl Fn(&Slot) -> bool) -> Self {
+        let slots = self.slots.iter().filter(|slot| !over(slot)).cloned().collect();
+        Self { version: self.version.clone(), slots }
+    }
+
+    pub fn room(&self, config: &Config, node: &str) -> Room {
+        if self.slots.len() >= config.parallel_per_cluster as usize {
+            return Room::ClusterFull;
+        }
+        let outbound = self.slots.iter().filter(|slot| slot.node == node).count();
+        if outbound >= config.parallel_outbound_per_node as usize { Room::NodeFull } else { Room::Free }
+    }
+
+    /// Enters a migration if there is room; already being in it is fine.
+    pub fn enter(&mut self, slot: Slot, config: &Config) -> Room {
+        if self.holds(&slot.uid) {
+            return Room::Free;
+        }
+        let room = self.room(config, &slot.node);
+        if room == Room::Free {
+            self.slots.push(slot);
+        }
+        room
+    }
+}
+
+/// Whom the free slots go to: the highest rank first, then the longest wait; a full node does not hold up others.
+pub fn admitted<'a>(
+    ledger: &Ledger,
+    config: &Config,
+    mut waiting: Vec<(u32, Option<jiff::Timestamp>, &'a Key, &'a str)>,
+) -> Vec<&'a Key> {
+    waiting.sort_by(|a, b| (std::cmp::Reverse(a.0), a.1, a.2).cmp(&(std::cmp::Reverse(b.0), b.1, b.2)));
+    let mut outbound: BTreeMap<&str, usize> = BTreeMap::new();
+    for slot in &ledger.slots {
+        *outbound.entry(slot.node.as_str()).or_default() += 1;
+    }
+    let mut free = (config.parallel_per_cluster as usize).saturating_sub(ledger.slots.len());
+    let mut granted = Vec::new();
+    for (_, _, key, node) in waiting {
+        if free == 0 {
+            break;
+        }
+        let leaving = outbound.entry(node).or_default();
+        if *leaving < config.parallel_outbound_per_node as usize {
+            *leaving += 1;
+            free -= 1;
+            granted.push(key);
+        }
+    }
+    granted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(name: &str, node: &str) -> Slot {
+        Slot { uid: Uid(format!("u-{name}")), migration: Key::new("d", name), node: node.into() }
+    }
+
+    #[test]
+    fn m03_m04_m06_the_ledger_never_holds_more_than_the_limits() {
+        let config = Config::default();
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.enter(slot("a", "n1"), &config), Room::Free);
+        assert_eq!(ledger.enter(slot("b", "n1"), &config), Room::Free);
+        assert_eq!(ledger.enter(slot("c", "n1"), &config), Room::NodeFull);
+        assert_eq!(ledger.enter(slot("a", "n1"), &config), Room::Free, "entering twice takes one slot");
+        for name in ["d", "e", "f"] {
+            assert_eq!(ledger.enter(slot(name, name), &config), Room::Free);
+        }
+        assert_eq!(ledger.enter(slot("g", "n9"), &config), Room::ClusterFull);
+        assert_eq!(ledger.slots.len(), 5);
+        let ledger = ledger.without(|slot| slot.migration.name == "a");
+        assert_eq!(ledger.room(&config, "n1"), Room::Free);
+    }
+
+    #[test]
+    fn m35_free_slots_go_by_rank_then_age_and_around_full_nodes() {
+        let config = Config { parallel_per_cluster: 3, ..Config::default() };
+        let at = |second| jiff::Timestamp::from_second(second).ok();
+        let keys: Vec<Key> = ["a", "b", "c", "d", "e"].iter().map(|name| Key::new("d", *name)).collect();
+        let waiting = vec![
+            (0, at(1), &keys[0], "n1"),
+            (100, at(9), &keys[1], "n1"),
+            (100, at(8), &keys[2], "n1"),
+            (20, at(2), &keys[3], "n2"),
+            (100, at(9), &keys[4], "n1"),
+        ];
+        let granted: Vec<_> =
+            admitted(&Ledger::default(), &config, waiting).iter().map(|key| key.name.as_str()).collect();
+        assert_eq!(granted, ["c", "b", "d"]);
+    }
+}
