@@ -12,7 +12,8 @@ pub struct ApiError {
     pub code: u16,
     pub reason: Cow<'static, str>,
     pub message: String,
-    pub details: Details,
+    /// Boxed, because most results carry no error and should be small.
+    pub details: Box<Details>,
     /// Where a list may go on although it is no longer consistent.
     pub continue_token: Option<String>,
     /// The answer has `details` although there is nothing in them: refusals that come from the routing of
@@ -228,7 +229,16 @@ impl About<'_> {
 
 impl ApiError {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason: Cow::Borrowed(reason), message: message.into(), details: Details::default(), continue_token: None, from_routing: false, plain: false, warnings: Vec::new() }
+        Self {
+            code,
+            reason: Cow::Borrowed(reason),
+            message: message.into(),
+            details: Box::default(),
+            continue_token: None,
+            from_routing: false,
+            plain: false,
+            warnings: Vec::new(),
+        }
     }
 
     /// A refusal by the routing of requests.
@@ -242,7 +252,16 @@ impl ApiError {
     }
 
     fn about(code: u16, reason: &'static str, message: String, about: About<'_>) -> Self {
-        Self { code, reason: Cow::Borrowed(reason), message, details: about.details(), continue_token: None, from_routing: false, plain: false, warnings: Vec::new() }
+        Self {
+            code,
+            reason: Cow::Borrowed(reason),
+            message,
+            details: Box::new(about.details()),
+            continue_token: None,
+            from_routing: false,
+            plain: false,
+            warnings: Vec::new(),
+        }
     }
 
     #[must_use]
@@ -386,7 +405,7 @@ impl ApiError {
         if let Some(token) = &self.continue_token {
             status["metadata"] = json!({"continue": token});
         }
-        if self.from_routing || self.details != Details::default() {
+        if self.from_routing || **self.details != Details::default() {
             status["details"] = serde_json::to_value(&self.details).unwrap_or_default();
         }
         status

@@ -96,7 +96,7 @@ impl From<ApplyError> for ApiError {
         match error {
             ApplyError::Conflicts(conflicts) => {
                 let mut answer = Self::new(409, "Conflict", message);
-                answer.details = Details::default();
+                answer.details = Box::default();
                 for conflict in conflicts {
                     let text = format!("conflict with {}", conflict.manager);
                     answer = answer.with_cause("FieldManagerConflict", text, &conflict.field);
