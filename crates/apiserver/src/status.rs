@@ -1,6 +1,7 @@
 //! Failure answers: the `Status` object with the code, reason and details that Kubernetes clients test for.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -187,8 +188,9 @@ pub fn quoted(text: &str) -> String {
             '\u{8}' => out.push_str("\\b"),
             '\u{b}' => out.push_str("\\v"),
             '\u{c}' => out.push_str("\\f"),
-            c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            // Writing to a string does not fail.
+            c if c.is_ascii_control() => drop(write!(out, "\\x{:02x}", u32::from(c))),
+            c if c.is_control() => drop(write!(out, "\\u{:04x}", u32::from(c))),
             c => out.push(c),
         }
     }
@@ -405,7 +407,7 @@ impl ApiError {
         if let Some(token) = &self.continue_token {
             status["metadata"] = json!({"continue": token});
         }
-        if self.from_routing || **self.details != Details::default() {
+        if self.from_routing || *self.details != Details::default() {
             status["details"] = serde_json::to_value(&self.details).unwrap_or_default();
         }
         status
