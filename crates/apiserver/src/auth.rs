@@ -1,10 +1,11 @@
 //! Who is calling, and what they may do: bearer tokens, impersonation, RBAC.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::{PoisonError, RwLock};
 
-use http::header::AUTHORIZATION;
 use http::HeaderMap;
+use http::header::AUTHORIZATION;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -49,15 +50,14 @@ fn secret() -> Result<String, String> {
     let mut bytes = [0u8; 16];
     let provider = rustls::crypto::ring::default_provider();
     provider.secure_random.fill(&mut bytes).map_err(|_| "no randomness available".to_owned())?;
-    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
 }
 
 /// The caller: the transport's word, else a bearer token, else nobody.
-pub fn identify(
-    api: &Api,
-    headers: &HeaderMap,
-    trusted: Option<&Identity>,
-) -> Result<Identity, ApiError> {
+pub fn identify(api: &Api, headers: &HeaderMap, trusted: Option<&Identity>) -> Result<Identity, ApiError> {
     let given = headers.get(AUTHORIZATION).and_then(|h| h.to_str().ok()).unwrap_or_default();
     match (given.strip_prefix("Bearer "), trusted) {
         (Some(token), _) => {
@@ -134,15 +134,14 @@ pub enum Attributes<'a> {
         namespace: &'a str,
         name: &'a str,
     },
-    Path { verb: &'a str, path: &'a str },
+    Path {
+        verb: &'a str,
+        path: &'a str,
+    },
 }
 
 /// Refuses what the caller may not do with a resource.
-pub fn allow(
-    api: &Api,
-    identity: &Identity,
-    attributes: &Attributes<'_>,
-) -> Result<(), ApiError> {
+pub fn allow(api: &Api, identity: &Identity, attributes: &Attributes<'_>) -> Result<(), ApiError> {
     if identity.is_master() || decide(api, identity, attributes).is_some() {
         return Ok(());
     }
@@ -172,8 +171,11 @@ fn refusal(identity: &Identity, way: &str, attributes: &Attributes<'_>) -> ApiEr
             format!("forbidden: User \"{}\" cannot {way}{verb} path \"{path}\"", identity.name),
         ),
         Attributes::Resource { verb, group, resource, subresource, namespace, name } => {
-            let whole =
-                if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") };
+            let whole = if subresource.is_empty() {
+                resource.to_owned()
+            } else {
+                format!("{resource}/{subresource}")
+            };
             let scope = if namespace.is_empty() || (group.is_empty() && resource == "namespaces") {
                 "at the cluster scope".to_owned()
             } else {
@@ -333,7 +335,8 @@ mod tests {
 
     #[test]
     fn resource_names_narrow_a_rule() {
-        let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a"]});
+        let rule =
+            json!({"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a"]});
         assert!(rule_allows(&rule, &asks("get", "secrets", "", "a")));
         assert!(!rule_allows(&rule, &asks("get", "secrets", "", "b")));
     }

@@ -35,7 +35,7 @@ pub fn schema_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
         .enumerate()
         .take(if shared { 1 } else { versions.len() })
         .filter(|(_, version)| version["schema"]["openAPIV3Schema"].is_object())
-        .filter_map(|(n, version)| {
+        .flat_map(|(n, version)| {
             let path = if shared {
                 "spec.validation.openAPIV3Schema".to_owned()
             } else {
@@ -46,9 +46,8 @@ pub fn schema_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
             if errors.is_empty() {
                 default_errors(schema, &path, &mut errors);
             }
-            Some(errors)
+            errors
         })
-        .flatten()
         .collect()
 }
 
@@ -66,7 +65,8 @@ fn default_errors(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
             for mut error in validate::validate(described.get(), &object, None) {
                 let inner = error.field.strip_prefix("value").unwrap_or(&error.field).to_owned();
                 error.field = format!("{path}.default{inner}");
-                error.detail = error.detail.strip_prefix("value").unwrap_or(&error.detail).to_owned();
+                let said = error.detail.strip_prefix("value").map(str::to_owned);
+                error.detail = said.unwrap_or(error.detail);
                 errors.push(error);
             }
         }
@@ -215,7 +215,12 @@ fn finish_deletion(api: &Api, definitions: &Kind, definition: &Value) {
     if let Some(kind) = &served {
         for object in api.read_all(&storage_of(kind), "") {
             let key = Key::new(&object.meta.namespace, &object.meta.name);
-            let _ = crate::rest::delete::remove(api, kind, &key, &crate::rest::deletion::DeleteOptions::default());
+            let _ = crate::rest::delete::remove(
+                api,
+                kind,
+                &key,
+                &crate::rest::deletion::DeleteOptions::default(),
+            );
         }
         if api.store.count(&storage_of(kind)) > 0 {
             return;
@@ -251,8 +256,11 @@ fn forget(api: &Api, definition: &Value) {
     let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let mut storage = None;
     api.change_kinds(|kinds| {
-        let gone: Vec<Arc<Kind>> =
-            kinds.iter().filter(|k| k.custom.as_ref().is_some_and(|c| c.definition == name)).cloned().collect();
+        let gone: Vec<Arc<Kind>> = kinds
+            .iter()
+            .filter(|k| k.custom.as_ref().is_some_and(|c| c.definition == name))
+            .cloned()
+            .collect();
         for kind in gone {
             storage = Some(storage_of(&kind));
             kinds.remove(&kind.group, &kind.version, &kind.plural);

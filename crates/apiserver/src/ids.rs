@@ -1,5 +1,6 @@
 //! Names and uids that the server makes up, from one seed: the same run gives the same names.
 
+use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use rand_chacha::ChaCha8Rng;
@@ -29,7 +30,10 @@ impl Ids {
         let mut b: [u8; 16] = self.bytes();
         b[6] = (b[6] & 0x0f) | 0x40;
         b[8] = (b[8] & 0x3f) | 0x80;
-        let hex: String = b.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = b.iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
         format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
 

@@ -1,4 +1,5 @@
 //! What each verb promises, through the whole server.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic")]
 
 mod common;
 

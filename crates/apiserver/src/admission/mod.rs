@@ -68,6 +68,5 @@ pub async fn validate(
     review: &Review<'_>,
     object: Option<&Value>,
 ) -> Result<Vec<String>, ApiError> {
-    rules::check(review, object)?;
     webhooks::validate(api, review, object).await
 }

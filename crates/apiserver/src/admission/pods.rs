@@ -142,7 +142,8 @@ pub fn default_tolerations(pod: &mut Value) {
         let Some(tolerations) = spec["tolerations"].as_array_mut() else { return };
         let covered = tolerations.iter().any(|t| {
             let same_key = t["key"] == key || t["key"].as_str().unwrap_or_default().is_empty();
-            let same_effect = t["effect"] == "NoExecute" || t["effect"].as_str().unwrap_or_default().is_empty();
+            let same_effect =
+                t["effect"] == "NoExecute" || t["effect"].as_str().unwrap_or_default().is_empty();
             same_key && same_effect
         });
         if !covered {

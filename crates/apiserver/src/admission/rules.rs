@@ -31,12 +31,6 @@ pub fn apply(api: &Api, review: &Review<'_>, object: &mut Value) -> Result<(), A
     Ok(())
 }
 
-/// Refusals that come after all changes. The cluster has none beyond the kinds' own validation; the place
-/// exists so that the order of checks is visible.
-pub fn check(_review: &Review<'_>, _object: Option<&Value>) -> Result<(), ApiError> {
-    Ok(())
-}
-
 /// Nothing is created in a namespace that does not exist or is on its way out.
 fn namespace_must_accept(api: &Api, review: &Review<'_>) -> Result<(), ApiError> {
     if !review.kind.namespaced || review.operation == Operation::Delete {
@@ -94,10 +88,10 @@ fn protect_claim(claim: &mut Value) {
 }
 
 fn default_storage_class(api: &Api, claim: &mut Value) {
+    const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
     if claim["spec"].get("storageClassName").is_some_and(|v| !v.is_null()) {
         return;
     }
-    const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
     let mut defaults: Vec<Value> = api
         .read_all("storageclasses.storage.k8s.io", "")
         .iter()

@@ -94,7 +94,11 @@ impl Dispatcher {
             match handler {
                 Some(handler) => handler(review),
                 None => {
-                    return Err(format!("service \"{}/{}\" is not served here", text("namespace"), text("name")));
+                    return Err(format!(
+                        "service \"{}/{}\" is not served here",
+                        text("namespace"),
+                        text("name")
+                    ));
                 }
             }
         };
@@ -159,9 +163,7 @@ async fn ask(
     }
     let name = hook["name"].as_str().unwrap_or_default();
     if review.dry_run && !matches!(hook["sideEffects"].as_str(), Some("None" | "NoneOnDryRun")) {
-        return Err(ApiError::bad_request(format!(
-            "admission webhook \"{name}\" does not support dry run"
-        )));
+        return Err(ApiError::bad_request(format!("admission webhook \"{name}\" does not support dry run")));
     }
     let uid = api.ids.uid();
     let request = request(&uid, review, object);
@@ -172,11 +174,14 @@ async fn ask(
         }
         Ok(answer) if !is_review(&answer, &uid) => {
             let part = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
-            Err(failed(name, &format!(
-                "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {}, Kind={}",
-                part("apiVersion"),
-                part("kind")
-            )))
+            Err(failed(
+                name,
+                &format!(
+                    "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {}, Kind={}",
+                    part("apiVersion"),
+                    part("kind")
+                ),
+            ))
         }
         Ok(answer) => {
             let response = answer["response"].clone();

@@ -203,7 +203,7 @@ fn deprecation(definition: &Value, version: &Value, group: &str, names: &Value) 
                 v["served"] == true && v["deprecated"] != true && !text(v, "name").contains("alpha")
             });
             if let Some(better) = better {
-                warning.push_str(&format!("; use {group}/{} {kind}", text(better, "name")));
+                warning = format!("{warning}; use {group}/{} {kind}", text(better, "name"));
             }
             Some(warning)
         }

@@ -22,7 +22,8 @@ pub fn on_update(api: &Api, kind: &Kind, old: &Value, object: &mut Value) {
         return;
     }
     for field in ["clusterIP", "clusterIPs"] {
-        if object["spec"].get(field).is_none_or(|v| v.is_null() || *v == "") && !old["spec"][field].is_null() {
+        if object["spec"].get(field).is_none_or(|v| v.is_null() || *v == "") && !old["spec"][field].is_null()
+        {
             object["spec"][field] = old["spec"][field].clone();
         }
     }
@@ -46,8 +47,7 @@ fn allocate_service(api: &Api, service: &mut Value) {
     if kind == "ExternalName" {
         return;
     }
-    let others: Vec<Value> =
-        api.read_all("services", "").iter().map(crate::store::Object::value).collect();
+    let others: Vec<Value> = api.read_all("services", "").iter().map(crate::store::Object::value).collect();
     if service["spec"]["clusterIP"].as_str().unwrap_or_default().is_empty() {
         let taken: BTreeSet<&str> = others.iter().filter_map(|s| s["spec"]["clusterIP"].as_str()).collect();
         if let Some(address) = free_address(&taken) {
@@ -59,7 +59,8 @@ fn allocate_service(api: &Api, service: &mut Value) {
         service["spec"]["clusterIPs"] = json!([address]);
     }
     // A service that is only a name, for endpoints somebody else writes, may have addresses of any family.
-    let nameless = address == "None" && service["spec"]["selector"].as_object().is_none_or(|s| s.is_empty());
+    let nameless =
+        address == "None" && service["spec"]["selector"].as_object().is_none_or(serde_json::Map::is_empty);
     if nameless && service["spec"]["ipFamilies"].is_null() && service["spec"]["ipFamilyPolicy"].is_null() {
         service["spec"]["ipFamilies"] = json!(["IPv4", "IPv6"]);
         service["spec"]["ipFamilyPolicy"] = json!("RequireDualStack");

@@ -16,7 +16,7 @@ fn illegal(error: &base64::DecodeError) -> String {
     let at = match error {
         base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => *at,
         base64::DecodeError::InvalidLength(length) => length.saturating_sub(1),
-        _ => 0,
+        base64::DecodeError::InvalidPadding => 0,
     };
     format!("illegal base64 data at input byte {at}")
 }

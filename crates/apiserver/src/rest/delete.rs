@@ -49,10 +49,8 @@ const ANSWERS_WITH_OBJECT: &[(&str, &str)] = &[
 
 pub async fn delete(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
     let options = options(call)?;
-    let current = api
-        .store
-        .get(&call.storage(), &call.key())
-        .ok_or_else(|| not_found(&call.kind, &call.path.name))?;
+    let current =
+        api.store.get(&call.storage(), &call.key()).ok_or_else(|| not_found(&call.kind, &call.path.name))?;
     let mut warnings = review(api, call, &current.value(), options.is_dry_run()).await?;
     warnings.extend(preserved_pods(call, &options));
     let outcome = remove(api, &call.kind, &call.key(), &options)?;
@@ -86,7 +84,8 @@ pub async fn delete_collection(api: &Arc<Api>, call: &Call) -> Result<Reply, Api
     if call.kind.custom.is_some() {
         metadata["continue"] = json!("");
     }
-    let head = json!({"kind": call.kind.list_kind, "apiVersion": call.kind.api_version(), "metadata": metadata});
+    let head =
+        json!({"kind": call.kind.list_kind, "apiVersion": call.kind.api_version(), "metadata": metadata});
     warnings.extend(preserved_pods(call, &options));
     Ok(Reply::text(200, shower.list(&head, &items)).with_warnings(warnings))
 }
@@ -105,12 +104,7 @@ fn orphans_by_default(kind: &Kind) -> bool {
     kind.group == "batch" && kind.plural == "jobs"
 }
 
-async fn review(
-    api: &Arc<Api>,
-    call: &Call,
-    old: &Value,
-    dry_run: bool,
-) -> Result<Vec<String>, ApiError> {
+async fn review(api: &Arc<Api>, call: &Call, old: &Value, dry_run: bool) -> Result<Vec<String>, ApiError> {
     let review = Review {
         kind: &call.kind,
         subresource: "",

@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::negotiate::{Form, accepted};
 use super::path::Route;
 use super::reply::Reply;
-use crate::server::Api;
-use crate::status::ApiError;
 use crate::discovery;
 use crate::openapi;
+use crate::server::Api;
+use crate::status::ApiError;
 
 /// Documents that are costly to build and change only when kinds do.
 #[derive(Default)]
@@ -60,9 +60,12 @@ pub fn serve(api: &Api, method: &Method, route: &Route, headers: &HeaderMap) -> 
         }
         Route::LegacyGroup => documents.get("legacy", || Some(discovery::core_versions("127.0.0.1"))),
         Route::Groups => documents.get("groups", || Some(discovery::group_list(kinds.iter().map(|k| &**k)))),
-        Route::Group(group) => documents.get(&format!("group {group}"), || discovery::group(kinds.iter().map(|k| &**k), group)),
-        Route::Resources { group, version } => documents
-            .get(&format!("resources {group}/{version}"), || discovery::resource_list(kinds.iter().map(|k| &**k), group, version)),
+        Route::Group(group) => {
+            documents.get(&format!("group {group}"), || discovery::group(kinds.iter().map(|k| &**k), group))
+        }
+        Route::Resources { group, version } => documents.get(&format!("resources {group}/{version}"), || {
+            discovery::resource_list(kinds.iter().map(|k| &**k), group, version)
+        }),
         Route::OpenApiV2 => {
             if !openapi_v2_readable(headers) {
                 return Err(ApiError::new(
@@ -76,9 +79,7 @@ pub fn serve(api: &Api, method: &Method, route: &Route, headers: &HeaderMap) -> 
         Route::OpenApiV3(path) if path.is_empty() => {
             documents.get("openapi v3", || Some(openapi::v3_index(&kinds)))
         }
-        Route::OpenApiV3(path) => {
-            documents.get(&format!("openapi v3 {path}"), || openapi::v3(&kinds, path))
-        }
+        Route::OpenApiV3(path) => documents.get(&format!("openapi v3 {path}"), || openapi::v3(&kinds, path)),
         Route::Version => Some(serde_json::to_vec(&discovery::version()).unwrap_or_default().into()),
         Route::Health(_) => return Ok(Reply::plain("ok")),
         Route::Resource(_) | Route::Unknown => None,

@@ -105,7 +105,12 @@ pub fn charge(budget: &Value, pod: &str, now: jiff::Timestamp) -> Result<Value, 
     status["disruptionsAllowed"] = json!(allowed - 1);
     if allowed == 1 {
         set_condition(status, "DisruptionAllowed", "False", "InsufficientPods", "", now);
-        note_in_condition(status, "DisruptionAllowed", "observedGeneration", budget["metadata"]["generation"].clone());
+        note_in_condition(
+            status,
+            "DisruptionAllowed",
+            "observedGeneration",
+            &budget["metadata"]["generation"],
+        );
     }
     if !status["disruptedPods"].is_object() {
         status["disruptedPods"] = json!({});
@@ -190,7 +195,7 @@ fn set_condition(
     }
 }
 
-fn note_in_condition(status: &mut Value, kind: &str, field: &str, value: Value) {
+fn note_in_condition(status: &mut Value, kind: &str, field: &str, value: &Value) {
     let list = status["conditions"].as_array_mut().into_iter().flatten();
     for condition in list.filter(|c| c["type"] == kind) {
         condition[field] = value.clone();
@@ -235,19 +240,16 @@ pub async fn evict(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
     let mut warnings = decoded.warnings;
     warnings.extend(crate::admission::validate(api, &review, Some(&body)).await?);
     carry_out(api, &call.kind, &call.key(), &call.path.name, &options)?;
-    Ok(Reply::json(201, &json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
-    }))
+    Ok(Reply::json(
+        201,
+        &json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
+        }),
+    )
     .with_warnings(warnings))
 }
 
-fn carry_out(
-    api: &Api,
-    kind: &Kind,
-    key: &Key,
-    name: &str,
-    options: &DeleteOptions,
-) -> Result<(), ApiError> {
+fn carry_out(api: &Api, kind: &Kind, key: &Key, name: &str, options: &DeleteOptions) -> Result<(), ApiError> {
     let mut last = None;
     for _ in 0..TRIES {
         let stored = api.store.get(&storage_of(kind), key).ok_or_else(|| not_found(kind, name))?;
@@ -277,11 +279,7 @@ fn carry_out(
                 return condition_and_delete(api, kind, key, name, options, guard).map_err(|error| {
                     // The pod changed: it may be ready now, and then the budget has a say. Ask again.
                     let ours = options.resource_version.is_none();
-                    if error.code == 409 && ours {
-                        still_processed(&budgets[0].meta.name)
-                    } else {
-                        error
-                    }
+                    if error.code == 409 && ours { still_processed(&budgets[0].meta.name) } else { error }
                 });
             }
             Verdict::Ignored { guarded } => {
@@ -364,7 +362,7 @@ fn mark_disrupted(
             "Eviction API: evicting",
             api.now(),
         );
-        note_in_condition(&mut pod["status"], "DisruptionTarget", "lastProbeTime", Value::Null);
+        note_in_condition(&mut pod["status"], "DisruptionTarget", "lastProbeTime", &Value::Null);
         let meta = meta_of(kind, &pod);
         let expect = Expect::Revision(stored.revision);
         match api.store.put(&storage_of(kind), key, expect, pod, meta) {

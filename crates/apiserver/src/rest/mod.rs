@@ -42,11 +42,7 @@ use crate::server::Api;
 use crate::status::ApiError;
 
 /// Answers one request. `trusted` is the caller's identity when the transport vouches for it.
-pub async fn answer(
-    api: &Arc<Api>,
-    request: Request<Bytes>,
-    trusted: Option<&Identity>,
-) -> Response<Body> {
+pub async fn answer(api: &Arc<Api>, request: Request<Bytes>, trusted: Option<&Identity>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let yaml = negotiate::wants_yaml(&parts.headers);
     let reply = match handle(api, &parts.method, &parts.uri, parts.headers, body, trusted).await {
@@ -96,7 +92,7 @@ async fn handle(
         // The older way to bind a pod: its name is in the body.
         let binding: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         path.resource = "pods".into();
-        path.name = write::name_of(&binding).to_owned();
+        write::name_of(&binding).clone_into(&mut path.name);
         path.subresource = "binding".into();
     }
     let Some(kind) = kinds.by_plural(&path.group, &path.version, &path.resource).cloned() else {
@@ -218,7 +214,6 @@ fn is_streaming(subresource: &str) -> bool {
 async fn perform(api: &Arc<Api>, call: &Call, verb: &str) -> Result<Reply, ApiError> {
     match (call.path.subresource.as_str(), verb) {
         ("", "create") if !call.kind.is_stored() => reviews::answer(api, call),
-        ("", "get") => read::get(api, call),
         ("", "list") => read::list(api, call),
         ("", "watch") => watch::watch(api, call),
         ("", "create") => write::create(api, call).await,
@@ -226,7 +221,7 @@ async fn perform(api: &Arc<Api>, call: &Call, verb: &str) -> Result<Reply, ApiEr
         ("", "patch") => write::patch(api, call, Part::Main).await,
         ("", "delete") => delete::delete(api, call).await,
         ("", "deletecollection") => delete::delete_collection(api, call).await,
-        ("scale", verb) => scale::serve(api, call, verb).await,
+        ("scale", verb) => scale::serve(api, call, verb),
         ("eviction", "create") => eviction::evict(api, call).await,
         ("binding", "create") => subresources::bind(api, call).await,
         ("token", "create") => subresources::token(api, call),

@@ -94,7 +94,9 @@ pub fn body_form(headers: &HeaderMap) -> Result<BodyForm, ApiError> {
         _ => Err(ApiError::new(
             415,
             "UnsupportedMediaType",
-            format!("the body of the request was in an unknown format - accepted media types include: {REPRESENTATIONS}"),
+            format!(
+                "the body of the request was in an unknown format - accepted media types include: {REPRESENTATIONS}"
+            ),
         )),
     }
 }

@@ -72,7 +72,8 @@ impl Owner {
 
     /// Records what an ordinary write changed.
     pub fn track(&self, old: Option<&Value>, new: &mut Value) {
-        let unowned = |object: &Value| object["metadata"]["managedFields"].as_array().is_none_or(Vec::is_empty);
+        let unowned =
+            |object: &Value| object["metadata"]["managedFields"].as_array().is_none_or(Vec::is_empty);
         // Nobody keeps books for an object that came without any, until somebody applies it.
         if old.is_some_and(unowned) && unowned(new) {
             return;

@@ -28,7 +28,10 @@ pub enum Route {
     /// `/apis/GROUP`.
     Group(String),
     /// `/api/v1` or `/apis/GROUP/VERSION`.
-    Resources { group: String, version: String },
+    Resources {
+        group: String,
+        version: String,
+    },
     OpenApiV2,
     /// `/openapi/v3` (empty) or `/openapi/v3/apis/GROUP/VERSION`.
     OpenApiV3(String),
@@ -117,7 +120,10 @@ mod tests {
     #[test]
     fn a_namespace_is_an_object_and_a_prefix() {
         let p = path("/api/v1/namespaces/kube-system");
-        assert_eq!((p.namespace.as_str(), p.resource.as_str(), p.name.as_str()), ("", "namespaces", "kube-system"));
+        assert_eq!(
+            (p.namespace.as_str(), p.resource.as_str(), p.name.as_str()),
+            ("", "namespaces", "kube-system")
+        );
         let p = path("/api/v1/namespaces/kube-system/finalize");
         assert_eq!((p.resource.as_str(), p.subresource.as_str()), ("namespaces", "finalize"));
         let p = path("/api/v1/namespaces/kube-system/pods");

@@ -245,9 +245,9 @@ fn number(value: &str) -> Result<i64, ApiError> {
     if value.is_empty() {
         return Ok(0);
     }
-    value.parse().map_err(|_| {
-        ApiError::bad_request(format!("strconv.ParseInt: parsing \"{value}\": invalid syntax"))
-    })
+    value
+        .parse()
+        .map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing \"{value}\": invalid syntax")))
 }
 
 #[cfg(test)]

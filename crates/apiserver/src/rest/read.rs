@@ -19,10 +19,8 @@ pub fn get(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     if !call.query.resource_version.is_empty() {
         must_have_reached(api, parsed(&call.query.resource_version).map_err(ApiError::unexplained)?)?;
     }
-    let object = api
-        .store
-        .get(&call.storage(), &call.key())
-        .ok_or_else(|| not_found(&call.kind, &call.path.name))?;
+    let object =
+        api.store.get(&call.storage(), &call.key()).ok_or_else(|| not_found(&call.kind, &call.path.name))?;
     Ok(Reply::text(200, Shower::new(call).one(&object, api.now())))
 }
 
@@ -46,19 +44,22 @@ pub fn list(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
         metadata["remainingItemCount"] = json!(left);
     }
     let mut shower = Shower::new(call);
-    Ok(Reply::text(200, match call.form {
-        Form::Table => serde_json::to_vec(&shower.table(&listing.objects, metadata, api.now()))
-            .unwrap_or_default()
-            .into(),
-        form => {
-            let (kind, api_version) = match form {
-                Form::Metadata => ("PartialObjectMetadataList".into(), "meta.k8s.io/v1".into()),
-                _ => (call.kind.list_kind.to_string(), call.kind.api_version()),
-            };
-            let head = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
-            shower.list(&head, &listing.objects)
-        }
-    }))
+    Ok(Reply::text(
+        200,
+        match call.form {
+            Form::Table => serde_json::to_vec(&shower.table(&listing.objects, metadata, api.now()))
+                .unwrap_or_default()
+                .into(),
+            form => {
+                let (kind, api_version) = match form {
+                    Form::Metadata => ("PartialObjectMetadataList".into(), "meta.k8s.io/v1".into()),
+                    _ => (call.kind.list_kind.to_string(), call.kind.api_version()),
+                };
+                let head = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
+                shower.list(&head, &listing.objects)
+            }
+        },
+    ))
 }
 
 /// The objects a list or a collection delete is about.
@@ -79,15 +80,15 @@ pub fn select(api: &Api, call: &Call, selection: &Selection) -> Result<Listing, 
         let token = Continuation::decode(&query.continue_token)?;
         (token.revision, Some(token.from), query.limit)
     };
-    let result = api
-        .store
-        .list(&call.storage(), &call.path.namespace, at, from.as_ref(), limit, |meta| selection.selects(meta));
+    let result = api.store.list(&call.storage(), &call.path.namespace, at, from.as_ref(), limit, |meta| {
+        selection.selects(meta)
+    });
     match (result, from) {
         (Ok(listing), _) => Ok(listing),
         (Err(Unavailable::Future { current }), _) => Err(too_large(at.unwrap_or_default(), current)),
-        (Err(Unavailable::Compacted { .. }), None) => Err(ApiError::expired(
-            "The resourceVersion for the provided list is too old.",
-        )),
+        (Err(Unavailable::Compacted { .. }), None) => {
+            Err(ApiError::expired("The resourceVersion for the provided list is too old."))
+        }
         (Err(Unavailable::Compacted { .. }), Some(from)) => {
             // The client may go on with what is there now, if it can live with a mixed list.
             let token = Continuation { revision: None, from }.encode();
@@ -116,7 +117,7 @@ fn list_revision(
     limited: bool,
 ) -> Result<Option<u64>, ApiError> {
     match (matching, given) {
-        (VersionMatch::Unset, "0") | (VersionMatch::NotOlderThan, "0") | (_, "") => Ok(None),
+        (VersionMatch::Unset | VersionMatch::NotOlderThan, "0") | (_, "") => Ok(None),
         (VersionMatch::Exact, given) => Ok(Some(revision(given)?)),
         (VersionMatch::Unset, given) if limited => Ok(Some(revision(given)?)),
         (VersionMatch::Unset | VersionMatch::NotOlderThan, given) => {
@@ -135,7 +136,9 @@ pub fn revision(text: &str) -> Result<u64, ApiError> {
 pub fn parsed(text: &str) -> Result<u64, String> {
     let quoted = crate::status::quoted(text);
     text.parse().map_err(|_| {
-        format!("resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: invalid syntax")
+        format!(
+            "resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: invalid syntax"
+        )
     })
 }
 

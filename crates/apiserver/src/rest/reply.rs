@@ -26,7 +26,13 @@ impl Reply {
 
     /// An answer whose JSON text is there already.
     pub fn text(code: u16, json: impl Into<Bytes>) -> Self {
-        Self { code, body: Body::whole(json), content_type: "application/json", warnings: Vec::new(), retry_after: 0 }
+        Self {
+            code,
+            body: Body::whole(json),
+            content_type: "application/json",
+            warnings: Vec::new(),
+            retry_after: 0,
+        }
     }
 
     pub fn plain(text: &'static str) -> Self {
@@ -76,7 +82,8 @@ impl Reply {
 impl From<Reply> for Response<Body> {
     fn from(reply: Reply) -> Self {
         let mut response = Response::new(reply.body);
-        *response.status_mut() = StatusCode::from_u16(reply.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        *response.status_mut() =
+            StatusCode::from_u16(reply.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(reply.content_type));
         headers.insert("cache-control", HeaderValue::from_static("no-cache, private"));

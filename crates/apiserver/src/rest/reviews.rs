@@ -95,7 +95,10 @@ fn subject(spec: &Value) -> Identity {
 fn access(api: &Api, identity: &Identity, spec: &Value) -> Value {
     let part = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let attributes = if spec["nonResourceAttributes"].is_object() {
-        Attributes::Path { verb: part("/nonResourceAttributes/verb"), path: part("/nonResourceAttributes/path") }
+        Attributes::Path {
+            verb: part("/nonResourceAttributes/verb"),
+            path: part("/nonResourceAttributes/path"),
+        }
     } else {
         Attributes::Resource {
             verb: part("/resourceAttributes/verb"),

@@ -30,7 +30,9 @@ fn paths(kind: &Kind) -> Option<Paths> {
             status: split(&scale.status_replicas),
             selector: scale.label_selector.as_deref().map(split),
         }),
-        None => Some(Paths { spec: split("spec.replicas"), status: split("status.replicas"), selector: None }),
+        None => {
+            Some(Paths { spec: split("spec.replicas"), status: split("status.replicas"), selector: None })
+        }
     }
 }
 
@@ -92,7 +94,7 @@ fn selector_text(selector: &Value) -> Option<String> {
     Some(parsed.requirements().iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
 }
 
-pub async fn serve(api: &Arc<Api>, call: &Call, verb: &str) -> Result<Reply, ApiError> {
+pub fn serve(api: &Arc<Api>, call: &Call, verb: &str) -> Result<Reply, ApiError> {
     let paths = paths(&call.kind).ok_or_else(ApiError::no_such_path)?;
     loop {
         let stored = api
@@ -113,11 +115,10 @@ pub async fn serve(api: &Arc<Api>, call: &Call, verb: &str) -> Result<Reply, Api
         let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
         if replicas < 0 {
             let about = crate::status::About { group: "autoscaling", kind: "Scale", name: &call.path.name };
-            return Err(ApiError::invalid(about, &[FieldError::invalid(
-                "spec.replicas",
-                replicas,
-                "must be greater than or equal to 0",
-            )]));
+            return Err(ApiError::invalid(
+                about,
+                &[FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0")],
+            ));
         }
         let mut object = current.clone();
         set(&mut object, &paths.spec, json!(replicas));

@@ -173,7 +173,8 @@ mod tests {
 
     #[test]
     fn the_type_of_a_stored_object_can_be_cut_off_its_text() {
-        let json = text(&json!({"apiVersion": "v1", "data": {"kind": "x"}, "kind": "ConfigMap", "metadata": {}}));
+        let json =
+            text(&json!({"apiVersion": "v1", "data": {"kind": "x"}, "kind": "ConfigMap", "metadata": {}}));
         assert_eq!(without_type(&json), Some(&br#""metadata":{},"data":{"kind":"x"}}"#[..]));
         assert_eq!(without_type(b"{}"), None);
     }

@@ -46,7 +46,11 @@ pub async fn bind(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
     let target_kind = binding["target"]["kind"].as_str().unwrap_or_default();
     let mut errors = Vec::new();
     if !matches!(target_kind, "" | "Node") {
-        errors.push(crate::status::FieldError::not_supported("target.kind", target_kind, &["Node", "<empty>"]));
+        errors.push(crate::status::FieldError::not_supported(
+            "target.kind",
+            target_kind,
+            &["Node", "<empty>"],
+        ));
     }
     if node.is_empty() {
         errors.push(crate::status::FieldError::required("target.name", ""));
@@ -82,24 +86,22 @@ pub async fn bind(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
             let why = super::write::wrong_uid(call, wanted_uid, stored_uid);
             return Err(ApiError::conflict(call.about(), &why));
         }
-        assign(&mut pod, &binding, node, api.now()).map_err(|why| {
-            ApiError::conflict(binding_about(call), &why)
-        })?;
+        assign(&mut pod, &binding, node, api.now())
+            .map_err(|why| ApiError::conflict(binding_about(call), &why))?;
         if call.query.dry_run {
             break;
         }
         let meta = meta_of(&call.kind, &pod);
-        if api
-            .store
-            .put(&call.storage(), &call.key(), Expect::Revision(stored.revision), pod, meta)
-            .is_ok()
-        {
+        if api.store.put(&call.storage(), &call.key(), Expect::Revision(stored.revision), pod, meta).is_ok() {
             break;
         }
     }
-    Ok(Reply::json(201, &json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
-    }))
+    Ok(Reply::json(
+        201,
+        &json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
+        }),
+    )
     .with_warnings(warnings))
 }
 
@@ -140,10 +142,8 @@ fn assign(pod: &mut Value, binding: &Value, node: &str, now: jiff::Timestamp) ->
 
 /// `serviceaccounts/token`: a bearer token for a service account.
 pub fn token(api: &Api, call: &Call) -> Result<Reply, ApiError> {
-    let account = api
-        .store
-        .get(&call.storage(), &call.key())
-        .ok_or_else(|| not_found(&call.kind, &call.path.name))?;
+    let account =
+        api.store.get(&call.storage(), &call.key()).ok_or_else(|| not_found(&call.kind, &call.path.name))?;
     call.query.check_write("CreateOptions")?;
     let decoded = super::typed::token_request(call)?;
     let mut request = decoded.object;

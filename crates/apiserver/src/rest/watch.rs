@@ -41,9 +41,7 @@ pub fn watch(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
     let name = call.path.name.clone();
     let filter = WatchFilter {
         namespace: call.path.namespace.clone(),
-        selects: Arc::new(move |meta| {
-            (name.is_empty() || *meta.name == *name) && selection.selects(meta)
-        }),
+        selects: Arc::new(move |meta| (name.is_empty() || *meta.name == *name) && selection.selects(meta)),
         initial_end: streaming_list,
     };
     let storage = call.storage();

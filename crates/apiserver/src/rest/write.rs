@@ -272,12 +272,11 @@ fn applied(call: &Call, object: Value) -> Result<Value, ApiError> {
 
 /// The configuration of an apply. What it may contain is checked by the apply itself.
 fn read_config(call: &Call) -> Result<(Value, Vec<String>), ApiError> {
-    let (config, complaints) = decode::free_document(&call.body, Media::Yaml)
-        .map_err(|error| {
-            let why = error.to_string();
-            let why = why.strip_prefix("error converting YAML to JSON: ").unwrap_or(&why);
-            ApiError::bad_request(format!("error encoding patch: {why}"))
-        })?;
+    let (config, complaints) = decode::free_document(&call.body, Media::Yaml).map_err(|error| {
+        let why = error.to_string();
+        let why = why.strip_prefix("error converting YAML to JSON: ").unwrap_or(&why);
+        ApiError::bad_request(format!("error encoding patch: {why}"))
+    })?;
     let word = |key: &str| config[key].as_str().unwrap_or_default();
     let (group, version) = word("apiVersion").split_once('/').unwrap_or(("", word("apiVersion")));
     if word("kind") != &*call.kind.kind || group != &*call.kind.group || version != &*call.kind.version {
@@ -336,7 +335,9 @@ async fn modify(
         complete(call, &mut object);
         keep_resource_version(&current, &mut object);
         let mut errors = kind.validate_update(&current, &object, part);
-        errors.extend(schema_errors(call, &object, Some(&current)).into_iter().map(|error| own_words(error, part)));
+        errors.extend(
+            schema_errors(call, &object, Some(&current)).into_iter().map(|error| own_words(error, part)),
+        );
         refuse_if_any(call, name, &errors)?;
         warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
         if same_but_for_times(&current, &object) {
@@ -366,11 +367,7 @@ fn commit(api: &Arc<Api>, call: &Call, stored: &Object, object: Value) -> Result
     let meta = stored_meta(api, &call.kind, &value);
     if gone {
         let removed = api.store.remove(&call.storage(), &call.key(), expect)?;
-        crate::crds::after_delete(
-            api,
-            &call.kind,
-            &super::delete::Deleted::Removed(removed.clone()),
-        );
+        crate::crds::after_delete(api, &call.kind, &super::delete::Deleted::Removed(removed.clone()));
         // The client sees the state it asked for, not the state before.
         let json = serde_json::to_vec(&value).unwrap_or_default().into();
         return Ok(Object { revision: removed.revision, json, meta: meta.into() });
@@ -392,11 +389,14 @@ fn check_identity(call: &Call, current: &Value, object: &Value) -> Result<bool, 
     }
     if given.is_empty() {
         if !call.kind.strategy.unconditional_update && !is_patch(call) {
-            return Err(ApiError::invalid(call.about(), &[FieldError::invalid(
-                "metadata.resourceVersion",
-                json!(0),
-                "must be specified for an update",
-            )]));
+            return Err(ApiError::invalid(
+                call.about(),
+                &[FieldError::invalid(
+                    "metadata.resourceVersion",
+                    json!(0),
+                    "must be specified for an update",
+                )],
+            ));
         }
     } else if given != stored {
         return Err(ApiError::modified(call.about()));
@@ -458,9 +458,7 @@ fn system_fields(api: &Api, object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.insert("uid".into(), json!(uid));
         metadata.insert("creationTimestamp".into(), json!(seconds(api.now())));
-        for key in
-            ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"]
-        {
+        for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
             metadata.remove(key);
         }
     }

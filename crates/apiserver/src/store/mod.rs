@@ -342,10 +342,10 @@ fn text_at(value: &mut Value, revision: u64) -> Bytes {
 
 /// The text of an object: what it is and its metadata first, so that a reader can tell by the beginning.
 pub fn text_of(value: &Value) -> Bytes {
+    const FIRST: [&str; 3] = ["kind", "apiVersion", "metadata"];
     let Value::Object(fields) = value else {
         return serde_json::to_vec(value).unwrap_or_default().into();
     };
-    const FIRST: [&str; 3] = ["kind", "apiVersion", "metadata"];
     let first = FIRST.iter().filter_map(|key| fields.get_key_value(*key));
     let rest = fields.iter().filter(|(key, _)| !FIRST.contains(&key.as_str()));
     let mut text = Vec::with_capacity(512);

@@ -136,7 +136,9 @@ where
         }
         while let Some(end) = text.iter().position(|b| *b == b'\n').filter(|_| events.len() < count) {
             let line: Vec<u8> = text.drain(..=end).collect();
-            events.push(serde_json::from_slice(&line).unwrap_or_else(|_| json!(String::from_utf8_lossy(&line))));
+            events.push(
+                serde_json::from_slice(&line).unwrap_or_else(|_| json!(String::from_utf8_lossy(&line))),
+            );
         }
     }
     Value::Array(events)

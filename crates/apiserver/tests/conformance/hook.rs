@@ -58,7 +58,8 @@ impl Hooks {
 
 async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path().to_owned();
-    let bytes = request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let bytes =
+        request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let review: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let asked = &review["request"];
     let mut response = json!({"uid": asked["uid"], "allowed": true});
@@ -74,7 +75,10 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
         }
         "silent" => response["allowed"] = json!(false),
         "warn" => response["warnings"] = json!(["think twice", "and once more"]),
-        "label" => patch(&mut response, &json!([{"op": "add", "path": "/metadata/labels", "value": {"hooked": "yes"}}])),
+        "label" => patch(
+            &mut response,
+            &json!([{"op": "add", "path": "/metadata/labels", "value": {"hooked": "yes"}}]),
+        ),
         "name" => {
             let told = json!({
                 "by": asked["userInfo"]["username"], "what": asked["operation"],

@@ -4,6 +4,7 @@
 //! The cases are texts under `cases/`, one file per topic; [`script`] explains how to write one. A real
 //! server is started from the program in `EVAC_KUBERNETES`; without it only the embedded server runs, and
 //! must answer everything without breaking. `EVAC_CASES=part of a name` runs some cases only.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic")]
 
 mod arm;
 mod compare;

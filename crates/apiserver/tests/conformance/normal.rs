@@ -29,7 +29,10 @@ static REPLACED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"in record \(\d+\)", "in record (<rv>)"),
         // What follows is a comparison of Go structs, line by line; no other server can give it.
         (r"(?s)(if it was previously negative\))\n.*", "$1 <comparison>"),
-        (r"(?s)(except resources.requests and volumeAttributesClassName for bound claims)(\n.*)?", "$1 <comparison>"),
+        (
+            r"(?s)(except resources.requests and volumeAttributesClassName for bound claims)(\n.*)?",
+            "$1 <comparison>",
+        ),
         // Objects in messages are Go structs, with names and an order of their own.
         (r"(?s)Invalid value: \[?\{.*?\}\]?: ", "Invalid value: <object>: "),
         // An object in a message lists its fields in the order of Go structs, which we do not keep.
@@ -49,7 +52,8 @@ static UID: LazyLock<Regex> =
 impl Normaliser {
     pub fn answer(&mut self, answer: &Answer, skip: &[String]) -> Value {
         let mut body = answer.body.clone();
-        let yaml = answer.headers.iter().any(|(name, value)| name == "content-type" && value.contains("yaml"));
+        let yaml =
+            answer.headers.iter().any(|(name, value)| name == "content-type" && value.contains("yaml"));
         if let Some(parsed) = body.as_str().filter(|_| yaml).and_then(|t| serde_saphyr::from_str(t).ok()) {
             body = parsed;
         }
@@ -95,6 +99,12 @@ impl Normaliser {
             if !prefix.is_empty() && name.starts_with(&prefix) && name.len() == prefix.len() + 5 {
                 metadata.insert("name".into(), json!(format!("{prefix}<suffix>")));
             }
+        }
+        // Uids are also names of fields, where the owner of a reference is told.
+        if let Value::Object(fields) = value
+            && fields.keys().any(|key| UID.is_match(key))
+        {
+            *fields = std::mem::take(fields).into_iter().map(|(key, v)| (self.text(&key), v)).collect();
         }
         for (key, inner) in value.as_object_mut().into_iter().flatten() {
             if key == "token" && inner.as_str().is_some_and(|t| t.len() > 20) {

@@ -91,7 +91,13 @@ impl<'a> Side<'a> {
     }
 }
 
-pub async fn run(case: Case, namespace: String, embedded: &Arm, real: Option<&Arm>, hooks: &Hooks) -> Outcome {
+pub async fn run(
+    case: Case,
+    namespace: String,
+    embedded: &Arm,
+    real: Option<&Arm>,
+    hooks: &Hooks,
+) -> Outcome {
     let mut ours = Side::new(embedded, &namespace, hooks);
     let mut theirs = real.map(|arm| Side::new(arm, &namespace, hooks));
     let mut found = Vec::new();
@@ -105,7 +111,13 @@ pub async fn run(case: Case, namespace: String, embedded: &Arm, real: Option<&Ar
         let answer = ours.take(step).await;
         let Some(theirs) = &mut theirs else {
             if answer.code >= 500 && !allowed_alone(answer.code) {
-                found.push(format!("  step {}: {}\n    {} {}", number + 1, step.line(), answer.code, answer.body));
+                found.push(format!(
+                    "  step {}: {}\n    {} {}",
+                    number + 1,
+                    step.line(),
+                    answer.code,
+                    answer.body
+                ));
             }
             continue;
         };

@@ -104,10 +104,14 @@ pub fn parse(topic: &str, text: &str) -> Vec<Case> {
     for block in uncommented.split(|line| line.trim().is_empty()).filter(|block| !block.is_empty()) {
         let mut lines = block.to_vec();
         if let Some(definition) = lines[0].strip_prefix("def ") {
-            let (head, first) = definition.split_once(" =").unwrap_or_else(|| panic!("{topic}: {definition}"));
+            let (head, first) =
+                definition.split_once(" =").unwrap_or_else(|| panic!("{topic}: {definition}"));
             let (name, parameters) = head.split_once('(').unwrap_or((head, ")"));
             let parameters = arguments(parameters.trim_end_matches(')'));
-            let text = std::iter::once(first.trim()).chain(lines[1..].iter().copied()).collect::<Vec<_>>().join("\n");
+            let text = std::iter::once(first.trim())
+                .chain(lines[1..].iter().copied())
+                .collect::<Vec<_>>()
+                .join("\n");
             macros.insert(name.trim().to_owned(), Macro { parameters, text });
             continue;
         }

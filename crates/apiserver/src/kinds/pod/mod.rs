@@ -86,6 +86,7 @@ fn prepare_update(old: &Value, new: &mut Value, part: Part, _: Timestamp) {
                 }
             }
         }
-        Part::Main | Part::Resize | Part::Internal | Part::Finalize => {}
+        Part::Resize => update::keep_all_but_size(old, new),
+        Part::Main | Part::Internal | Part::Finalize => {}
     }
 }

@@ -212,6 +212,36 @@ fn ephemeral(old: &Value, new: &Value, errors: &mut Errors) {
 }
 
 /// Only resources of containers may change.
+/// A request to resize changes sizes; whatever else it says is not heard. Containers that do not match are
+/// left for validation to refuse.
+pub(super) fn keep_all_but_size(old: &Value, new: &mut Value) {
+    let mut spec = old.get("spec").cloned().unwrap_or_default();
+    for field in ["containers", "initContainers"] {
+        let wanted = list_at(new, &format!("/spec/{field}")).to_vec();
+        let mut kept = list_at(old, &format!("/spec/{field}")).to_vec();
+        let same_names = wanted.len() == kept.len()
+            && wanted.iter().zip(&kept).all(|(a, b)| text_at(a, "/name") == text_at(b, "/name"));
+        if !same_names {
+            return;
+        }
+        for (container, wish) in kept.iter_mut().zip(&wanted) {
+            for part in ["resources", "resizePolicy"] {
+                match wish.get(part) {
+                    Some(value) => as_map(container).insert(part.into(), value.clone()),
+                    None => as_map(container).remove(part),
+                };
+            }
+        }
+        if !kept.is_empty() {
+            as_map(&mut spec).insert(field.into(), json!(kept));
+        }
+    }
+    if let Some(resources) = new.pointer("/spec/resources") {
+        as_map(&mut spec).insert("resources".into(), resources.clone());
+    }
+    as_map(new).insert("spec".into(), spec);
+}
+
 fn resize(old: &Value, new: &Value, errors: &mut Errors) {
     validate::pod(new, errors);
     let stripped = |pod: &Value| {

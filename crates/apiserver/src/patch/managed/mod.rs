@@ -15,7 +15,7 @@ pub use self::entries::Operation;
 use self::entries::{Entry, fold_oldest, starting_from, take};
 pub use self::set::FieldSet;
 use crate::schema::{Schema, SchemaRef, Shape, Zero, canonical};
-use crate::status::{ApiError, Details};
+use crate::status::ApiError;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Annotations may not be larger than this together.
