@@ -4,6 +4,7 @@
 
 pub mod answer;
 pub mod call;
+pub mod kubevirt;
 pub mod project;
 pub mod wire;
 

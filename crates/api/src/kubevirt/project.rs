@@ -1,0 +1,397 @@
+//! KubeVirt's objects become facts.
+
+use evac_core::fact::{Owner, PodPhase};
+use evac_core::machines::fact::{MachineStatus, PhaseTimes, ReplicaSetStatus, StartFailure};
+use evac_core::machines::{
+    Condition, Instance, Kind, Launcher, Machine, Migration, MigrationPhase, MigrationState, Phase, Power,
+    ReplicaSet, RunStrategy, Seen, condition, names,
+};
+use evac_core::selector::Selector;
+use evac_core::{Key, Uid};
+
+use super::wire;
+use crate::wire::{Meta, OwnerReference};
+
+/// An object the machine controllers follow.
+pub trait Follow: Sized {
+    const KIND: Kind;
+    fn metadata(&self) -> &Meta;
+    fn seen(self) -> Seen;
+    fn gone(self) -> Seen;
+}
+
+fn key(meta: &Meta) -> Key {
+    Key::new(meta.namespace.clone(), meta.name.clone())
+}
+
+fn controller(references: &[OwnerReference]) -> Option<Owner> {
+    references.iter().find(|owner| owner.controller == Some(true)).map(|owner| Owner {
+        api_version: owner.api_version.clone(),
+        kind: owner.kind.clone(),
+        name: owner.name.clone(),
+        uid: Uid(owner.uid.clone()),
+    })
+}
+
+fn times(list: Vec<wire::PhaseTime>) -> PhaseTimes {
+    list.into_iter().map(|time| (time.phase, time.phase_transition_timestamp)).collect()
+}
+
+impl From<wire::VirtualMachine> for Machine {
+    fn from(vm: wire::VirtualMachine) -> Self {
+        let strategy = vm.spec.run_strategy.as_deref();
+        let power = match (vm.spec.running, strategy.map(RunStrategy::of)) {
+            (Some(running), None) => Power::Running(running),
+            (None, Some(Some(strategy))) => Power::Strategy(strategy),
+            _ => Power::Unclear,
+        };
+        let status = vm.status;
+        Self {
+            key: key(&vm.metadata),
+            uid: Uid(vm.metadata.uid),
+            version: vm.metadata.resource_version,
+            created: vm.metadata.creation_timestamp,
+            deleting: vm.metadata.deletion_timestamp.is_some(),
+            orphaning: vm.metadata.finalizers.iter().any(|name| name == "orphan"),
+            finalizers: vm.metadata.finalizers,
+            power,
+            status: MachineStatus {
+                created: status.created,
+                ready: status.ready,
+                printable: status.printable_status,
+                strategy: status.run_strategy,
+                requests: status.state_change_requests,
+                start_failure: status.start_failure.map(|failure| StartFailure {
+                    count: failure.consecutive_fail_count,
+                    last_uid: failure.last_failed_vmi_uid,
+                    retry_after: failure.retry_after_timestamp,
+                }),
+                conditions: status.conditions,
+            },
+        }
+    }
+}
+
+impl Follow for wire::VirtualMachine {
+    const KIND: Kind = Kind::Machine;
+
+    fn metadata(&self) -> &Meta {
+        &self.metadata
+    }
+
+    fn seen(self) -> Seen {
+        Seen::Machine(Box::new(self.into()))
+    }
+
+    fn gone(self) -> Seen {
+        Seen::MachineGone(key(&self.metadata), Uid(self.metadata.uid))
+    }
+}
+
+impl From<wire::MigrationState> for MigrationState {
+    fn from(state: wire::MigrationState) -> Self {
+        Self {
+            uid: state.migration_uid,
+            source_node: state.source_node,
+            target_node: state.target_node,
+            target_pod: state.target_pod,
+            target_address: state.target_node_address,
+            started: state.start_timestamp.is_some(),
+            ended: state.end_timestamp.is_some(),
+            completed: state.completed,
+            failed: state.failed,
+            abort_requested: state.abort_requested,
+            failure_reason: state.failure_reason,
+        }
+    }
+}
+
+impl From<wire::VirtualMachineInstance> for Instance {
+    fn from(vmi: wire::VirtualMachineInstance) -> Self {
+        let status = vmi.status;
+        let has = |kind: &str| condition::find(&status.conditions, kind).is_some();
+        let hotplug_change = has("HotVCPUChange")
+            || condition::is_true(&status.conditions, "HotMemoryChange")
+            || condition::is_true(&status.conditions, "MigrationRequired");
+        Self {
+            key: key(&vmi.metadata),
+            uid: Uid(vmi.metadata.uid),
+            version: vmi.metadata.resource_version,
+            created: vmi.metadata.creation_timestamp,
+            deleting: vmi.metadata.deletion_timestamp.is_some(),
+            owner: controller(&vmi.metadata.owner_references),
+            labels: vmi.metadata.labels,
+            finalizers: vmi.metadata.finalizers,
+            phase: Phase::of(&status.phase),
+            phase_times: times(status.phase_transition_timestamps),
+            node: status.node_name,
+            conditions: status.conditions,
+            active_pods: status.active_pods,
+            eviction_strategy: vmi.spec.eviction_strategy,
+            grace_seconds: vmi.spec.termination_grace_period_seconds,
+            evacuation_node: Some(status.evacuation_node_name).filter(|node| !node.is_empty()),
+            migration: status.migration_state.map(Into::into),
+            hotplug_change,
+        }
+    }
+}
+
+impl Follow for wire::VirtualMachineInstance {
+    const KIND: Kind = Kind::Instance;
+
+    fn metadata(&self) -> &Meta {
+        &self.metadata
+    }
+
+    fn seen(self) -> Seen {
+        Seen::Instance(Box::new(self.into()))
+    }
+
+    fn gone(self) -> Seen {
+        Seen::InstanceGone(key(&self.metadata), Uid(self.metadata.uid))
+    }
+}
+
+impl From<wire::ReplicaSet> for ReplicaSet {
+    fn from(set: wire::ReplicaSet) -> Self {
+        let name = set.metadata.name.clone();
+        let labels = set.spec.template.as_ref().map(|template| &template.metadata.labels);
+        let parsed = set.spec.selector.as_ref().and_then(|selector| {
+            let expressions = selector.match_expressions.iter().map(|expression| {
+                (expression.key.clone(), expression.operator.clone(), expression.values.clone())
+            });
+            Selector::from_parts(&selector.match_labels, expressions).ok()
+        });
+        let selector = match (parsed, labels) {
+            (Some(parsed), Some(labels)) if !labels.is_empty() && parsed.matches(labels) => Some(parsed),
+            _ => None,
+        };
+        let prefix = set
+            .spec
+            .template
+            .as_ref()
+            .map(|template| &template.metadata)
+            .map(|meta| if meta.name.is_empty() { &meta.generate_name } else { &meta.name })
+            .filter(|prefix| !prefix.is_empty())
+            .cloned()
+            .unwrap_or(name);
+        Self {
+            key: key(&set.metadata),
+            uid: Uid(set.metadata.uid),
+            version: set.metadata.resource_version,
+            deleting: set.metadata.deletion_timestamp.is_some(),
+            replicas: set.spec.replicas.unwrap_or(1),
+            paused: set.spec.paused,
+            selector_text: set.spec.selector.as_ref().map(selector_text).unwrap_or_default(),
+            selector,
+            prefix,
+            status: ReplicaSetStatus {
+                replicas: set.status.replicas,
+                ready: set.status.ready_replicas,
+                selector: set.status.label_selector,
+                conditions: set.status.conditions,
+            },
+        }
+    }
+}
+
+/// The selector in the form of a query, for the scale subresource.
+fn selector_text(selector: &crate::wire::LabelSelector) -> String {
+    let equal = selector.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
+    let other = selector.match_expressions.iter().map(|expression| {
+        let (key, values) = (&expression.key, expression.values.join(","));
+        match expression.operator.as_str() {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.clone(),
+        }
+    });
+    equal.chain(other).collect::<Vec<_>>().join(",")
+}
+
+impl Follow for wire::ReplicaSet {
+    const KIND: Kind = Kind::ReplicaSet;
+
+    fn metadata(&self) -> &Meta {
+        &self.metadata
+    }
+
+    fn seen(self) -> Seen {
+        Seen::ReplicaSet(Box::new(self.into()))
+    }
+
+    fn gone(self) -> Seen {
+        Seen::ReplicaSetGone(key(&self.metadata), Uid(self.metadata.uid))
+    }
+}
+
+/// The annotations of a migration that decisions look at.
+const STEERING: &[&str] = &[
+    names::EVACUATION_MIGRATION,
+    names::WORKLOAD_UPDATE_MIGRATION,
+    names::UNSCHEDULABLE_TIMEOUT,
+    names::PENDING_TIMEOUT,
+    names::IGNORE_BACKOFF,
+];
+
+impl From<wire::Migration> for Migration {
+    fn from(migration: wire::Migration) -> Self {
+        let meta = migration.metadata;
+        let mut annotations = meta.annotations.clone();
+        annotations.retain(|name, _| STEERING.contains(&name.as_str()));
+        Self {
+            key: key(&meta),
+            instance: Key::new(meta.namespace.clone(), migration.spec.vmi_name.clone()),
+            uid: Uid(meta.uid),
+            version: meta.resource_version,
+            created: meta.creation_timestamp,
+            deleting: meta.deletion_timestamp.is_some(),
+            labelled: meta.labels.get(names::MIGRATION_SELECTOR) == Some(&migration.spec.vmi_name),
+            finalizers: meta.finalizers,
+            annotations,
+            priority: migration.spec.priority,
+            phase: MigrationPhase::of(&migration.status.phase),
+            phase_times: times(migration.status.phase_transition_timestamps),
+            conditions: migration.status.conditions,
+            state_recorded: migration.status.migration_state.is_some(),
+        }
+    }
+}
+
+impl Follow for wire::Migration {
+    const KIND: Kind = Kind::Migration;
+
+    fn metadata(&self) -> &Meta {
+        &self.metadata
+    }
+
+    fn seen(self) -> Seen {
+        Seen::Migration(Box::new(self.into()))
+    }
+
+    fn gone(self) -> Seen {
+        Seen::MigrationGone(key(&self.metadata), Uid(self.metadata.uid))
+    }
+}
+
+impl From<wire::LauncherPod> for Launcher {
+    fn from(pod: wire::LauncherPod) -> Self {
+        let meta = pod.metadata;
+        let owner = controller(&meta.owner_references);
+        let label = |name: &str| meta.labels.get(name).cloned();
+        let instance = label(names::CREATED_BY)
+            .or_else(|| owner.as_ref().map(|owner| owner.uid.0.clone()))
+            .unwrap_or_default();
+        // The compute container counts as soon as it runs; everything beside it has to be ready.
+        let up = !pod.status.container_statuses.is_empty()
+            && pod.status.container_statuses.iter().all(|container| {
+                container.ready
+                    || (matches!(container.name.as_str(), "compute" | "istio-proxy")
+                        && container.state.running.is_some())
+            });
+        Self {
+            key: key(&meta),
+            instance: Uid(instance),
+            instance_name: meta
+                .annotations
+                .get(names::DOMAIN)
+                .cloned()
+                .or_else(|| owner.map(|owner| owner.name))
+                .unwrap_or_default(),
+            job: label(names::MIGRATION_JOB_UID).map(Uid),
+            uid: Uid(meta.uid),
+            version: meta.resource_version,
+            created: meta.creation_timestamp,
+            node: pod.spec.node_name,
+            phase: match pod.status.phase.as_str() {
+                "Running" => PodPhase::Running,
+                "Succeeded" => PodPhase::Succeeded,
+                "Failed" => PodPhase::Failed,
+                "Unknown" => PodPhase::Unknown,
+                _ => PodPhase::Pending,
+            },
+            deleting: meta.deletion_timestamp.is_some(),
+            up,
+            conditions: relevant(pod.status.conditions),
+            eviction_marked: meta.annotations.contains_key(names::EVICTION_IN_PROGRESS),
+        }
+    }
+}
+
+fn relevant(mut conditions: Vec<Condition>) -> Vec<Condition> {
+    conditions.retain(|one| {
+        matches!(one.kind.as_str(), "Ready" | "PodScheduled") || one.kind == names::UNPAUSED_GATE
+    });
+    conditions
+}
+
+impl Follow for wire::LauncherPod {
+    const KIND: Kind = Kind::Pod;
+
+    fn metadata(&self) -> &Meta {
+        &self.metadata
+    }
+
+    fn seen(self) -> Seen {
+        Seen::Launcher(Box::new(self.into()))
+    }
+
+    fn gone(self) -> Seen {
+        Seen::LauncherGone(key(&self.metadata), Uid(self.metadata.uid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_with_both_ways_to_run_is_unclear() {
+        let power = |spec: serde_json::Value| {
+            let vm: wire::VirtualMachine = serde_json::from_value(json!({"spec": spec})).unwrap();
+            Machine::from(vm).power
+        };
+        assert_eq!(power(json!({"running": true})), Power::Running(true));
+        assert_eq!(power(json!({"runStrategy": "Manual"})), Power::Strategy(RunStrategy::Manual));
+        assert_eq!(power(json!({"runStrategy": "manual"})), Power::Unclear);
+        assert_eq!(power(json!({"runStrategy": "Manual", "running": false})), Power::Unclear);
+    }
+
+    #[test]
+    fn m22_a_launcher_is_up_when_compute_runs_and_the_others_are_ready() {
+        let up = |containers: serde_json::Value| {
+            let pod: wire::LauncherPod =
+                serde_json::from_value(json!({"status": {"containerStatuses": containers}})).unwrap();
+            Launcher::from(pod).up
+        };
+        assert!(!up(json!([])));
+        assert!(up(json!([{"name": "compute", "ready": false, "state": {"running": {}}}])));
+        assert!(!up(json!([
+            {"name": "compute", "ready": true, "state": {"running": {}}},
+            {"name": "sidecar", "ready": false, "state": {"running": {}}}
+        ])));
+    }
+
+    #[test]
+    fn a_set_whose_selector_misses_its_own_template_is_ignored() {
+        let set = |labels: serde_json::Value| {
+            let set: wire::ReplicaSet = serde_json::from_value(json!({
+                "metadata": {"name": "web"},
+                "spec": {
+                    "selector": {"matchLabels": {"app": "web"}},
+                    "template": {"metadata": {"labels": labels}},
+                }
+            }))
+            .unwrap();
+            ReplicaSet::from(set)
+        };
+        assert!(set(json!({"app": "web", "more": "x"})).selector.is_some());
+        assert!(set(json!({"app": "other"})).selector.is_none());
+        assert!(set(json!({})).selector.is_none());
+        assert_eq!(set(json!({})).replicas, 1);
+        assert_eq!(set(json!({})).prefix, "web");
+    }
+}

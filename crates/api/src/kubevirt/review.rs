@@ -1,0 +1,273 @@
+//! Admission: which requests are shown to us, and how an answer is written.
+
+use evac_core::machines::admission::{Denial, MachineSpec};
+use evac_core::machines::{Instance, Migration, admission, names};
+use serde_json::{Value, json};
+
+use super::{GROUP, NAMESPACE, VERSIONS, wire};
+
+/// The service under which the reviewers are registered.
+pub const SERVICE: &str = "virt-api";
+pub const MACHINE_PATH: &str = "/virtualmachines-validate";
+pub const MIGRATION_CREATE_PATH: &str = "/migration-validate-create";
+pub const MIGRATION_UPDATE_PATH: &str = "/migration-validate-update";
+pub const MIGRATION_MUTATE_PATH: &str = "/migration-mutate-create";
+pub const INSTANCE_MUTATE_PATH: &str = "/virtualmachineinstances-mutate";
+
+fn hook(name: &str, path: &str, resource: &str, operations: &[&str]) -> Value {
+    json!({
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"service": {"namespace": NAMESPACE, "name": SERVICE, "path": path}},
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "sideEffects": "None",
+        "timeoutSeconds": 10,
+        "rules": [{
+            "apiGroups": [GROUP],
+            "apiVersions": VERSIONS,
+            "operations": operations,
+            "resources": [resource],
+            "scope": "*",
+        }],
+    })
+}
+
+/// The configurations that make a server ask us.
+pub fn configurations() -> [Value; 2] {
+    [
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "virt-api-validator"},
+            "webhooks": [
+                hook("virtualmachine-validator.kubevirt.io", MACHINE_PATH, "virtualmachines", &["CREATE", "UPDATE"]),
+                hook(
+                    "migration-create-validator.kubevirt.io",
+                    MIGRATION_CREATE_PATH,
+                    "virtualmachineinstancemigrations",
+                    &["CREATE"],
+                ),
+                hook(
+                    "migration-update-validator.kubevirt.io",
+                    MIGRATION_UPDATE_PATH,
+                    "virtualmachineinstancemigrations",
+                    &["UPDATE"],
+                ),
+            ],
+        }),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "virt-api-mutator"},
+            "webhooks": [
+                hook(
+                    "migrations-mutator.kubevirt.io",
+                    MIGRATION_MUTATE_PATH,
+                    "virtualmachineinstancemigrations",
+                    &["CREATE"],
+                ),
+                hook(
+                    "virtualmachineinstances-mutator.kubevirt.io",
+                    INSTANCE_MUTATE_PATH,
+                    "virtualmachineinstances",
+                    &["CREATE"],
+                ),
+            ],
+        }),
+    ]
+}
+
+fn answer(review: &Value, mut response: Value) -> Value {
+    response["uid"] = review["request"]["uid"].clone();
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+}
+
+pub fn allow(review: &Value) -> Value {
+    answer(review, json!({"allowed": true}))
+}
+
+pub fn deny(review: &Value, denial: &Denial) -> Value {
+    let reason = if denial.code == 422 { "Invalid" } else { "" };
+    let causes: Vec<Value> = denial
+        .causes
+        .iter()
+        .map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field}))
+        .collect();
+    let mut status = json!({"status": "Failure", "code": denial.code, "message": denial.message});
+    if !reason.is_empty() {
+        status["reason"] = json!(reason);
+    }
+    if !causes.is_empty() {
+        status["details"] = json!({"causes": causes});
+    }
+    answer(review, json!({"allowed": false, "status": status}))
+}
+
+fn decide(review: &Value, denial: Option<Denial>) -> Value {
+    denial.map_or_else(|| allow(review), |denial| deny(review, &denial))
+}
+
+/// Reviews a machine that is created or changed.
+pub fn machine(review: &Value) -> Value {
+    let request = &review["request"];
+    let spec = &request["object"]["spec"];
+    if request["object"]["metadata"]["deletionTimestamp"].is_string() {
+        return allow(review);
+    }
+    let denial = admission::machine(&MachineSpec {
+        running: spec["running"].as_bool(),
+        strategy: spec["runStrategy"].as_str(),
+        has_template: spec["template"].is_object(),
+    });
+    let mut reply = decide(review, denial);
+    if reply["response"]["allowed"] == true && spec["running"].is_boolean() {
+        reply["response"]["warnings"] =
+            json!(["spec.running is deprecated, please use spec.runStrategy instead."]);
+    }
+    reply
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(value: &Value) -> Option<T> {
+    serde_json::from_value(value.clone()).ok()
+}
+
+/// The migration under review.
+pub fn migration_of(review: &Value) -> Option<Migration> {
+    let mut migration: wire::Migration = parsed(&review["request"]["object"])?;
+    if migration.metadata.namespace.is_empty() {
+        migration.metadata.namespace = review["request"]["namespace"].as_str().unwrap_or_default().into();
+    }
+    Some(migration.into())
+}
+
+/// Reviews a new migration, given what it is about.
+pub fn migration_create(review: &Value, instance: Option<&Instance>, others: &[Migration]) -> Value {
+    let Some(new) = migration_of(review) else { return allow(review) };
+    let user = review["request"]["userInfo"]["username"].as_str().unwrap_or_default();
+    decide(review, admission::migration(&new, is_system(user), instance, others))
+}
+
+/// Only the control plane itself may say how urgent a migration is.
+fn is_system(user: &str) -> bool {
+    user.ends_with(":kubevirt-controller") || user == "system:serviceaccount:kubevirt:evac"
+}
+
+pub fn migration_update(review: &Value) -> Value {
+    let request = &review["request"];
+    let (new, old) = (&request["object"], &request["oldObject"]);
+    let label = |object: &Value| object["metadata"]["labels"][names::MIGRATION_SELECTOR].clone();
+    let phase = old["status"]["phase"].as_str().unwrap_or_default();
+    let in_flight = !matches!(phase, "Succeeded" | "Failed");
+    let label_kept = label(old).is_null() || label(old) == label(new);
+    decide(review, admission::migration_update(new["spec"] == old["spec"], label_kept, in_flight))
+}
+
+fn patched(review: &Value, patch: &Value) -> Value {
+    use base64::Engine as _;
+    let patch = base64::engine::general_purpose::STANDARD.encode(patch.to_string());
+    answer(review, json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
+}
+
+/// Adds what every new object of a kind carries, without touching what is there.
+struct Additions<'a> {
+    object: &'a Value,
+    patch: Vec<Value>,
+}
+
+impl<'a> Additions<'a> {
+    fn to(object: &'a Value) -> Self {
+        Self { object, patch: Vec::new() }
+    }
+
+    fn finalizer(&mut self, name: &str) {
+        match self.object["metadata"]["finalizers"].as_array() {
+            Some(list) if list.iter().any(|item| item == name) => {}
+            Some(_) => self.patch.push(json!({"op": "add", "path": "/metadata/finalizers/-", "value": name})),
+            None => self.patch.push(json!({"op": "add", "path": "/metadata/finalizers", "value": [name]})),
+        }
+    }
+
+    fn label(&mut self, name: &str, value: &str) {
+        if self.object["metadata"]["labels"].is_object() {
+            let path = format!("/metadata/labels/{}", name.replace('~', "~0").replace('/', "~1"));
+            self.patch.push(json!({"op": "add", "path": path, "value": value}));
+        } else {
+            self.patch.push(json!({"op": "add", "path": "/metadata/labels", "value": {name: value}}));
+        }
+    }
+}
+
+pub fn migration_mutate(review: &Value) -> Value {
+    let object = &review["request"]["object"];
+    let mut additions = Additions::to(object);
+    additions.finalizer(names::MIGRATION_FINALIZER);
+    // A longer name cannot be a label; the controller finds such a migration without it.
+    if let Some(name) = object["spec"]["vmiName"].as_str().filter(|name| !name.is_empty() && name.len() <= 63)
+    {
+        additions.label(names::MIGRATION_SELECTOR, name);
+    }
+    patched(review, &json!(additions.patch))
+}
+
+/// A new instance starts in `Pending`, held by its finalizer, with the cluster's eviction strategy.
+pub fn instance_mutate(review: &Value, default_strategy: &str) -> Value {
+    let object = &review["request"]["object"];
+    let mut additions = Additions::to(object);
+    additions.finalizer(names::INSTANCE_FINALIZER);
+    if object["spec"]["evictionStrategy"].is_null() {
+        let value = json!({"op": "add", "path": "/spec/evictionStrategy", "value": default_strategy});
+        additions.patch.push(value);
+    }
+    if object["status"]["phase"].as_str().unwrap_or_default().is_empty() {
+        additions.patch.push(json!({"op": "add", "path": "/status", "value": {"phase": "Pending"}}));
+    }
+    patched(review, &json!(additions.patch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn review(object: Value) -> Value {
+        json!({"request": {"uid": "r1", "namespace": "d", "object": object, "userInfo": {"username": "admin"}}})
+    }
+
+    #[test]
+    fn a_machine_that_names_both_ways_to_run_is_refused_with_the_field() {
+        let spec = json!({"running": true, "runStrategy": "Always", "template": {}});
+        let reply = machine(&review(json!({"spec": spec})));
+        assert_eq!(reply["response"]["allowed"], false);
+        assert_eq!(reply["response"]["uid"], "r1");
+        assert_eq!(reply["response"]["status"]["code"], 422);
+        assert_eq!(reply["response"]["status"]["details"]["causes"][0]["field"], "spec.running");
+        let old = machine(&review(json!({"spec": {"running": true, "template": {}}})));
+        assert_eq!(old["response"]["allowed"], true);
+        assert!(old["response"]["warnings"][0].as_str().unwrap().contains("deprecated"));
+    }
+
+    #[test]
+    fn a_new_instance_gets_what_it_lacks_and_keeps_what_it_has() {
+        use base64::Engine as _;
+        let patch = |object: Value| -> Vec<Value> {
+            let reply = instance_mutate(&review(object), "LiveMigrate");
+            let text = reply["response"]["patch"].as_str().unwrap();
+            let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap();
+            serde_json::from_slice(&bytes).unwrap()
+        };
+        assert_eq!(patch(json!({"metadata": {}, "spec": {}})).len(), 3);
+        let full = json!({
+            "metadata": {"finalizers": [names::INSTANCE_FINALIZER]},
+            "spec": {"evictionStrategy": "None"},
+            "status": {"phase": "Pending"},
+        });
+        assert!(patch(full).is_empty());
+    }
+
+    #[test]
+    fn m42_a_changed_specification_is_refused() {
+        let mut request = review(json!({"spec": {"vmiName": "b"}}));
+        request["request"]["oldObject"] = json!({"spec": {"vmiName": "a"}});
+        assert_eq!(migration_update(&request)["response"]["allowed"], false);
+    }
+}
