@@ -38,7 +38,7 @@ pub struct ClusterArgs {
     #[arg(long = "as-uid", value_name = "UID")]
     pub impersonate_uid: Option<String>,
     /// How long to wait for one request, such as 30s; 0 uses the default
-    #[arg(long, value_name = "DURATION", value_parser = crate::duration::parse_lenient, default_value = "0")]
+    #[arg(long, value_name = "DURATION", value_parser = crate::duration::parse_lenient, default_value = "0", hide_default_value = true)]
     pub request_timeout: Duration,
     /// The address of the API server
     #[arg(long, short = 's', value_name = "URL")]
@@ -47,7 +47,7 @@ pub struct ClusterArgs {
     #[arg(long)]
     pub token: Option<String>,
     /// Do not check the server's certificate
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub insecure_skip_tls_verify: bool,
     /// Path to a certificate authority file
     #[arg(long, value_name = "FILE")]
@@ -141,7 +141,7 @@ fn address(text: &str) -> Result<http::Uri, Failure> {
 #[derive(Debug, Clone, Args, Default)]
 pub struct OwnerArgs {
     /// The name under which you drain; by default $EVAC_OWNER or user@host
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "How to go about it")]
     pub owner: Option<String>,
 }
 

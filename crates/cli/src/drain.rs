@@ -30,25 +30,31 @@ pub enum Format {
 #[allow(clippy::struct_excessive_bools, reason = "each is one flag")]
 pub struct PolicyArgs {
     /// Let pods without a controller go, though nothing starts them again
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub force: bool,
     /// Leave DaemonSet pods where they are
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub ignore_daemonsets: bool,
     /// Let pods with emptyDir volumes go, though their data is lost
-    #[arg(long, alias = "delete-local-data", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
+    #[arg(long, alias = "delete-local-data", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub delete_emptydir_data: bool,
     /// Consider only pods with these labels
-    #[arg(long, default_value = "", value_name = "SELECTOR")]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "SELECTOR")]
     pub pod_selector: String,
     /// Seconds given to each pod to stop; negative: its own value
-    #[arg(long, default_value_t = -1, allow_negative_numbers = true, value_name = "SECONDS")]
+    #[arg(long, default_value_t = -1, hide_default_value = true, allow_negative_numbers = true, value_name = "SECONDS")]
     pub grace_period: i64,
     /// Delete pods instead of evicting them: disruption budgets are not asked. Use with caution
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub disable_eviction: bool,
     /// Do not wait for pods whose grace period ended more than this many seconds ago
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "SECONDS")]
+    #[arg(
+        long,
+        default_value_t = 0,
+        hide_default_value = true,
+        allow_negative_numbers = true,
+        value_name = "SECONDS"
+    )]
     pub skip_wait_for_delete_timeout: i64,
     /// Let pods that keep the cluster working leave after all others
     #[arg(long)]
@@ -88,23 +94,23 @@ pub struct DrainArgs {
     #[command(flatten)]
     pub policy: PolicyArgs,
     /// Give up on a node after this time, such as 5m; 0 waits for ever
-    #[arg(long, value_parser = crate::duration::parse, default_value = "0s", value_name = "DURATION", allow_hyphen_values = true)]
+    #[arg(long, value_parser = crate::duration::parse, default_value = "0s", hide_default_value = true, value_name = "DURATION", allow_hyphen_values = true, help_heading = HOW)]
     pub timeout: Duration,
     #[command(flatten)]
     pub dry_run: DryRunFlag,
     /// Read lists in pages of this size; 0 reads them whole
-    #[arg(long, default_value_t = 500, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 500, value_name = "N", allow_negative_numbers = true, help_heading = HOW)]
     pub chunk_size: i64,
     /// Drain a node that somebody else is draining
-    #[arg(long)]
+    #[arg(long, help_heading = HOW)]
     pub take_over: bool,
     #[command(flatten)]
     pub owner: OwnerArgs,
     /// Requests under way at the same time
-    #[arg(long, default_value_t = 16, value_name = "N")]
+    #[arg(long, default_value_t = 16, value_name = "N", help_heading = HOW)]
     pub parallel: usize,
     /// Output format
-    #[arg(long, short, value_enum, default_value = "text")]
+    #[arg(long, short, value_enum, default_value = "text", value_name = "FORMAT", help_heading = HOW)]
     pub output: Format,
     #[command(flatten)]
     pub cluster: ClusterArgs,
@@ -125,8 +131,12 @@ Examples:
   evac cancel worker-1
 
 Exit codes:
-  0 drained and proven    1 error    2 wrong usage    3 blocked, waiting will not help
-  4 timed out             5 owned by someone else or refused    6 cancelled";
+  0  drained and proven           4  timed out
+  1  error                        5  owned by someone else, or refused
+  2  wrong usage                  6  cancelled
+  3  blocked, waiting will not help";
+
+const HOW: &str = "How to go about it";
 
 pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     args.nodes.check("drain")?;

@@ -25,7 +25,7 @@ impl DryRunArg {
 /// The flag for all verbs that change nodes.
 #[derive(Debug, Clone, Args, Default)]
 pub struct DryRunFlag {
-    /// Try without changing anything: client only judges, server asks the server [none, client, server]
+    /// Try without changing anything: client only judges, server also asks the server about every step
     #[arg(
         long,
         num_args = 0..=1,
@@ -33,7 +33,8 @@ pub struct DryRunFlag {
         default_missing_value = BARE,
         default_value = "none",
         hide_default_value = true,
-        value_name = "HOW",
+        value_name = "client|server",
+        help_heading = "How to go about it",
         value_parser = Spelling::parse
     )]
     dry_run: Spelling,

@@ -15,6 +15,7 @@ mod look;
 mod output;
 mod render;
 mod sandbox;
+mod screen;
 mod select;
 mod status;
 mod taint;

@@ -4,19 +4,18 @@
 //! pods that keep us waiting are shown below. With `-o json` every event is one line of JSON and nothing else is data.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use evac_core::explain::{explain, span};
 use evac_core::fact::Key;
 use evac_core::run::{Blocker, End};
 use evac_core::step::Event;
 use evac_core::{Fate, Reason};
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
 use crate::drain::Format;
 use crate::dry_run::DryRunArg;
 use crate::output;
+use crate::screen::Screen;
 
 /// The name and version of the event format; see docs/events.md.
 pub const SCHEMA: &str = "evac.dev/events/v1";
@@ -32,7 +31,7 @@ pub struct Renderer {
 impl Renderer {
     pub fn new(format: Format, dry_run: DryRunArg, nodes: &[String]) -> Self {
         let screen = (format == Format::Text && dry_run == DryRunArg::None && output::is_interactive())
-            .then(Screen::new);
+            .then(|| Screen::new(nodes.len()));
         Self { format, dry_run, screen, nodes: nodes.to_vec(), last: None }
     }
 
@@ -43,7 +42,12 @@ impl Renderer {
             Format::Text => {
                 let lines = text_lines(at, event, self.dry_run);
                 match &mut self.screen {
-                    Some(screen) => screen.show(at, event, &lines),
+                    Some(screen) => {
+                        if !lines.is_empty() {
+                            screen.above(|| lines.iter().for_each(Line::print));
+                        }
+                        screen.show(at, event);
+                    }
                     None => lines.iter().for_each(Line::print),
                 }
             }
@@ -234,106 +238,4 @@ fn ended_lines(at: Timestamp, node: &str, end: &End, suffix: &str) -> Vec<Line> 
 fn refused(node: &str, reason: &Reason) -> Line {
     let fix = reason.fix().map_or(String::new(), |fix| format!(". To do: {fix}"));
     Line::Error(format!("node {node} {}{fix}", reason.message()))
-}
-
-/// Bars on a terminal.
-struct Screen {
-    bars: MultiProgress,
-    nodes: BTreeMap<String, NodeBar>,
-}
-
-struct NodeBar {
-    bar: ProgressBar,
-    began: Timestamp,
-    /// Pods that hold us up, with what to say about them, newest last.
-    waiting: BTreeMap<Key, ProgressBar>,
-}
-
-/// More lines than this about waiting pods would push the bar off the screen.
-const WAITING_LINES: usize = 6;
-
-impl Screen {
-    fn new() -> Self {
-        Self { bars: MultiProgress::new(), nodes: BTreeMap::new() }
-    }
-
-    fn show(&mut self, at: Timestamp, event: &Event, lines: &[Line]) {
-        let quiet = matches!(event, Event::Waiting { .. });
-        if !quiet && !lines.is_empty() {
-            self.bars.suspend(|| lines.iter().for_each(Line::print));
-        }
-        match event {
-            Event::Planned { node, assessment } => {
-                let total = assessment.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave).count();
-                let bar = self.bars.add(ProgressBar::new(total as u64));
-                if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} pods  {msg}")
-                {
-                    bar.set_style(style.progress_chars("=> "));
-                }
-                bar.set_prefix(node.clone());
-                bar.enable_steady_tick(Duration::from_millis(500));
-                self.nodes.insert(node.clone(), NodeBar { bar, began: at, waiting: BTreeMap::new() });
-            }
-            Event::Progress { node, left, total } => {
-                if let Some(known) = self.nodes.get(node) {
-                    known.bar.set_length(*total as u64);
-                    known.bar.set_position((total - left) as u64);
-                    known.bar.set_message(remaining(known.began, at, total - left, *left));
-                }
-            }
-            Event::Waiting { node, blocker, also } => {
-                if let Some(known) = self.nodes.get_mut(node)
-                    && (known.waiting.len() < WAITING_LINES || known.waiting.contains_key(&blocker.pod))
-                {
-                    let line = known.waiting.entry(blocker.pod.clone()).or_insert_with(|| {
-                        let line = self.bars.insert_after(&known.bar, ProgressBar::new_spinner());
-                        if let Ok(style) = ProgressStyle::with_template("  {wide_msg}") {
-                            line.set_style(style);
-                        }
-                        line
-                    });
-                    line.set_message(output::clean(&with_others(blocker, also, at)));
-                }
-            }
-            Event::Left { pod, node, .. } => {
-                if let Some(line) = self.nodes.get_mut(node).and_then(|known| known.waiting.remove(pod)) {
-                    line.finish_and_clear();
-                }
-            }
-            Event::Ended { node, .. } => {
-                if let Some(known) = self.nodes.remove(node) {
-                    known.waiting.values().for_each(ProgressBar::finish_and_clear);
-                    known.bar.finish_and_clear();
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn clear(self) {
-        let _ = self.bars.clear();
-    }
-}
-
-/// A range, because pods do not leave at an even pace: from as fast as now to half as fast.
-fn remaining(began: Timestamp, now: Timestamp, gone: usize, left: usize) -> String {
-    let passed = now.duration_since(began).as_secs_f64();
-    if left == 0 || gone < 3 || passed <= 0.0 {
-        return String::new();
-    }
-    let best = passed / gone as f64 * left as f64;
-    format!("about {} to {} left", span(best as i64), span((best * 2.0).ceil() as i64))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_left_is_a_range_and_absent_before_there_is_a_pace() {
-        let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
-        assert_eq!(remaining(at(0), at(10), 2, 8), "");
-        assert_eq!(remaining(at(0), at(10), 10, 20), "about 20s to 40s left");
-        assert_eq!(remaining(at(0), at(10), 10, 0), "");
-    }
 }

@@ -50,7 +50,7 @@ pub struct TaintArgs {
     #[arg(long)]
     pub all: bool,
     /// Change a taint that exists
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub overwrite: bool,
     /// Select nodes by label
     #[arg(long, short = 'l', default_value = "")]

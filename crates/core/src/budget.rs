@@ -80,7 +80,14 @@ fn never_rule(budget: &Budget) -> Option<String> {
     let rule = match (&budget.max_unavailable, &budget.min_available) {
         (Some(amount), _) if is_zero(amount) => format!("maxUnavailable is {amount}"),
         (Some(amount), _) => format!("maxUnavailable {amount} of {} pods rounds to none", budget.expected),
-        (None, Some(amount)) => format!("minAvailable is {amount} and there are {} pods", budget.expected),
+        (None, Some(amount)) => {
+            let pods = if budget.expected == 1 {
+                "is 1 pod".into()
+            } else {
+                format!("are {} pods", budget.expected)
+            };
+            format!("minAvailable is {amount} and there {pods}")
+        }
         (None, None) => format!("it wants {} of {} pods", budget.desired_healthy, budget.expected),
     };
     Some(rule)

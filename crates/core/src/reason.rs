@@ -445,6 +445,33 @@ impl Reason {
         }
     }
 
+    /// A few words for where there is no room for a sentence.
+    pub fn brief(&self) -> String {
+        match self {
+            Self::Finalizer { finalizers } => format!("held by {}", finalizers.join(", ")),
+            Self::NodeSilent { .. } => "its node does not report".into(),
+            Self::Overdue { .. } => "should have stopped".into(),
+            Self::BudgetExhausted { budget, needs, has } => {
+                format!("budget {} has {has} of {needs} healthy", budget.name)
+            }
+            Self::BudgetGivenOut { budget } => format!("its turn at budget {}", budget.name),
+            Self::BudgetBehind { budget } => format!("budget {} is being computed", budget.name),
+            Self::BudgetNever { budget, .. } => format!("budget {} never allows it", budget.name),
+            Self::BudgetSyncFailed { budget, .. } => format!("budget {} cannot be computed", budget.name),
+            Self::BudgetDisagrees { .. } | Self::BudgetRefused { .. } => "refused by its budget".into(),
+            Self::ManyBudgets { .. } => "more than one budget".into(),
+            Self::WebhookRefused { webhook, .. } => format!("refused by {webhook}"),
+            Self::VmNotMigratable { .. } => "its machine cannot be migrated".into(),
+            Self::NamespaceTerminating { namespace } => format!("namespace {namespace} is being deleted"),
+            Self::Throttled => "the server asks for fewer requests".into(),
+            Self::ServerError { status, .. } => format!("the server answered {status}"),
+            Self::Unreachable { .. } => "the server was not reached".into(),
+            Self::OutcomeUnknown { .. } => "the answer was lost".into(),
+            Self::Forbidden { .. } => "you may not evict it".into(),
+            other => other.message(),
+        }
+    }
+
     /// What the reader can do about it.
     pub fn fix(&self) -> Option<String> {
         Some(match self {

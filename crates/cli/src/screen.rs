@@ -1,0 +1,259 @@
+//! A drain on a terminal: a bar per node, a line per pod that is on its way or held up, and when it will be over.
+//!
+//! What scrolls by above the bars is the same as without a terminal; the lines below only show the moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use evac_core::explain::span;
+use evac_core::fact::Key;
+use evac_core::step::Event;
+use evac_core::{Fate, Severity};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use jiff::Timestamp;
+
+use crate::output;
+
+/// More lines than these, over all nodes, would push the bars off a small terminal.
+const LINES: usize = 10;
+const TICK: Duration = Duration::from_millis(500);
+
+pub struct Screen {
+    bars: MultiProgress,
+    nodes: BTreeMap<String, NodeBar>,
+    /// Over all nodes, if there are several.
+    total: Option<Pace>,
+    /// Pods that left and all pods of nodes whose bar is gone.
+    finished: (usize, usize),
+    lines_per_node: usize,
+}
+
+struct NodeBar {
+    pace: Pace,
+    /// In the order in which they appeared, so that lines do not jump.
+    lines: Vec<(Key, ProgressBar)>,
+    /// On their way or held up, but without a line of their own.
+    unseen: BTreeSet<Key>,
+    more: Option<ProgressBar>,
+    stuck: BTreeSet<Key>,
+}
+
+/// A bar and what is needed to say when it will be full.
+struct Pace {
+    bar: ProgressBar,
+    began: Timestamp,
+}
+
+impl Pace {
+    fn new(bar: ProgressBar, name: &str, began: Timestamp) -> Self {
+        if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len} pods  {msg}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.set_prefix(output::clean(name));
+        bar.enable_steady_tick(TICK);
+        Self { bar, began }
+    }
+
+    fn show(&self, at: Timestamp, gone: usize, total: usize, stuck: usize) {
+        self.bar.set_length(total as u64);
+        self.bar.set_position(gone as u64);
+        self.bar.set_message(outlook(self.began, at, gone, total - gone, stuck));
+    }
+}
+
+impl Screen {
+    pub fn new(nodes: usize) -> Self {
+        let lines_per_node = (LINES / nodes.max(1)).max(1);
+        Self {
+            bars: MultiProgress::new(),
+            nodes: BTreeMap::new(),
+            total: None,
+            finished: (0, 0),
+            lines_per_node,
+        }
+    }
+
+    /// Prints above the bars.
+    pub fn above(&self, print: impl FnOnce()) {
+        self.bars.suspend(print);
+    }
+
+    pub fn show(&mut self, at: Timestamp, event: &Event) {
+        match event {
+            Event::Planned { node, assessment } => {
+                let total = assessment.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave).count();
+                self.plan(at, node, total);
+            }
+            Event::Progress { node, left, total } => {
+                if let Some(known) = self.nodes.get(node) {
+                    known.pace.show(at, total - left, *total, known.stuck.len());
+                }
+                self.sum_up(at);
+            }
+            Event::Evicting { pod, node, .. } => self.line(node, pod, &format!("leaving  {pod}")),
+            Event::Waiting { node, blocker, also } => {
+                let brief = blocker.reason.brief();
+                let never = blocker.reason.severity() == Severity::Never;
+                for pod in std::iter::once(&blocker.pod).chain(also) {
+                    self.line(node, pod, &format!("waiting  {pod}: {brief}"));
+                    if let Some(known) = self.nodes.get_mut(node)
+                        && never
+                    {
+                        known.stuck.insert(pod.clone());
+                    }
+                }
+                self.refresh(at, node);
+            }
+            Event::Left { pod, node, .. } => {
+                if let Some(known) = self.nodes.get_mut(node) {
+                    known.stuck.remove(pod);
+                    known.unseen.remove(pod);
+                    if let Some(at) = known.lines.iter().position(|(key, _)| key == pod) {
+                        let (_, line) = known.lines.remove(at);
+                        line.finish_and_clear();
+                        self.bars.remove(&line);
+                    }
+                    self.fill(node);
+                }
+            }
+            Event::Ended { node, .. } => {
+                if let Some(known) = self.nodes.remove(node) {
+                    self.finished.0 += count(known.pace.bar.position());
+                    self.finished.1 += count(known.pace.bar.length().unwrap_or(0));
+                    let lines = known.lines.iter().map(|(_, line)| line);
+                    lines.chain(&known.more).for_each(ProgressBar::finish_and_clear);
+                    known.pace.bar.finish_and_clear();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn plan(&mut self, at: Timestamp, node: &str, total: usize) {
+        // A bar of its own for the sum as soon as there is something to add up.
+        if self.nodes.len() == 1 && self.total.is_none() {
+            self.total = Some(Pace::new(self.bars.insert(0, ProgressBar::new(0)), "all nodes", at));
+        }
+        let pace = Pace::new(self.bars.add(ProgressBar::new(total as u64)), node, at);
+        let known =
+            NodeBar { pace, lines: Vec::new(), unseen: BTreeSet::new(), more: None, stuck: BTreeSet::new() };
+        self.nodes.insert(node.to_owned(), known);
+        self.sum_up(at);
+    }
+
+    fn sum_up(&self, at: Timestamp) {
+        if let Some(total) = &self.total {
+            let sum = |count: fn(&NodeBar) -> usize| self.nodes.values().map(count).sum::<usize>();
+            let gone = self.finished.0 + sum(|node| count(node.pace.bar.position()));
+            let all = self.finished.1 + sum(|node| count(node.pace.bar.length().unwrap_or(0)));
+            total.show(at, gone, all.max(gone), sum(|node| node.stuck.len()));
+        }
+    }
+
+    fn refresh(&self, at: Timestamp, node: &str) {
+        if let Some(known) = self.nodes.get(node) {
+            let gone = count(known.pace.bar.position());
+            let all = count(known.pace.bar.length().unwrap_or(0));
+            known.pace.show(at, gone, all.max(gone), known.stuck.len());
+        }
+        self.sum_up(at);
+    }
+
+    /// Writes the line of a pod, or counts it among those without one.
+    fn line(&mut self, node: &str, pod: &Key, text: &str) {
+        let room = self.lines_per_node;
+        let Some(known) = self.nodes.get_mut(node) else { return };
+        if let Some((_, line)) = known.lines.iter().find(|(key, _)| key == pod) {
+            return line.set_message(output::clean(text));
+        }
+        if known.lines.len() >= room {
+            known.unseen.insert(pod.clone());
+            return self.fill(node);
+        }
+        known.unseen.remove(pod);
+        let above = known.lines.last().map_or(&known.pace.bar, |(_, line)| line);
+        let line = self.bars.insert_after(above, ProgressBar::new_spinner());
+        if let Ok(style) = ProgressStyle::with_template("  {elapsed:>4} {wide_msg}") {
+            line.set_style(style);
+        }
+        line.enable_steady_tick(TICK);
+        line.set_message(output::clean(text));
+        known.lines.push((pod.clone(), line));
+    }
+
+    /// Gives free lines to pods that have none, and counts the rest.
+    fn fill(&mut self, node: &str) {
+        let room = self.lines_per_node;
+        let Some(known) = self.nodes.get_mut(node) else { return };
+        if known.lines.len() < room
+            && let Some(next) = known.unseen.pop_first()
+        {
+            return self.line(node, &next, &format!("leaving  {next}"));
+        }
+        if known.unseen.is_empty() {
+            if let Some(more) = known.more.take() {
+                more.finish_and_clear();
+                self.bars.remove(&more);
+            }
+            return;
+        }
+        let after = known.lines.last().map_or(&known.pace.bar, |(_, line)| line).clone();
+        let more = known.more.get_or_insert_with(|| {
+            let more = self.bars.insert_after(&after, ProgressBar::new_spinner());
+            if let Ok(style) = ProgressStyle::with_template("       {wide_msg}") {
+                more.set_style(style);
+            }
+            more
+        });
+        more.set_message(format!("and {} more", known.unseen.len()));
+    }
+
+    pub fn clear(self) {
+        let _ = self.bars.clear();
+    }
+}
+
+fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// When it will be over, as a range, because pods do not leave at an even pace: from as fast as now to half as fast.
+fn outlook(began: Timestamp, now: Timestamp, gone: usize, left: usize, stuck: usize) -> String {
+    let held = if stuck == 0 { String::new() } else { format!("{stuck} cannot leave") };
+    let moving = left.saturating_sub(stuck);
+    let passed = now.duration_since(began).as_secs_f64();
+    if moving == 0 || gone < 3 || passed <= 0.0 {
+        return held;
+    }
+    let best = passed / gone as f64 * moving as f64;
+    let time = if best < 2.0 {
+        "a few seconds left".into()
+    } else {
+        format!("{} to {} left", span(best as i64), span((best * 2.0).ceil() as i64))
+    };
+    if held.is_empty() { time } else { format!("{time}, {held}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(seconds: i64, gone: usize, left: usize, stuck: usize) -> String {
+        let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
+        outlook(at(0), at(seconds), gone, left, stuck)
+    }
+
+    #[test]
+    fn the_time_left_is_a_range_and_absent_before_there_is_a_pace() {
+        assert_eq!(after(10, 2, 8, 0), "");
+        assert_eq!(after(10, 10, 20, 0), "20s to 40s left");
+        assert_eq!(after(10, 10, 0, 0), "");
+        assert_eq!(after(10, 30, 2, 0), "a few seconds left");
+    }
+
+    #[test]
+    fn pods_that_cannot_leave_are_not_waited_for_in_the_forecast() {
+        assert_eq!(after(10, 10, 21, 1), "20s to 40s left, 1 cannot leave");
+        assert_eq!(after(10, 10, 2, 2), "2 cannot leave");
+    }
+}
