@@ -10,6 +10,7 @@ use evac_apiserver::server::{Api, Settings};
 use evac_apiserver::service::Service;
 use evac_clock::Clock;
 use evac_world::{NodeSpec, Options, World};
+use k8s_openapi::api::core::v1::Node;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -59,12 +60,34 @@ impl Cluster {
         };
         let world = World::start(client.clone(), clock, options);
         world.idle().await;
+        for n in 1..=nodes {
+            usable(&client, &format!("node-{n}")).await;
+        }
         Self { client, kubeconfig, world, _dir: dir, _server: server }
     }
 
     pub async fn stop(self) {
         self.world.stop().await;
     }
+}
+
+/// Waits until a node is ready and the taint of new nodes was taken away.
+async fn usable(client: &kube::Client, name: &str) {
+    let usable = |node: Option<&Node>| {
+        node.is_some_and(|node| {
+            let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+            let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+            taints.is_none_or(Vec::is_empty)
+                && conditions
+                    .is_some_and(|list| list.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
+        })
+    };
+    let api: kube::Api<Node> = kube::Api::all(client.clone());
+    let waiting = kube::runtime::wait::await_condition(api, name, usable);
+    tokio::time::timeout(std::time::Duration::from_secs(60), waiting)
+        .await
+        .expect("the node becomes usable in time")
+        .expect("the node can be watched");
 }
 
 /// The real control plane, if this machine could build it.
