@@ -259,6 +259,7 @@ fn priority(group: &str) -> u32 {
         "scheduling.k8s.io",
         "coordination.k8s.io",
         "discovery.k8s.io",
+        "resource.k8s.io",
         "lifecycle.k8s.io",
     ];
     ORDER.iter().position(|g| *g == group).map_or(0, |at| (ORDER.len() - at) as u32)

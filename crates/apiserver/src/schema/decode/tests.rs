@@ -161,7 +161,7 @@ fn a_custom_resource_is_pruned_and_its_metadata_checked() {
         decoded.warnings,
         ["duplicate field \"spec.a\"", "unknown field \"metadata.odd\"", "unknown field \"spec.b\""]
     );
-    let body = br#"{"metadata":{"labels":{"a":1}}}"#;
+    let body = br#"{"apiVersion":"g.io/v1","kind":"Thing","metadata":{"labels":{"a":1}}}"#;
     let error = decode(body, Media::Json, &target, FieldValidation::Warn).unwrap_err();
     assert!(
         error
