@@ -6,6 +6,7 @@ mod bench;
 mod blockers;
 mod claims;
 mod crashes;
+mod nodes;
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use bench::{Bench, Fault};
 use evac_core::run::End;
 use evac_core::step::Event;
 use evac_core::{DryRun, Proof, Reason};
-use evac_engine::nodes;
+use evac_engine::nodes as on_nodes;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -194,7 +195,7 @@ async fn cancel_at_any_moment_gives_the_node_back_as_it_was() {
         });
         assert!(matches!(told.end(), End::Stopped { .. }), "{:?}", told.end());
         assert!(bench.node("node-1").await.unschedulable);
-        nodes::undo(&bench.admin, "node-1", false, false).await.unwrap();
+        on_nodes::undo(&bench.admin, "node-1", false, false).await.unwrap();
         bench
             .until("the cordon's taint is gone", async || bench.node("node-1").await.taints.is_empty())
             .await;
@@ -209,7 +210,7 @@ async fn a_cancel_keeps_what_others_did() {
     bench.send("PATCH", "/api/v1/nodes/node-1", &json!({"spec": {"unschedulable": true}})).await;
     let told = bench.drain(bench.request(&["node-1"])).await;
     assert!(is_drained(told.end()));
-    let undone = nodes::undo(&bench.admin, "node-1", false, false).await.unwrap();
+    let undone = on_nodes::undo(&bench.admin, "node-1", false, false).await.unwrap();
     assert!(!undone.uncordoned, "it was cordoned before");
     let node = bench.node("node-1").await;
     assert!(node.unschedulable && node.mark.is_none());
@@ -224,7 +225,7 @@ async fn a_drain_that_is_cancelled_by_somebody_else_ends() {
     request.policy.settle = Duration::from_secs(600);
     let (told, ()) = tokio::join!(bench.drain(request), async {
         bench.clock.sleep(Duration::from_secs(5)).await;
-        nodes::undo(&bench.admin, "node-1", false, false).await.unwrap();
+        on_nodes::undo(&bench.admin, "node-1", false, false).await.unwrap();
     });
     assert_eq!(*told.end(), End::Refused { reason: Reason::CancelledElsewhere });
 }
