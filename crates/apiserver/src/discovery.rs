@@ -240,7 +240,7 @@ fn groups<'a>(kinds: impl IntoIterator<Item = &'a Kind>) -> Vec<(&'a str, Vec<Ve
 
 /// How early a group stands in the list; custom groups come last, by name.
 fn priority(group: &str) -> u32 {
-    const ORDER: [&str; 19] = [
+    const ORDER: &[&str] = &[
         "",
         "apiregistration.k8s.io",
         "apps",
