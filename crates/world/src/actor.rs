@@ -37,6 +37,10 @@ pub enum Actor {
     Namespace,
     ServiceAccount,
     Volume,
+    /// Virtual machine instances on our nodes.
+    Instance,
+    /// What virtualization adds to the Node objects of our nodes.
+    HandlerNode,
 }
 
 impl Actor {
@@ -92,6 +96,8 @@ pub struct Out {
     pub writes: Vec<Write>,
     /// Look at this key again at this time even if nothing changes.
     pub again: Option<Timestamp>,
+    /// Others who have to look anew because of what was decided here.
+    pub wakes: Vec<(Actor, Key)>,
     /// While there are questions, the writes of this round are not performed; the actor is called again.
     pub asks: Vec<Ask>,
 }

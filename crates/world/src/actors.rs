@@ -3,6 +3,8 @@
 use crate::actor::{Actor, Out, View};
 use crate::disruption;
 use crate::gc;
+use crate::handler::Handlers;
+use crate::handler::instance::instance_of;
 use crate::kinds::{Kind, Object};
 use crate::kubelet::Kubelets;
 use crate::mirror::{Change, Mirror};
@@ -26,6 +28,7 @@ pub struct Actors {
     pub taint_eviction: TaintEviction,
     pub pod_gc: PodGc,
     pub graph: gc::graph::Graph,
+    pub handlers: Handlers,
     on: Options,
 }
 
@@ -40,6 +43,7 @@ impl Actors {
             taint_eviction: TaintEviction::default(),
             pod_gc: PodGc::default(),
             graph: gc::graph::Graph::default(),
+            handlers: Handlers::new(options.seed, options.migration_bandwidth),
             on: options.clone(),
         }
     }
@@ -60,9 +64,11 @@ impl Actors {
                 }
                 Kind::DaemonSet | Kind::ControllerRevision | Kind::Job => on.workloads,
                 Kind::PodDisruptionBudget => on.disruption,
-                Kind::PersistentVolumeClaim => on.volumes || on.scheduler || on.workloads,
+                Kind::PersistentVolumeClaim => on.volumes || on.scheduler || on.workloads || on.hypervisors,
                 Kind::PersistentVolume => on.volumes || on.scheduler,
                 Kind::StorageClass => on.volumes,
+                // Watched once it is served.
+                Kind::VirtualMachineInstance => false,
             })
             .collect()
     }
@@ -86,7 +92,15 @@ impl Actors {
     pub fn decide(&mut self, actor: Actor, key: &Key, view: View<'_>, out: &mut Out) {
         match actor {
             Actor::KubeletNode => self.kubelets.sync_node(view, key, out),
-            Actor::KubeletPod => self.kubelets.sync_pod(view, key, out),
+            Actor::KubeletPod => {
+                self.kubelets.sync_pod(view, key, &mut self.handlers, out);
+                for (machine, pod) in self.handlers.hypervisor.take_touched() {
+                    out.wakes.push((Actor::Instance, machine));
+                    if pod != *key {
+                        out.wakes.push((Actor::KubeletPod, pod));
+                    }
+                }
+            }
             Actor::Heartbeat => self.kubelets.heartbeat(view, out),
             Actor::Scheduler => self.scheduler.sync(view, out),
             Actor::Deployment => deployment::sync(view, key, out),
@@ -107,11 +121,26 @@ impl Actors {
             Actor::Namespace => gc::namespaces::sync(view, key, out),
             Actor::ServiceAccount => gc::accounts::sync(view, key, out),
             Actor::Volume => gc::volumes::sync(view, key, out),
+            Actor::Instance => self.handlers.sync(view, key, &self.kubelets, out),
+            Actor::HandlerNode => self.handlers.sync_node(view, key, &self.kubelets, out),
+        }
+    }
+
+    /// Instances are served from now on, or no longer: there are agents on our nodes, or none.
+    pub fn serve_instances(&mut self, serving: bool, queue: &mut Queue) {
+        self.handlers.set_serving(serving);
+        for node in self.kubelets.names() {
+            queue.push(Actor::HandlerNode, Key::cluster(node.clone()));
         }
     }
 
     /// Marks what has to be decided anew because of a change.
     pub fn notice(&mut self, view: View<'_>, change: &Change, queue: &mut Queue) {
+        self.dispatch(view, change, queue);
+        self.handlers.flush(queue);
+    }
+
+    fn dispatch(&mut self, view: View<'_>, change: &Change, queue: &mut Queue) {
         if self.on.gc {
             for uid in self.graph.note(change) {
                 queue.push(Actor::GarbageCollector, Key::cluster(uid));
@@ -149,6 +178,14 @@ impl Actors {
                 Object::PersistentVolumeClaim(_) | Object::PersistentVolume(_) | Object::StorageClass(_),
             ) => {
                 self.storage_changed(view, change, queue);
+            }
+            Some(Object::VirtualMachineInstance(vmi)) => {
+                queue.push(Actor::Instance, change.key.clone());
+                if change.new.is_none() || vmi.is_final() || vmi.migration().closed() {
+                    for pod in view.mirror.pods.controlled_by(vmi.uid()) {
+                        queue.push(Actor::KubeletPod, Key::of(&pod.metadata));
+                    }
+                }
             }
             Some(other) if self.on.workloads => workload_changed(view.mirror, other, &change.key, queue),
             _ => {}
@@ -200,11 +237,17 @@ impl Actors {
     ) {
         if let Some(node) = node_of(pod).filter(|n| self.kubelets.hosts(n)) {
             if gone {
+                self.handlers.pod_gone(pod, self.kubelets.alive(node), view.now);
                 self.kubelets.forget(pod);
                 tracing::trace!(%key, node, "pod is gone");
             } else {
                 queue.push(Actor::KubeletPod, key.clone());
             }
+        }
+        if self.handlers.serving()
+            && let Some(instance) = instance_of(pod)
+        {
+            queue.push(Actor::Instance, instance);
         }
         if self.on.scheduler {
             let spec_changed =
@@ -263,6 +306,9 @@ impl Actors {
         let key = Key::of(&node.metadata);
         if self.kubelets.hosts(&key.name) {
             queue.push(Actor::KubeletNode, key.clone());
+            if self.handlers.serving() {
+                queue.push(Actor::HandlerNode, key.clone());
+            }
             if old.is_none() {
                 queue.push(Actor::Heartbeat, Key::default());
                 for pod in view.mirror.pods_on(&key.name) {

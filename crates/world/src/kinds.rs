@@ -14,6 +14,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 
+use crate::handler::instance::VirtualMachineInstance;
 use crate::objects::Key;
 
 /// A resource of the API: enough to build its paths.
@@ -148,9 +149,15 @@ tracked! {
     PersistentVolume: PersistentVolume => "" "v1" "persistentvolumes" false;
     StorageClass: StorageClass => "storage.k8s.io" "v1" "storageclasses" false;
     ServiceAccount: ServiceAccount => "" "v1" "serviceaccounts" true;
+    VirtualMachineInstance: VirtualMachineInstance => "kubevirt.io" "v1" "virtualmachineinstances" true;
 }
 
 impl Kind {
+    /// Served only where someone has installed its definition, which may happen at any time.
+    pub fn custom(self) -> bool {
+        self == Self::VirtualMachineInstance
+    }
+
     pub fn of(resource: &Resource) -> Option<Self> {
         Self::ALL.iter().copied().find(|k| {
             let own = k.resource();

@@ -18,6 +18,8 @@ pub mod disruption;
 pub mod effects;
 mod events;
 pub mod gc;
+pub mod handler;
+pub mod hypervisor;
 pub mod kinds;
 pub mod kubelet;
 pub mod mirror;
@@ -74,6 +76,13 @@ impl World {
         let _ = receiver.await;
     }
 
+    /// What must never happen and did: two writers on one disk, one machine in two places.
+    pub async fn violations(&self) -> Vec<hypervisor::Violation> {
+        let (sender, receiver) = oneshot::channel();
+        self.send(Command::Violations(sender));
+        receiver.await.unwrap_or_default()
+    }
+
     /// Ends all actors and waits for them.
     pub async fn stop(mut self) {
         self.stop.cancel();
@@ -103,7 +112,8 @@ pub struct KubeletHandle<'a> {
 }
 
 impl KubeletHandle<'_> {
-    /// The node dies: no heartbeat, and its pods do not change.
+    /// The node is cut off: no heartbeat, and its pods do not change. What runs on it goes on running, which
+    /// nobody can see: to be sure that it does not, see [`KubeletHandle::power_off`].
     pub fn stop(&self) {
         self.world.send(Command::KubeletAlive(self.node.clone(), false));
     }
@@ -111,6 +121,11 @@ impl KubeletHandle<'_> {
     /// The kubelet comes back and finds its containers as they were.
     pub fn start(&self) {
         self.world.send(Command::KubeletAlive(self.node.clone(), true));
+    }
+
+    /// The machine loses its power, as when it is fenced: nothing runs on it any more, and nobody says so.
+    pub fn power_off(&self) {
+        self.world.send(Command::PowerOff(self.node.clone()));
     }
 
     /// The machine restarts: containers start anew, with one more restart on their count.

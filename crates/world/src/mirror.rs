@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 
+use crate::handler::instance::VirtualMachineInstance;
 use crate::kinds::{Kind, Object, Tracked};
 use crate::objects::{Key, controller_of, finished, node_of, uid, version};
 use crate::quantity::{Amounts, add, amounts, pod_requests, subtract};
@@ -189,6 +190,7 @@ pub struct Mirror {
     pub volumes: Store<PersistentVolume>,
     pub storage_classes: Store<StorageClass>,
     pub accounts: Store<ServiceAccount>,
+    pub instances: Store<VirtualMachineInstance>,
     pods_by_node: BTreeMap<String, BTreeSet<Key>>,
     loads: BTreeMap<String, Load>,
     requests: BTreeMap<Key, Amounts>,
@@ -263,6 +265,10 @@ macro_rules! each_store {
                 let $store = &mut $self.accounts;
                 $body
             }
+            Kind::VirtualMachineInstance => {
+                let $store = &mut $self.instances;
+                $body
+            }
         }
     };
 }
@@ -288,6 +294,7 @@ impl Mirror {
             Object::PersistentVolume(o) => Change::of(key, self.volumes.put(o)),
             Object::StorageClass(o) => Change::of(key, self.storage_classes.put(o)),
             Object::ServiceAccount(o) => Change::of(key, self.accounts.put(o)),
+            Object::VirtualMachineInstance(o) => Change::of(key, self.instances.put(o)),
         }?;
         self.account(&change);
         Some(change)

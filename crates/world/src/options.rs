@@ -86,10 +86,17 @@ pub struct Options {
     pub pod_gc: bool,
     /// Volumes for claims.
     pub volumes: bool,
+    /// A virt-handler with a hypervisor on every simulated node, once virtual machines are served.
+    pub hypervisors: bool,
+    /// What a node can send to, and receive from, others for migrations: MiB per second.
+    pub migration_bandwidth: f64,
     /// How many decisions may be written at the same time. 1 is deterministic; more is for a server
     /// across a network, in real time.
     pub parallel_writes: usize,
 }
+
+/// A 10 Gbit/s network, in MiB per second, less what its protocols take.
+const TEN_GIGABIT: f64 = 1188.0;
 
 impl Default for Options {
     fn default() -> Self {
@@ -105,6 +112,8 @@ impl Default for Options {
             node_lifecycle: true,
             pod_gc: true,
             volumes: true,
+            hypervisors: true,
+            migration_bandwidth: TEN_GIGABIT,
             parallel_writes: 1,
         }
     }

@@ -14,6 +14,8 @@ use crate::actors::Actors;
 use crate::asks;
 use crate::discovery::Discovery;
 use crate::effects::{Answer, Api, EffectError, Verb, Write};
+use crate::handler::instance::{VirtualMachineInstance, instance_of};
+use crate::hypervisor::Violation;
 use crate::kinds::{Kind, Resource};
 use crate::kubelet::node::LEASE_NAMESPACE;
 use crate::mirror::{Change, Mirror};
@@ -27,10 +29,15 @@ use crate::watch::{self, News};
 pub enum Command {
     KubeletAlive(String, bool),
     Reboot(String),
+    PowerOff(String),
     AddNode(NodeSpec),
+    Violations(oneshot::Sender<Vec<Violation>>),
     /// Answered once nothing is due at this moment.
     WhenIdle(oneshot::Sender<()>),
 }
+
+/// Kinds come and go with these.
+const DEFINITIONS: &str = "customresourcedefinitions";
 
 struct Outcome {
     task: Task,
@@ -51,6 +58,9 @@ pub struct Runtime {
     watched: BTreeSet<Kind>,
     parallel: usize,
     gc: bool,
+    hypervisors: bool,
+    /// The watch on instances, while they are served.
+    instance_watch: Option<tokio::task::JoinHandle<()>>,
     metadata_watches: BTreeMap<Arc<Resource>, tokio::task::JoinHandle<()>>,
     news_sender: mpsc::UnboundedSender<News>,
     watches: JoinSet<()>,
@@ -78,6 +88,8 @@ pub async fn run(
         watched: kinds,
         parallel: options.parallel_writes.max(1),
         gc: options.gc,
+        hypervisors: options.hypervisors && options.kubelets,
+        instance_watch: None,
         metadata_watches: BTreeMap::new(),
         news_sender: sender,
         watches: JoinSet::new(),
@@ -129,7 +141,7 @@ pub async fn run(
         }
     }
     runtime.watches.shutdown().await;
-    for (_, handle) in runtime.metadata_watches {
+    for handle in runtime.metadata_watches.into_values().chain(runtime.instance_watch) {
         handle.abort();
     }
 }
@@ -200,6 +212,9 @@ impl Runtime {
             let answers = self.answers.remove(&task).unwrap_or_default();
             let view = View { mirror: &self.mirror, now: self.clock.now(), answers: &answers };
             self.actors.decide(task.0, &task.1, view, &mut out);
+            for (actor, key) in out.wakes.drain(..) {
+                self.queue.push(actor, key);
+            }
             if !out.writes.is_empty() || !out.asks.is_empty() {
                 return Some(Step { task, out });
             }
@@ -310,18 +325,21 @@ impl Runtime {
                     touched.extend(self.actors.graph.put(&resource, meta));
                 }
                 self.collect(touched);
+                if resource.plural == DEFINITIONS && !metas.is_empty() {
+                    self.refresh_discovery();
+                }
             }
             News::MetaPut(resource, meta) => {
                 let touched = self.actors.graph.put(&resource, &meta);
                 self.collect(touched);
-                if resource.plural == "customresourcedefinitions" {
+                if resource.plural == DEFINITIONS {
                     self.refresh_discovery();
                 }
             }
             News::MetaDeleted(resource, object_uid) => {
                 let touched = self.actors.graph.remove(&object_uid);
                 self.collect(touched);
-                if resource.plural == "customresourcedefinitions" {
+                if resource.plural == DEFINITIONS {
                     self.refresh_discovery();
                 }
             }
@@ -330,6 +348,9 @@ impl Runtime {
     }
 
     fn collect(&mut self, uids: Vec<String>) {
+        if !self.gc {
+            return;
+        }
         for object_uid in uids {
             self.queue.push(Actor::GarbageCollector, Key::cluster(object_uid));
         }
@@ -353,7 +374,45 @@ impl Runtime {
         });
     }
 
+    /// Starts to watch instances when they are served, and stops when they no longer are.
+    fn follow_instances(&mut self, discovery: &Discovery) {
+        let kind = Kind::VirtualMachineInstance;
+        let resource = kind.resource();
+        let found = discovery.resource(&resource.api_version(), &resource.kind);
+        let served = found.is_some_and(|r| r.version == resource.version);
+        if served && self.instance_watch.is_none() {
+            self.watched.insert(kind);
+            let sender = self.news_sender.clone();
+            let watch = watch::typed::<VirtualMachineInstance>(self.api.clone(), self.clock, "", sender);
+            self.instance_watch = Some(tokio::spawn(watch));
+            self.actors.serve_instances(true, &mut self.queue);
+        } else if !served && let Some(watch) = self.instance_watch.take() {
+            watch.abort();
+            for change in self.mirror.listed(kind, Vec::new(), u64::MAX) {
+                self.announce(Some(change));
+            }
+            self.watched.remove(&kind);
+            self.actors.serve_instances(false, &mut self.queue);
+        }
+        if !self.gc {
+            let definitions = discovery.resource("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+            if let Some(resource) = definitions.map(Arc::new)
+                && !self.metadata_watches.contains_key(&resource)
+            {
+                self.watch_metadata(resource);
+            }
+        }
+    }
+
+    fn watch_metadata(&mut self, resource: Arc<Resource>) {
+        let watch = watch::metadata(self.api.clone(), self.clock, resource.clone(), self.news_sender.clone());
+        self.metadata_watches.insert(resource, tokio::spawn(watch));
+    }
+
     fn discovered(&mut self, discovery: Discovery) {
+        if self.hypervisors {
+            self.follow_instances(&discovery);
+        }
         if self.gc {
             for resource in discovery.collectable() {
                 let typed =
@@ -362,9 +421,7 @@ impl Runtime {
                 if typed || self.metadata_watches.contains_key(&resource) {
                     continue;
                 }
-                let watch =
-                    watch::metadata(self.api.clone(), self.clock, resource.clone(), self.news_sender.clone());
-                self.metadata_watches.insert(resource, tokio::spawn(watch));
+                self.watch_metadata(resource);
             }
             let served: BTreeSet<Resource> = discovery.collectable().into_iter().collect();
             let ended: Vec<_> =
@@ -382,18 +439,30 @@ impl Runtime {
 
     fn obey(&mut self, command: Command) {
         let now = self.clock.now();
+        let answers = Answers::new();
+        let view = View { mirror: &self.mirror, now, answers: &answers };
         match command {
             Command::KubeletAlive(node, alive) => {
                 self.actors.kubelets.set_alive(&node, alive);
                 if alive {
+                    self.actors.handlers.reap(view, &node);
                     self.touch_node(&node);
                 }
             }
             Command::Reboot(node) => {
-                let answers = Answers::new();
-                let view = View { mirror: &self.mirror, now, answers: &answers };
+                self.actors.handlers.hypervisor.power_off(&node, now);
                 self.actors.kubelets.reboot(view, &node);
                 self.touch_node(&node);
+            }
+            Command::PowerOff(node) => {
+                self.actors.kubelets.set_alive(&node, false);
+                self.actors.handlers.hypervisor.power_off(&node, now);
+                self.actors.kubelets.reboot(view, &node);
+            }
+            Command::Violations(asker) => {
+                self.actors.handlers.hypervisor.advance(now);
+                // Who asked may be gone; then nobody needs to know.
+                let _ = asker.send(self.actors.handlers.hypervisor.violations().to_vec());
             }
             Command::AddNode(spec) => {
                 let name = spec.name.clone();
@@ -402,13 +471,18 @@ impl Runtime {
             }
             Command::WhenIdle(waiter) => self.idle_waiters.push(waiter),
         }
+        self.actors.handlers.flush(&mut self.queue);
     }
 
     fn touch_node(&mut self, node: &str) {
         self.queue.push(Actor::KubeletNode, Key::cluster(node));
         self.queue.push(Actor::Heartbeat, Key::default());
+        self.queue.push(Actor::HandlerNode, Key::cluster(node));
         for pod in self.mirror.pods_on(node) {
             self.queue.push(Actor::KubeletPod, Key::of(&pod.metadata));
+            if let Some(instance) = instance_of(pod) {
+                self.queue.push(Actor::Instance, instance);
+            }
         }
     }
 }

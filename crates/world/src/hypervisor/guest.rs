@@ -1,11 +1,13 @@
 //! One guest as a function of time: it starts, boots, hears (or ignores) the power button, crashes, stops.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use crate::kubelet::life::after;
 
 /// How a guest behaves; numbers in seconds and bytes.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
     /// From the order to start until the processor of the guest runs.
     pub start: f64,
@@ -83,18 +85,24 @@ pub struct Guest {
     pub started: Timestamp,
     stop: Option<Stop>,
     /// Migrations of this guest that were made to fail so far.
-    pub failed_moves: u32,
+    pub failed_moves: BTreeSet<String>,
 }
 
 impl Guest {
     pub fn start(plan: Plan, now: Timestamp) -> Self {
         let until = after(now, plan.start);
-        Self { plan, state: State::Starting { until }, started: now, stop: None, failed_moves: 0 }
+        Self {
+            plan,
+            state: State::Starting { until },
+            started: now,
+            stop: None,
+            failed_moves: BTreeSet::new(),
+        }
     }
 
     /// A guest that was already up when its node agent came to know it.
     pub fn adopt(plan: Plan, since: Timestamp) -> Self {
-        Self { plan, state: State::Running, started: since, stop: None, failed_moves: 0 }
+        Self { plan, state: State::Running, started: since, stop: None, failed_moves: BTreeSet::new() }
     }
 
     pub fn on(&self) -> bool {
@@ -160,14 +168,14 @@ impl Guest {
         }
         if let Some(stop) = self.stop {
             let hears = self.plan.acpi && !self.plan.ignores_acpi && self.state != State::Paused;
-            let heard = after(stop.asked.max(self.booted_at()), self.plan.shutdown);
+            let off = after(stop.asked.max(self.booted_at()), self.plan.shutdown);
             let killed = after(stop.asked, stop.grace);
             // One who gets no time, or cannot be asked, is not at fault for not having stopped.
             if !self.plan.acpi || stop.grace <= 0.0 {
                 let at = if self.plan.acpi { killed } else { stop.asked };
                 consider(at, State::Off { at, how: End::Destroyed });
-            } else if hears && heard <= killed {
-                consider(heard, State::Off { at: heard, how: End::PoweredOff });
+            } else if hears && off <= killed {
+                consider(off, State::Off { at: off, how: End::PoweredOff });
             } else {
                 consider(killed, State::Off { at: killed, how: End::Killed });
             }

@@ -60,6 +60,7 @@ pub struct Move {
 pub struct Hypervisor {
     /// By the uid of the launcher pod.
     domains: BTreeMap<String, Domain>,
+    by_machine: BTreeMap<Key, BTreeSet<String>>,
     /// By the uid of the source's launcher pod.
     moves: BTreeMap<String, Move>,
     due: BTreeSet<(Timestamp, String)>,
@@ -81,6 +82,18 @@ impl Hypervisor {
 
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
         self.domains.values()
+    }
+
+    /// Everything that runs, or ran, under this name.
+    pub fn of_machine<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = &'a Domain> {
+        self.by_machine.get(key).into_iter().flatten().filter_map(|uid| self.domains.get(uid))
+    }
+
+    /// Counts a migration that was made to fail.
+    pub fn note_failed_move(&mut self, pod_uid: &str, id: &str) {
+        if let Some(domain) = self.domains.get_mut(pod_uid) {
+            domain.guest.failed_moves.insert(id.to_owned());
+        }
     }
 
     pub fn violations(&self) -> &[Violation] {
@@ -128,6 +141,7 @@ impl Hypervisor {
             self.ledger.begin(&machine.key.to_string(), &place.name(), machine.disks.iter().cloned(), now);
         }
         let uid = place.pod_uid.clone();
+        self.by_machine.entry(machine.key.clone()).or_default().insert(uid.clone());
         self.domains.insert(uid.clone(), Domain { place, machine, guest });
         self.plan_next(&uid);
         self.touch(&uid);
@@ -173,9 +187,17 @@ impl Hypervisor {
 
     /// Drops what ended and nobody will ask for any more.
     pub fn forget(&mut self, pod_uid: &str) {
-        if self.domains.get(pod_uid).is_some_and(|d| !d.guest.on()) {
-            self.domains.remove(pod_uid);
+        if self.domains.get(pod_uid).is_some_and(|d| d.guest.on()) {
+            return;
+        }
+        if let Some(domain) = self.domains.remove(pod_uid) {
             self.moves.remove(pod_uid);
+            if let Some(uids) = self.by_machine.get_mut(&domain.machine.key) {
+                uids.remove(pod_uid);
+                if uids.is_empty() {
+                    self.by_machine.remove(&domain.machine.key);
+                }
+            }
             if let Some(at) = self.due_of.remove(pod_uid) {
                 self.due.remove(&(at, pod_uid.to_owned()));
             }
@@ -334,6 +356,7 @@ impl Hypervisor {
     fn enter_moved(&mut self, place: Place, machine: Machine, guest: Guest, at: Timestamp) {
         self.ledger.begin(&machine.key.to_string(), &place.name(), machine.disks.iter().cloned(), at);
         let uid = place.pod_uid.clone();
+        self.by_machine.entry(machine.key.clone()).or_default().insert(uid.clone());
         self.domains.insert(uid.clone(), Domain { place, machine, guest });
         self.plan_next(&uid);
         self.touch(&uid);

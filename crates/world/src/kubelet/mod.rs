@@ -18,6 +18,7 @@ use self::life::{Run, Stage};
 use crate::actor::{Out, View};
 use crate::effects::{Deletion, Verb, Write, as_value};
 use crate::events::event;
+use crate::handler::Handlers;
 use crate::kinds::Kind;
 use crate::objects::{Key, deleting, finished, later, node_of, phase, uid};
 use crate::options::NodeSpec;
@@ -79,6 +80,15 @@ impl Kubelets {
         self.nodes.contains_key(node)
     }
 
+    /// One of ours, and switched on.
+    pub fn alive(&self, node: &str) -> bool {
+        self.nodes.get(node).is_some_and(|k| k.alive)
+    }
+
+    pub fn address(&self, node: &str) -> Option<String> {
+        self.nodes.get(node).map(Kubelet::address)
+    }
+
     /// Switches a kubelet on or off. Coming on, it registers its node again if that is gone.
     pub fn set_alive(&mut self, node: &str, alive: bool) {
         if let Some(kubelet) = self.nodes.get_mut(node) {
@@ -93,9 +103,15 @@ impl Kubelets {
             if let Some(run) = self.runs.get_mut(uid(&pod.metadata))
                 && !matches!(run.stage, Stage::Done { .. })
             {
-                run.restarts += i32::from(!matches!(run.stage, Stage::Creating));
-                run.stage = Stage::Creating;
-                run.seen = view.now;
+                let never = pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()) == Some("Never");
+                run.stage = match run.stage {
+                    Stage::Running { since } if never => Stage::Done { since, ended: view.now, code: 137 },
+                    stage => {
+                        run.restarts += i32::from(!matches!(stage, Stage::Creating));
+                        run.seen = view.now;
+                        Stage::Creating
+                    }
+                };
             }
         }
     }
@@ -153,7 +169,7 @@ impl Kubelets {
         }
     }
 
-    pub fn sync_pod(&mut self, view: View<'_>, key: &Key, out: &mut Out) {
+    pub fn sync_pod(&mut self, view: View<'_>, key: &Key, handlers: &mut Handlers, out: &mut Out) {
         let Some(pod) = view.mirror.pods.get(key) else { return };
         let Some(node) = node_of(pod) else { return };
         if !self.nodes.get(node).is_some_and(|k| k.alive) || view.mirror.nodes.named(node).is_none() {
@@ -165,10 +181,14 @@ impl Kubelets {
         }
         let Some(kubelet) = self.nodes.get(node) else { return };
         let Some(run) = self.runs.get_mut(&pod_uid) else { return };
-        let how = behaviour(pod, self.seed);
+        let mut how = behaviour(pod, self.seed);
+        handlers.shape(view, pod, run, &mut how, out);
         let before = run.stage;
         if let Some(next) = run.advance(pod, &how, view.now) {
             out.again_at(next);
+        }
+        if matches!(run.stage, Stage::Done { .. }) {
+            handlers.containers_ended(pod, view.now);
         }
         if matches!(before, Stage::Creating) && matches!(run.stage, Stage::Running { .. }) {
             for container in pod.spec.iter().flat_map(|s| &s.containers) {

@@ -1,0 +1,211 @@
+//! An instance as an agent wants it to be, and the patch that makes it so.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::instance::VirtualMachineInstance;
+use crate::effects::{Write, as_value};
+use crate::kinds::Kind;
+use crate::objects::{label, time};
+
+/// Kubernetes' way of writing a time.
+pub fn stamp(at: Timestamp) -> Value {
+    as_value(&time(at))
+}
+
+pub struct Draft<'a> {
+    held: &'a VirtualMachineInstance,
+    pub status: Value,
+    labels: Map<String, Value>,
+    annotations: Map<String, Value>,
+}
+
+impl<'a> Draft<'a> {
+    pub fn of(held: &'a VirtualMachineInstance) -> Self {
+        let status = if held.status.is_object() { held.status.clone() } else { json!({}) };
+        Self { held, status, labels: Map::new(), annotations: Map::new() }
+    }
+
+    /// Sets a label, or removes it.
+    pub fn label(&mut self, key: &str, value: Option<&str>) {
+        if label(&self.held.metadata, key) != value {
+            self.labels.insert(key.to_owned(), json!(value));
+        }
+    }
+
+    pub fn remove_annotation(&mut self, key: &str) {
+        if crate::objects::annotation(&self.held.metadata, key).is_some() {
+            self.annotations.insert(key.to_owned(), Value::Null);
+        }
+    }
+
+    pub fn set(&mut self, field: &str, value: Value) {
+        self.status[field] = value;
+    }
+
+    pub fn remove(&mut self, field: &str) {
+        if let Some(fields) = self.status.as_object_mut() {
+            fields.remove(field);
+        }
+    }
+
+    pub fn phase(&mut self, phase: &str, now: Timestamp) {
+        if self.status["phase"] == phase {
+            return;
+        }
+        self.set("phase", json!(phase));
+        let mut entries = self.status["phaseTransitionTimestamps"].as_array().cloned().unwrap_or_default();
+        if !entries.iter().any(|e| e["phase"] == phase) {
+            entries.push(json!({ "phase": phase, "phaseTransitionTimestamp": stamp(now) }));
+        }
+        self.set("phaseTransitionTimestamps", json!(entries));
+    }
+
+    /// Adds or changes a condition; one that says the same already keeps its times.
+    pub fn condition(
+        &mut self,
+        kind: &str,
+        holds: bool,
+        reason: Option<&str>,
+        message: Option<&str>,
+        now: Timestamp,
+    ) {
+        let status = if holds { "True" } else { "False" };
+        let mut all = self.status["conditions"].as_array().cloned().unwrap_or_default();
+        let mut wanted = json!({ "type": kind, "status": status, "lastTransitionTime": stamp(now) });
+        if let Some(reason) = reason {
+            wanted["reason"] = json!(reason);
+        }
+        if let Some(message) = message {
+            wanted["message"] = json!(message);
+        }
+        match all.iter_mut().find(|c| c["type"] == kind) {
+            Some(old) => {
+                let same = |field: &str| {
+                    old[field].as_str().unwrap_or_default() == wanted[field].as_str().unwrap_or_default()
+                };
+                if same("status") && same("reason") && same("message") {
+                    return;
+                }
+                *old = wanted;
+            }
+            None => all.push(wanted),
+        }
+        self.set("conditions", json!(all));
+    }
+
+    pub fn drop_condition(&mut self, kind: &str) {
+        if let Some(all) = self.status["conditions"].as_array_mut() {
+            all.retain(|c| c["type"] != kind);
+        }
+    }
+
+    pub fn migration(&mut self, field: &str, value: Value) {
+        self.status["migrationState"][field] = value;
+    }
+
+    pub fn changed(&self) -> bool {
+        !self.labels.is_empty() || !self.annotations.is_empty() || self.difference().is_some()
+    }
+
+    fn difference(&self) -> Option<Value> {
+        let empty = json!({});
+        let held = if self.held.status.is_object() { &self.held.status } else { &empty };
+        merge_patch(held, &self.status)
+    }
+
+    /// The wanted change, valid only for the version that was read.
+    pub fn write(&self) -> Option<Write> {
+        if !self.changed() {
+            return None;
+        }
+        let mut patch = json!({ "metadata": { "resourceVersion": self.held.metadata.resource_version } });
+        if !self.labels.is_empty() {
+            patch["metadata"]["labels"] = Value::Object(self.labels.clone());
+        }
+        if !self.annotations.is_empty() {
+            patch["metadata"]["annotations"] = Value::Object(self.annotations.clone());
+        }
+        if let Some(status) = self.difference() {
+            patch["status"] = status;
+        }
+        Some(Write::merge(Kind::VirtualMachineInstance, self.held.key(), patch))
+    }
+}
+
+/// The merge patch that turns `old` into `new`; `None` when they are equal.
+fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
+    let (Some(before), Some(after)) = (old.as_object(), new.as_object()) else {
+        return (old != new).then(|| new.clone());
+    };
+    let mut patch = Map::new();
+    for key in before.keys().filter(|key| !after.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    for (key, value) in after {
+        match before.get(key) {
+            // A field that is not there and one that is null read the same.
+            None if value.is_null() => {}
+            None => {
+                patch.insert(key.clone(), value.clone());
+            }
+            Some(held) => {
+                if let Some(inner) = merge_patch(held, value) {
+                    patch.insert(key.clone(), inner);
+                }
+            }
+        }
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::at;
+    use crate::effects::Verb;
+
+    fn instance(status: Value) -> VirtualMachineInstance {
+        VirtualMachineInstance { metadata: crate::build::meta("ns", "vm"), spec: json!({}), status }
+    }
+
+    #[test]
+    fn only_what_differs_is_patched_and_only_on_the_version_read() {
+        let mut held = instance(json!({ "phase": "Scheduled", "other": { "a": 1 }, "old": true }));
+        held.metadata.resource_version = Some("7".into());
+        let mut draft = Draft::of(&held);
+        assert!(draft.write().is_none());
+        draft.set("other", json!({ "a": 1, "b": 2 }));
+        draft.remove("old");
+        draft.label("x", Some("y"));
+        let Some(Write { verb: Verb::MergePatch(patch), .. }) = draft.write() else { panic!("no patch") };
+        assert_eq!(
+            patch,
+            json!({ "metadata": { "resourceVersion": "7", "labels": { "x": "y" } },
+                    "status": { "other": { "b": 2 }, "old": null } })
+        );
+    }
+
+    #[test]
+    fn a_phase_is_noted_with_its_first_time() {
+        let held = instance(json!({ "phase": "Scheduled" }));
+        let mut draft = Draft::of(&held);
+        draft.phase("Running", at(5));
+        draft.phase("Running", at(9));
+        assert_eq!(draft.status["phaseTransitionTimestamps"].as_array().unwrap().len(), 1);
+        assert_eq!(draft.status["phaseTransitionTimestamps"][0]["phaseTransitionTimestamp"], stamp(at(5)));
+    }
+
+    #[test]
+    fn a_condition_that_says_the_same_keeps_its_time_and_those_of_others_stay() {
+        let held = instance(json!({ "conditions": [
+            { "type": "Ready", "status": "True" },
+            { "type": "LiveMigratable", "status": "True", "lastTransitionTime": null } ] }));
+        let mut draft = Draft::of(&held);
+        draft.condition("LiveMigratable", true, None, None, at(5));
+        assert!(!draft.changed());
+        draft.condition("LiveMigratable", false, Some("R"), Some("m"), at(6));
+        assert!(draft.changed());
+        assert_eq!(draft.status["conditions"][0]["type"], "Ready");
+    }
+}
