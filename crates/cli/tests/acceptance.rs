@@ -1,0 +1,54 @@
+//! The table of acceptance rows is complete, and every test it names exists.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn sources(dir: &Path, all: &mut String) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, all);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            all.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_row_is_there_and_every_test_named_in_it_exists() {
+    let table = fs::read_to_string(root().join("docs/acceptance.md")).unwrap();
+    let mut code = String::new();
+    sources(&root().join("crates"), &mut code);
+    let cases = root().join("crates/apiserver/tests/conformance/cases/evicting.txt");
+    let cases = fs::read_to_string(cases).unwrap();
+    let mut rows = BTreeSet::new();
+    for line in table.lines().filter(|line| line.starts_with("| A")) {
+        let (row, rest) = line.trim_start_matches("| ").split_once(" | ").unwrap();
+        assert!(rows.insert(row.to_owned()), "{row} is there twice");
+        let shown = rest.split_once(" | ").unwrap().1;
+        let names: Vec<&str> = shown.split('`').skip(1).step_by(2).collect();
+        let excused = shown.contains("does not apply") || shown.contains("as A075");
+        assert!(excused || !names.is_empty(), "{row} names no test and no reason");
+        for name in names {
+            let exists = if let Some(case) = name.strip_prefix("evicting: ") {
+                cases.lines().any(|line| line == format!("== {case}"))
+            } else if name.ends_with(".scenario") {
+                root().join("scenarios/drain").join(name).exists()
+            } else if name.contains('_') {
+                code.contains(&format!("fn {name}("))
+            } else {
+                true
+            };
+            assert!(exists, "{row}: there is no {name}");
+        }
+    }
+    let wanted: BTreeSet<String> = (1..=99).map(|number| format!("A{number:03}")).collect();
+    assert_eq!(rows, wanted);
+}
