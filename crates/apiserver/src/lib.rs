@@ -9,6 +9,7 @@ pub mod kinds;
 pub mod quantity;
 pub mod selector;
 pub mod admission;
+pub mod aggregated;
 pub mod auth;
 pub mod crds;
 pub mod front;

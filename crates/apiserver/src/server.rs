@@ -43,6 +43,7 @@ pub struct Api {
     pub(crate) credentials: crate::auth::Credentials,
     /// Other servers that answer for whole groups, by group and version.
     aggregated: RwLock<BTreeMap<(String, String), Aggregated>>,
+    announced: RwLock<Vec<crate::aggregated::Announced>>,
 }
 
 /// Answers the requests of a group that this server does not store. The caller's [`Identity`] is among
@@ -62,6 +63,7 @@ impl Api {
             webhooks: crate::admission::webhooks::Dispatcher::default(),
             credentials: crate::auth::Credentials::default(),
             aggregated: RwLock::default(),
+            announced: RwLock::default(),
         });
         crate::bootstrap::fill(&api);
         api
@@ -89,6 +91,18 @@ impl Api {
     pub fn aggregate(&self, group: &str, version: &str, handler: Aggregated) {
         let key = (group.to_owned(), version.to_owned());
         self.aggregated.write().unwrap_or_else(PoisonError::into_inner).insert(key, handler);
+    }
+
+    /// Lists the resources of an aggregated group version in discovery.
+    pub fn announce(&self, group: &str, version: &str, resources: Value) {
+        let one =
+            crate::aggregated::Announced { group: group.to_owned(), version: version.to_owned(), resources };
+        self.announced.write().unwrap_or_else(PoisonError::into_inner).push(one);
+        self.documents.forget();
+    }
+
+    pub(crate) fn announced(&self) -> Vec<crate::aggregated::Announced> {
+        self.announced.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn aggregated(&self, group: &str, version: &str) -> Option<Aggregated> {

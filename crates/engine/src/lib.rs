@@ -4,6 +4,7 @@ pub mod act;
 pub mod drain;
 pub mod http;
 pub mod nodes;
+pub mod operator;
 pub mod watch;
 
 pub use drain::{DrainError, DrainRequest, drain};

@@ -98,6 +98,19 @@ pub async fn follow<T, M>(
 ) where
     T: Project + DeserializeOwned + Clone,
 {
+    follow_by(http, source, reports, wrap, |object: &T| object.metadata().resource_version.clone()).await;
+}
+
+/// As [`follow`], for objects of which only the position in the history has to be known.
+pub async fn follow_by<T, M>(
+    http: Http,
+    source: Source,
+    reports: mpsc::UnboundedSender<M>,
+    wrap: impl Fn(Report<T>) -> M,
+    version_of: impl Fn(&T) -> String,
+) where
+    T: DeserializeOwned + Clone,
+{
     let mut failures = 0_u32;
     loop {
         let version = match list::<T>(&http, &source).await {
@@ -117,7 +130,7 @@ pub async fn follow<T, M>(
                 continue;
             }
         };
-        if watch_from(&http, &source, version, &reports, &wrap).await.is_err() {
+        if watch_from(&http, &source, version, &reports, &wrap, &version_of).await.is_err() {
             return;
         }
     }
@@ -138,9 +151,10 @@ async fn watch_from<T, M>(
     mut version: String,
     reports: &mpsc::UnboundedSender<M>,
     wrap: &impl Fn(Report<T>) -> M,
+    version_of: &impl Fn(&T) -> String,
 ) -> Result<(), Closed>
 where
-    T: Project + DeserializeOwned + Clone,
+    T: DeserializeOwned + Clone,
 {
     let mut failures = 0;
     let clock = http.clock();
@@ -172,11 +186,11 @@ where
             };
             let report = match event {
                 Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
-                    version.clone_from(&object.metadata().resource_version);
+                    version = version_of(&object);
                     Report::Seen(object)
                 }
                 Some(Ok(WatchEvent::Deleted(object))) => {
-                    version.clone_from(&object.metadata().resource_version);
+                    version = version_of(&object);
                     Report::Gone(object)
                 }
                 Some(Ok(WatchEvent::Bookmark(bookmark))) => {

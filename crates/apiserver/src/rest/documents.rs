@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::negotiate::{Form, accepted};
 use super::path::Route;
 use super::reply::Reply;
+use crate::aggregated as others;
 use crate::discovery;
 use crate::openapi;
 use crate::server::Api;
@@ -53,18 +54,26 @@ pub fn serve(api: &Api, method: &Method, route: &Route, headers: &HeaderMap) -> 
         Route::LegacyGroup | Route::Groups if aggregated => {
             let legacy = *route == Route::LegacyGroup;
             let key = if legacy { "aggregated legacy" } else { "aggregated" };
-            let text = documents.get(key, || Some(discovery::aggregated(kinds.iter().map(|k| &**k), legacy)));
+            let text = documents.get(key, || {
+                let own = discovery::aggregated(kinds.iter().map(|k| &**k), legacy);
+                Some(if legacy { own } else { others::join_everything(own, &api.announced()) })
+            });
             let mut reply = Reply::text(200, text.unwrap_or_default());
             reply.content_type = DISCOVERY_V2;
             return Ok(reply);
         }
         Route::LegacyGroup => documents.get("legacy", || Some(discovery::core_versions("127.0.0.1"))),
-        Route::Groups => documents.get("groups", || Some(discovery::group_list(kinds.iter().map(|k| &**k)))),
-        Route::Group(group) => {
-            documents.get(&format!("group {group}"), || discovery::group(kinds.iter().map(|k| &**k), group))
-        }
+        Route::Groups => documents.get("groups", || {
+            let own = discovery::group_list(kinds.iter().map(|k| &**k));
+            Some(others::join_groups(own, &api.announced()))
+        }),
+        Route::Group(group) => documents.get(&format!("group {group}"), || {
+            discovery::group(kinds.iter().map(|k| &**k), group)
+                .or_else(|| others::group(&api.announced(), group))
+        }),
         Route::Resources { group, version } => documents.get(&format!("resources {group}/{version}"), || {
             discovery::resource_list(kinds.iter().map(|k| &**k), group, version)
+                .or_else(|| others::resource_list(&api.announced(), group, version))
         }),
         Route::OpenApiV2 => {
             if !openapi_v2_readable(headers) {

@@ -95,6 +95,15 @@ pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
     active_pods(instance, &launchers, &mut change);
     let mut conditions = Conditions::of(&instance.conditions);
     set_conditions(instance, pod, &mut conditions, now);
+    match machines.trouble(Kind::Instance, key) {
+        Some(trouble) => {
+            conditions.set(Condition::new("Synchronized", false, trouble.reason, &trouble.message), now);
+        }
+        None if condition::is_false(&instance.conditions, "Synchronized") => {
+            conditions.remove("Synchronized")
+        }
+        None => {}
+    }
     if let Some(list) = conditions.changed() {
         change.fields.put(&["status", "conditions"], list);
     }

@@ -302,6 +302,12 @@ fn write_status(
     }
     let mut conditions = Conditions::of(&known.conditions);
     copy_conditions(instance, &mut conditions, now);
+    match machines.trouble(Kind::Machine, &machine.key) {
+        Some(trouble) => {
+            conditions.set(Condition::new("Failure", true, trouble.reason, &trouble.message), now);
+        }
+        None => conditions.remove("Failure"),
+    }
     if let Some(list) = conditions.changed() {
         set("conditions", list);
     }

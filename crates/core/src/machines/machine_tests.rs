@@ -228,3 +228,16 @@ fn nothing_is_done_for_a_machine_that_does_not_say_how_to_run() {
     let decision = on(&vm, None);
     assert!(!creates(&decision) && !stops(&decision));
 }
+
+#[test]
+fn r20_a_creation_that_failed_is_said_on_the_machine() {
+    let vm = machine("a", RunStrategy::Always);
+    let mut machines = view([(&vm).known()]);
+    let subject = crate::machines::Subject::new(Kind::Machine, vm.key.clone());
+    let trouble = crate::machines::Trouble { reason: "FailedCreate", message: "exceeded quota".into() };
+    machines.note(&subject, Some(trouble));
+    let decision = decide(&machines, &vm.key, now());
+    let Some(Tree::List(list)) = status(&decision, "conditions") else { panic!("none") };
+    let failure = list.iter().find(|one| text(one, &["type"]) == Some("Failure")).unwrap();
+    assert_eq!(text(failure, &["message"]), Some("exceeded quota"));
+}

@@ -29,4 +29,4 @@ pub use fact::{
     Instance, Launcher, Machine, Migration, MigrationPhase, MigrationState, Phase, Power, ReplicaSet,
     Request, RunStrategy, Seen,
 };
-pub use store::Machines;
+pub use store::{Machines, Trouble};

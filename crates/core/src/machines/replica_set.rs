@@ -40,7 +40,7 @@ pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
     if !set.paused && !set.deleting {
         scale(machines, set, &members, &active, &mut decision);
     }
-    write_status(set, &active, &mut decision, now);
+    write_status(machines, set, &active, &mut decision, now);
     decision
 }
 
@@ -119,7 +119,13 @@ fn own(instance: &Instance, set: Option<&ReplicaSet>, decision: &mut Decision) {
     });
 }
 
-fn write_status(set: &ReplicaSet, active: &[&Instance], decision: &mut Decision, now: Timestamp) {
+fn write_status(
+    machines: &Machines,
+    set: &ReplicaSet,
+    active: &[&Instance],
+    decision: &mut Decision,
+    now: Timestamp,
+) {
     let replicas = active.len() as i64;
     let ready = active.iter().filter(|member| member.is_ready()).count() as i64;
     let mut fields = Tree::default();
@@ -139,6 +145,12 @@ fn write_status(set: &ReplicaSet, active: &[&Instance], decision: &mut Decision,
         conditions.set(Condition::new("ReplicaPaused", true, "Paused", "Controller got paused"), now);
     } else {
         conditions.remove("ReplicaPaused");
+    }
+    match machines.trouble(Kind::ReplicaSet, &set.key) {
+        Some(trouble) => {
+            conditions.set(Condition::new("ReplicaFailure", true, trouble.reason, &trouble.message), now);
+        }
+        None => conditions.remove("ReplicaFailure"),
     }
     if let Some(list) = conditions.changed() {
         put("conditions", list);
@@ -262,6 +274,22 @@ mod tests {
         let adopted = patches(&decision, Kind::Instance);
         assert_eq!(adopted.len(), 1);
         assert!(adopted[0].get(&["metadata", "ownerReferences"]).is_some());
+    }
+
+    #[test]
+    fn x08_what_could_not_be_done_is_said_until_it_could() {
+        let rs = set("a", 1);
+        let mut machines = view([rs.known()]);
+        let subject = crate::machines::Subject::new(Kind::ReplicaSet, rs.key.clone());
+        let trouble = crate::machines::Trouble { reason: "FailedCreate", message: "no".into() };
+        assert!(machines.note(&subject, Some(trouble)));
+        let decision = decide(&machines, &rs.key, now());
+        let Some(Tree::List(list)) = patches(&decision, Kind::ReplicaSet)[0].get(&["status", "conditions"])
+        else {
+            panic!("no condition")
+        };
+        assert_eq!(text(&list[0], &["reason"]), Some("FailedCreate"));
+        assert!(machines.note(&subject, None));
     }
 
     #[test]

@@ -26,7 +26,16 @@ pub struct Machines {
     instances_of: BTreeMap<Uid, BTreeSet<Key>>,
     migrations_of: BTreeMap<Key, BTreeSet<Key>>,
     ledger: Ledger,
+    troubles: BTreeMap<Subject, Trouble>,
     gone: Gone,
+}
+
+/// What the server answered when something could not be done for a subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// In one word: `FailedCreate` or `FailedDelete`.
+    pub reason: &'static str,
+    pub message: String,
 }
 
 /// An answer to a write may arrive after the news that the object is gone; it must not bring the object back.
@@ -215,6 +224,23 @@ impl Machines {
             self.touch_waiting(&mut touched);
         }
         touched
+    }
+
+    /// How the last attempt for a subject ended. True if that is news.
+    pub fn note(&mut self, subject: &Subject, trouble: Option<Trouble>) -> bool {
+        let known = self.troubles.get(subject);
+        if known == trouble.as_ref() {
+            return false;
+        }
+        match trouble {
+            Some(trouble) => self.troubles.insert(subject.clone(), trouble),
+            None => self.troubles.remove(subject),
+        };
+        true
+    }
+
+    pub fn trouble(&self, kind: Kind, key: &Key) -> Option<&Trouble> {
+        self.troubles.get(&Subject::new(kind, key.clone()))
     }
 
     /// Everybody, for the first look.

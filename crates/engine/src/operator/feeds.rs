@@ -1,0 +1,199 @@
+//! The watches of the operator. A kind that does not exist yet is asked for again until it does.
+
+use std::time::Duration;
+
+use evac_api::kubevirt::project::Follow;
+use evac_api::kubevirt::settings::hyperconverged_strategy;
+use evac_api::kubevirt::wire::{self, Configuration, Migrations};
+use evac_api::kubevirt::{NAMESPACE, render};
+use evac_core::machines::slots::Ledger;
+use evac_core::machines::{Kind, Seen};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::perform::Done;
+use crate::http::Http;
+use crate::watch::{Report, Source, follow_by};
+
+pub(super) enum Input {
+    Listed(Kind, Vec<Seen>),
+    Seen(Seen),
+    Ledger(Ledger),
+    Setting(Setting),
+    Done(Done),
+}
+
+/// One place that says how the cluster is set up.
+pub(super) enum Setting {
+    KubeVirt(Option<Configuration>),
+    Legacy(Option<Migrations>),
+    HyperConverged(Option<String>),
+}
+
+/// Kinds that have to be known before the first decision.
+pub(super) const FOLLOWED: [Kind; 5] =
+    [Kind::Machine, Kind::Instance, Kind::ReplicaSet, Kind::Migration, Kind::Pod];
+
+/// How long to wait before asking again for a kind the server does not know.
+const ABSENT: Duration = Duration::from_secs(5);
+const PAGE: u32 = 500;
+
+type Sender = mpsc::UnboundedSender<Input>;
+
+pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
+    subjects::<wire::VirtualMachine>(http, sender, tasks, "/apis/kubevirt.io/v1/virtualmachines", "");
+    subjects::<wire::VirtualMachineInstance>(
+        http,
+        sender,
+        tasks,
+        "/apis/kubevirt.io/v1/virtualmachineinstances",
+        "",
+    );
+    subjects::<wire::ReplicaSet>(
+        http,
+        sender,
+        tasks,
+        "/apis/kubevirt.io/v1/virtualmachineinstancereplicasets",
+        "",
+    );
+    subjects::<wire::Migration>(
+        http,
+        sender,
+        tasks,
+        "/apis/kubevirt.io/v1/virtualmachineinstancemigrations",
+        "",
+    );
+    subjects::<wire::LauncherPod>(
+        http,
+        sender,
+        tasks,
+        "/api/v1/pods",
+        "labelSelector=kubevirt.io%3Dvirt-launcher",
+    );
+    settings(http, sender, tasks);
+}
+
+/// Watches for ever; `follow_by` ends when the server says that there is no such kind.
+async fn forever<T, M>(
+    http: Http,
+    source: Source,
+    sender: mpsc::UnboundedSender<M>,
+    wrap: impl Fn(Report<T>) -> M,
+    version_of: impl Fn(&T) -> String,
+) where
+    T: DeserializeOwned + Clone,
+{
+    while !sender.is_closed() {
+        follow_by(http.clone(), source.clone(), sender.clone(), &wrap, &version_of).await;
+        http.clock().sleep(ABSENT).await;
+    }
+}
+
+fn subjects<T>(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>, path: &'static str, query: &str)
+where
+    T: Follow + DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    let source = Source { path, query: query.to_owned(), page: PAGE };
+    let (reports, mut inbox) = mpsc::unbounded_channel::<Report<T>>();
+    let http = http.clone();
+    tasks.spawn(async move {
+        forever(
+            http,
+            source,
+            reports,
+            |report| report,
+            |object: &T| object.metadata().resource_version.clone(),
+        )
+        .await;
+    });
+    let sender = sender.clone();
+    tasks.spawn(async move {
+        while let Some(report) = inbox.recv().await {
+            let input = match report {
+                Report::Listed(list) => Input::Listed(T::KIND, list.into_iter().map(Follow::seen).collect()),
+                Report::Seen(object) => Input::Seen(object.seen()),
+                Report::Gone(object) => Input::Seen(object.gone()),
+                Report::Failed { error, .. } => {
+                    tracing::debug!(path, %error, "cannot be read yet");
+                    continue;
+                }
+            };
+            if sender.send(input).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// A value of which the last state counts: seen, or gone.
+fn last_word<T, R>(
+    http: &Http,
+    sender: &Sender,
+    tasks: &mut JoinSet<()>,
+    source: Source,
+    version_of: impl Fn(&T) -> String + Send + Sync + 'static,
+    read: R,
+) where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+    R: Fn(Option<&T>) -> Input + Send + 'static,
+{
+    let (reports, mut inbox) = mpsc::unbounded_channel::<Report<T>>();
+    let http = http.clone();
+    tasks.spawn(async move { forever(http, source, reports, |report| report, version_of).await });
+    let sender = sender.clone();
+    tasks.spawn(async move {
+        while let Some(report) = inbox.recv().await {
+            let input = match report {
+                Report::Listed(list) => read(list.first()),
+                Report::Seen(object) => read(Some(&object)),
+                Report::Gone(_) => read(None),
+                Report::Failed { .. } => continue,
+            };
+            if sender.send(input).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+fn settings(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
+    let everything = |path| Source { path, query: String::new(), page: PAGE };
+    let one = |name: &str| Source {
+        path: "/api/v1/configmaps",
+        query: format!("fieldSelector=metadata.namespace%3D{NAMESPACE},metadata.name%3D{name}"),
+        page: 0,
+    };
+    let version = |map: &wire::ConfigMap| map.metadata.resource_version.clone();
+    last_word(
+        http,
+        sender,
+        tasks,
+        everything("/apis/kubevirt.io/v1/kubevirts"),
+        |object: &wire::KubeVirt| object.metadata.resource_version.clone(),
+        |object: Option<&wire::KubeVirt>| {
+            Input::Setting(Setting::KubeVirt(object.map(|object| object.spec.configuration.clone())))
+        },
+    );
+    last_word(http, sender, tasks, one("kubevirt-config"), version, |map: Option<&wire::ConfigMap>| {
+        let text = map.and_then(|map| map.data.get("migrations"));
+        // An unreadable text is ignored, as an unknown setting is.
+        Input::Setting(Setting::Legacy(text.and_then(|text| serde_saphyr::from_str(text).ok())))
+    });
+    last_word(http, sender, tasks, one(render::LEDGER), version, |map: Option<&wire::ConfigMap>| {
+        Input::Ledger(map.map(render::read_ledger).unwrap_or_default())
+    });
+    last_word(
+        http,
+        sender,
+        tasks,
+        everything("/apis/hco.kubevirt.io/v1beta1/hyperconvergeds"),
+        |object: &Value| {
+            object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned()
+        },
+        |object: Option<&Value>| {
+            Input::Setting(Setting::HyperConverged(object.and_then(hyperconverged_strategy)))
+        },
+    );
+}

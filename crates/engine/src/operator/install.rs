@@ -1,0 +1,65 @@
+//! Puts into a cluster what virtual machines need: kinds, a namespace, a place for settings.
+
+use std::time::Duration;
+
+use evac_api::Call;
+use evac_api::kubevirt::{NAMESPACE, crds, request, review};
+use serde_json::{Value, json};
+
+use crate::http::{Http, HttpError, parse};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// Creates what is missing and leaves alone what is there.
+pub async fn kinds(http: &Http) -> Result<(), HttpError> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    ensure(http, "/api/v1/namespaces", &namespace).await?;
+    for definition in crds::all() {
+        ensure(http, DEFINITIONS, &definition).await?;
+    }
+    for definition in crds::all() {
+        established(http, definition["metadata"]["name"].as_str().unwrap_or_default()).await?;
+    }
+    let settings = json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "KubeVirt",
+        "metadata": {"name": "kubevirt", "namespace": NAMESPACE},
+        "spec": {},
+    });
+    ensure(http, &format!("/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/kubevirts"), &settings).await
+}
+
+/// Makes the server ask us about new objects. Somebody has to answer for the service they name.
+pub async fn reviews(http: &Http) -> Result<(), HttpError> {
+    for configuration in review::configurations() {
+        let plural = match configuration["kind"].as_str() {
+            Some("MutatingWebhookConfiguration") => "mutatingwebhookconfigurations",
+            _ => "validatingwebhookconfigurations",
+        };
+        ensure(http, &format!("/apis/admissionregistration.k8s.io/v1/{plural}"), &configuration).await?;
+    }
+    Ok(())
+}
+
+async fn ensure(http: &Http, collection: &str, object: &Value) -> Result<(), HttpError> {
+    let answer = http.send(&request::create(collection, object)).await?;
+    if answer.status == 409 {
+        return Ok(());
+    }
+    parse::<Value>(&answer).map(|_| ())
+}
+
+/// A kind can be used when its definition says so, which takes a moment on a real server.
+async fn established(http: &Http, name: &str) -> Result<(), HttpError> {
+    let call = Call::get(format!("{DEFINITIONS}/{name}"));
+    for _ in 0..100 {
+        let definition: Value = http.read(&call).await?;
+        let conditions = definition["status"]["conditions"].as_array();
+        let is_true = |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
+        if conditions.is_some_and(|list| list.iter().any(is_true)) {
+            return Ok(());
+        }
+        http.clock().sleep(Duration::from_millis(100)).await;
+    }
+    Err(HttpError::Lost(format!("the definition {name} was not established within 10 s")))
+}

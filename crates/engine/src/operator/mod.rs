@@ -1,0 +1,293 @@
+//! The operator: one task that owns what is known, looks at what changed, and has the wanted changes carried out.
+//!
+//! Watches feed it. For each subject that was touched it asks the core what to do; the actions of one subject run one after the
+//! other in a task of their own, and what the server answered comes back as a fact before that subject is
+//! looked at again. So the operator never acts twice on a view that lacks its own writes.
+
+mod admission;
+mod feeds;
+pub mod install;
+mod perform;
+pub mod power;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use evac_api::kubevirt::settings::Sources;
+use evac_clock::Clock;
+use evac_core::machines::{
+    Config, Decision, Kind, Machines, Subject, instance, machine, migration, replica_set,
+};
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use admission::Reviewer;
+use feeds::{Input, Setting};
+use perform::{Done, Ending, Performer};
+
+use crate::http::Http;
+
+/// How many subjects are acted upon at the same time.
+const PARALLEL: usize = 32;
+
+/// A running operator, and its settings for those who answer requests.
+pub struct Operator {
+    stop: CancellationToken,
+    task: Option<tokio::task::JoinHandle<()>>,
+    config: watch::Receiver<Config>,
+}
+
+impl Operator {
+    /// Starts the machine controllers on the current runtime.
+    pub fn start(http: Http) -> Self {
+        let stop = CancellationToken::new();
+        let (publish, config) = watch::channel(Config::default());
+        let state = Loop::new(http, publish);
+        let task = tokio::spawn(state.run(stop.clone()));
+        Self { stop, task: Some(task), config }
+    }
+
+    /// The cluster's settings as they are now.
+    pub fn config(&self) -> watch::Receiver<Config> {
+        self.config.clone()
+    }
+
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        if let Some(task) = self.task.take() {
+            // A panic of the loop has been reported by the runtime already.
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+struct Loop {
+    http: Http,
+    clock: Clock,
+    machines: Machines,
+    sources: Sources,
+    publish: watch::Sender<Config>,
+    /// Kinds whose first list is still missing.
+    missing: BTreeSet<Kind>,
+    dirty: BTreeSet<Subject>,
+    busy: BTreeSet<Subject>,
+    /// Touched while their actions were under way.
+    again: BTreeSet<Subject>,
+    alarms: BTreeMap<Subject, Timestamp>,
+    setbacks: BTreeMap<Subject, Setback>,
+    performer: Arc<Performer>,
+    room: Arc<Semaphore>,
+}
+
+/// After a refusal a subject rests for a while, longer each time.
+#[derive(Debug, Clone, Copy)]
+struct Setback {
+    count: u32,
+    until: Timestamp,
+}
+
+impl Loop {
+    fn new(http: Http, publish: watch::Sender<Config>) -> Self {
+        Self {
+            clock: http.clock(),
+            performer: Arc::new(Performer::new(http.clone())),
+            http,
+            machines: Machines::default(),
+            sources: Sources::default(),
+            publish,
+            missing: feeds::FOLLOWED.into(),
+            dirty: BTreeSet::new(),
+            busy: BTreeSet::new(),
+            again: BTreeSet::new(),
+            alarms: BTreeMap::new(),
+            setbacks: BTreeMap::new(),
+            room: Arc::new(Semaphore::new(PARALLEL)),
+        }
+    }
+
+    async fn run(mut self, stop: CancellationToken) {
+        let (sender, mut inbox) = mpsc::unbounded_channel();
+        let mut tasks = JoinSet::new();
+        feeds::start(&self.http, &sender, &mut tasks);
+        loop {
+            self.look(&sender, &mut tasks);
+            let alarm = self.next_alarm();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                input = inbox.recv() => {
+                    let Some(input) = input else { return };
+                    self.take(input);
+                    // Everything that has arrived is one view.
+                    while let Ok(input) = inbox.try_recv() {
+                        self.take(input);
+                    }
+                }
+                () = sleep_until(self.clock, alarm) => {}
+            }
+            while tasks.try_join_next().is_some() {}
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        let touched = match input {
+            Input::Listed(kind, list) => {
+                self.missing.remove(&kind);
+                self.machines.reset(kind, list)
+            }
+            Input::Seen(seen) => self.machines.apply(seen),
+            Input::Ledger(ledger) => self.machines.enter(ledger),
+            Input::Setting(setting) => {
+                match setting {
+                    Setting::KubeVirt(configuration) => self.sources.kubevirt = configuration,
+                    Setting::Legacy(migrations) => self.sources.legacy = migrations,
+                    Setting::HyperConverged(strategy) => self.sources.hyperconverged = strategy,
+                }
+                let config = self.sources.config();
+                self.publish.send_replace(config.clone());
+                self.machines.configure(config)
+            }
+            Input::Done(done) => {
+                self.finish(done);
+                return;
+            }
+        };
+        self.touch(touched);
+    }
+
+    fn touch(&mut self, subjects: BTreeSet<Subject>) {
+        for subject in subjects {
+            self.alarms.remove(&subject);
+            self.dirty.insert(subject);
+        }
+    }
+
+    fn finish(&mut self, done: Done) {
+        let Done { subject, learned, ledger, ending, trouble, effective } = done;
+        self.busy.remove(&subject);
+        let mut touched = BTreeSet::new();
+        for seen in learned {
+            touched.extend(self.machines.apply(seen));
+        }
+        if let Some(ledger) = ledger {
+            touched.extend(self.machines.enter(ledger));
+        }
+        self.touch(touched);
+        let news = match trouble {
+            None => ending == Ending::Done && self.machines.note(&subject, None),
+            some => self.machines.note(&subject, some),
+        };
+        if news || (ending == Ending::Done && effective) || self.again.remove(&subject) {
+            self.dirty.insert(subject.clone());
+        }
+        let now = self.clock.now();
+        let rest = match ending {
+            Ending::Done => {
+                self.setbacks.remove(&subject);
+                return;
+            }
+            // Somebody else was faster; the view will show it in a moment.
+            Ending::Conflict => SignedDuration::from_millis(50),
+            Ending::Failed => SignedDuration::from_secs(1),
+        };
+        let count = self.setbacks.get(&subject).map_or(0, |setback| setback.count) + 1;
+        let factor = 1 << (count - 1).min(6);
+        let until = now.checked_add(rest.saturating_mul(factor)).unwrap_or(now);
+        self.setbacks.insert(subject.clone(), Setback { count, until });
+        self.dirty.insert(subject);
+    }
+
+    /// Asks the core about everybody who was touched and can be acted upon now.
+    fn look(&mut self, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
+        if !self.missing.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
+        let due: Vec<Subject> =
+            self.alarms.iter().filter(|(_, at)| **at <= now).map(|(subject, _)| subject.clone()).collect();
+        for subject in due {
+            self.alarms.remove(&subject);
+            self.dirty.insert(subject);
+        }
+        for subject in std::mem::take(&mut self.dirty) {
+            let resting = self.setbacks.get(&subject).filter(|setback| setback.until > now);
+            if self.busy.contains(&subject) {
+                self.again.insert(subject);
+                continue;
+            }
+            if let Some(setback) = resting {
+                self.alarms.insert(subject, setback.until);
+                continue;
+            }
+            let decision = decide(&self.machines, &subject, now);
+            if let Some(at) = decision.look_again {
+                self.alarms.insert(subject.clone(), at);
+            }
+            if decision.actions.is_empty() {
+                continue;
+            }
+            self.act(subject, decision, sender, tasks);
+        }
+    }
+
+    fn act(
+        &mut self,
+        subject: Subject,
+        decision: Decision,
+        sender: &mpsc::UnboundedSender<Input>,
+        tasks: &mut JoinSet<()>,
+    ) {
+        self.busy.insert(subject.clone());
+        let performer = self.performer.clone();
+        let over = self.machines.migrations().filter(|one| one.phase.is_final()).map(|one| one.uid.clone());
+        let wants_slot = decision
+            .actions
+            .iter()
+            .any(|action| matches!(action, evac_core::machines::Action::TakeSlot { .. }));
+        let slots = perform::Slots {
+            over: if wants_slot { over.collect() } else { BTreeSet::new() },
+            config: self.machines.config.clone(),
+        };
+        let (sender, room) = (sender.clone(), self.room.clone());
+        tasks.spawn(async move {
+            let _place = room.acquire_owned().await;
+            let done = performer.carry_out(subject, decision.actions, &slots).await;
+            // The loop may have ended meanwhile.
+            let _ = sender.send(Input::Done(done));
+        });
+    }
+
+    fn next_alarm(&self) -> Option<Timestamp> {
+        self.alarms.values().min().copied()
+    }
+}
+
+fn decide(machines: &Machines, subject: &Subject, now: Timestamp) -> Decision {
+    match subject.kind {
+        Kind::Machine => machine::decide(machines, &subject.key, now),
+        Kind::Instance => instance::decide(machines, &subject.key, now),
+        Kind::ReplicaSet => replica_set::decide(machines, &subject.key, now),
+        Kind::Migration => migration::decide(machines, &subject.key, now),
+        Kind::Pod | Kind::Node => Decision::nothing(),
+    }
+}
+
+async fn sleep_until(clock: Clock, at: Option<Timestamp>) {
+    match at {
+        Some(at) => {
+            clock.sleep_until(at).await;
+            // Timers are coarse; without this a wake-up a hair early would spin.
+            clock.sleep(Duration::from_millis(1)).await;
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,302 @@
+//! Carries out the actions of one subject, one after the other, and says what was learned.
+
+use std::collections::BTreeSet;
+
+use evac_api::kubevirt::launcher::{self, Target};
+use evac_api::kubevirt::project::Follow;
+use evac_api::kubevirt::{render, request, wire};
+use evac_api::{Answer, Call};
+use evac_core::machines::action::Job;
+use evac_core::machines::slots::{Ledger, Room, Slot};
+use evac_core::machines::{Action, Config, Kind, Migration, Seen, Subject, Trouble};
+use evac_core::{Key, Uid};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use crate::http::{Http, HttpError, parse};
+
+pub(super) struct Done {
+    pub subject: Subject,
+    pub learned: Vec<Seen>,
+    pub ledger: Option<Ledger>,
+    pub ending: Ending,
+    pub trouble: Option<Trouble>,
+    /// Something may have changed by it; telling people changes nothing.
+    pub effective: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    Done,
+    /// The view was old, or somebody was faster.
+    Conflict,
+    Failed,
+}
+
+/// What is needed to take a slot: who is known to be over, and the limits.
+pub(super) struct Slots {
+    pub over: BTreeSet<Uid>,
+    pub config: Config,
+}
+
+pub(super) struct Performer {
+    http: Http,
+    /// Slots are taken one after the other: contenders in one process would only make each other repeat.
+    ledger: Mutex<()>,
+}
+
+enum Stop {
+    Conflict,
+    Failed(Option<Trouble>),
+}
+
+impl From<HttpError> for Stop {
+    fn from(error: HttpError) -> Self {
+        match error {
+            HttpError::Status { status: 404 | 409 | 410, .. } => Self::Conflict,
+            _ => Self::Failed(None),
+        }
+    }
+}
+
+impl Performer {
+    pub fn new(http: Http) -> Self {
+        Self { http, ledger: Mutex::new(()) }
+    }
+
+    pub async fn carry_out(&self, subject: Subject, actions: Vec<Action>, slots: &Slots) -> Done {
+        let effective = actions.iter().any(|action| !matches!(action, Action::Event { .. }));
+        let mut done = Done {
+            subject,
+            learned: Vec::new(),
+            ledger: None,
+            ending: Ending::Done,
+            trouble: None,
+            effective,
+        };
+        for action in actions {
+            match self.perform(&action, slots, &mut done).await {
+                Ok(()) => {}
+                Err(Stop::Conflict) => {
+                    // What follows was decided on the same old view.
+                    done.ending = Ending::Conflict;
+                    break;
+                }
+                Err(Stop::Failed(trouble)) => {
+                    tracing::debug!(?action, ?trouble, "not carried out");
+                    done.ending = Ending::Failed;
+                    done.trouble = done.trouble.or(trouble);
+                }
+            }
+        }
+        done
+    }
+
+    async fn perform(&self, action: &Action, slots: &Slots, done: &mut Done) -> Result<(), Stop> {
+        match action {
+            Action::CreateLauncher { instance, uid, name, job } => {
+                self.create_launcher(instance, uid, name, job.as_ref(), done).await
+            }
+            Action::CreateInstance { machine, uid, paused } => {
+                let object = self.template(Kind::Machine, machine, uid).await?;
+                let instance = render::instance(&object, *paused);
+                let path = request::in_namespace(Kind::Instance, &machine.namespace);
+                let about = (Kind::Machine, machine, uid);
+                self.create::<wire::VirtualMachineInstance>(&path, &instance, about, done).await
+            }
+            Action::CreateReplica { set, uid, name } => {
+                let object = self.template(Kind::ReplicaSet, set, uid).await?;
+                let instance = render::replica(&object, name);
+                let path = request::in_namespace(Kind::Instance, &set.namespace);
+                let about = (Kind::ReplicaSet, set, uid);
+                self.create::<wire::VirtualMachineInstance>(&path, &instance, about, done).await
+            }
+            Action::TakeSlot { migration, uid, node } => {
+                let slot = Slot { uid: uid.clone(), migration: migration.clone(), node: node.clone() };
+                done.ledger = Some(self.take_slot(slot, slots).await?);
+                Ok(())
+            }
+            Action::Event { kind, key, uid, warning, reason, message } => {
+                self.tell(*kind, key, uid, *warning, reason, message).await;
+                Ok(())
+            }
+            Action::Delete { kind, key, uid, .. } | Action::Patch { kind, key, uid, .. } => {
+                let Some(call) = request::call_for(action) else { return Ok(()) };
+                let answer = self.http.send(&call).await?;
+                if answer.status == 404 {
+                    done.learned.push(gone(*kind, key, uid));
+                    return Ok(());
+                }
+                if !answer.is_success() {
+                    return Err(refused(&answer, "FailedDelete", matches!(action, Action::Delete { .. })));
+                }
+                done.learned.extend(learned(*kind, key, uid, &answer));
+                Ok(())
+            }
+        }
+    }
+
+    /// The object something is made from, if it is still the one that was decided about.
+    async fn template(&self, kind: Kind, key: &Key, uid: &Uid) -> Result<Value, Stop> {
+        let object: Value = self.http.read(&Call::get(request::object_path(kind, key))).await?;
+        let meta = &object["metadata"];
+        if meta["uid"] != uid.0.as_str() || meta["deletionTimestamp"].is_string() {
+            return Err(Stop::Conflict);
+        }
+        Ok(object)
+    }
+
+    async fn create_launcher(
+        &self,
+        instance: &Key,
+        uid: &Uid,
+        name: &str,
+        job: Option<&Job>,
+        done: &mut Done,
+    ) -> Result<(), Stop> {
+        let object = self.template(Kind::Instance, instance, uid).await?;
+        let phase = object["status"]["phase"].as_str().unwrap_or_default();
+        let (about, migration) = match job {
+            None => ((Kind::Instance, instance.clone(), uid.clone()), None),
+            Some(job) => {
+                let key = Key::new(instance.namespace.clone(), job.name.clone());
+                let migration = self.template(Kind::Migration, &key, &job.uid).await?;
+                // Without this a stopped migration could get a target from an old view.
+                if migration["status"]["phase"] != "Pending" || phase != "Running" {
+                    return Err(Stop::Conflict);
+                }
+                ((Kind::Migration, key, job.uid.clone()), Some(migration))
+            }
+        };
+        if job.is_none() && !matches!(phase, "" | "Pending") {
+            return Err(Stop::Conflict);
+        }
+        let added =
+            migration.as_ref().and_then(|migration| migration["spec"]["addedNodeSelector"].as_object());
+        let target = job.map(|job| Target { job, added_selector: added });
+        let pod = launcher::render(&object, name, target);
+        let path = request::in_namespace(Kind::Pod, &instance.namespace);
+        self.create::<wire::LauncherPod>(&path, &pod, (about.0, &about.1, &about.2), done).await
+    }
+
+    /// Creates an object and learns it. That it exists already is as good: its name says what it is for.
+    async fn create<T: Follow + DeserializeOwned>(
+        &self,
+        path: &str,
+        object: &Value,
+        (kind, key, uid): (Kind, &Key, &Uid),
+        done: &mut Done,
+    ) -> Result<(), Stop> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let answer = self.http.send(&request::create(path, object)).await?;
+        if answer.status == 409 {
+            let existing: T = self.http.read(&Call::get(format!("{path}/{name}"))).await?;
+            done.learned.push(existing.seen());
+            return Err(Stop::Conflict);
+        }
+        if !answer.is_success() {
+            let message = answer.failure().message;
+            let what = if T::KIND == Kind::Pod { "pod" } else { "virtual machine instance" };
+            self.tell(kind, key, uid, true, "FailedCreate", &format!("Error creating {what}: {message}"))
+                .await;
+            return Err(refused(&answer, "FailedCreate", true));
+        }
+        let created: T = parse(&answer)?;
+        done.learned.push(created.seen());
+        let message = match kind {
+            Kind::Machine => {
+                format!("Started the virtual machine by creating the new virtual machine instance {name}")
+            }
+            Kind::ReplicaSet => format!("Started the virtual machine instance {name}"),
+            Kind::Migration => format!("Created migration target pod {name}"),
+            _ => format!("Created virtual machine pod {name}"),
+        };
+        self.tell(kind, key, uid, false, "SuccessfulCreate", &message).await;
+        Ok(())
+    }
+
+    /// Events are for people; losing one changes nothing.
+    async fn tell(&self, kind: Kind, key: &Key, uid: &Uid, warning: bool, reason: &str, message: &str) {
+        let call = request::event(kind, key, uid, warning, reason, message, self.http.clock().now());
+        if let Err(error) = self.http.send(&call).await {
+            tracing::debug!(%error, reason, "event was lost");
+        }
+    }
+
+    /// Enters a migration into the ledger as it is on the server now.
+    async fn take_slot(&self, slot: Slot, slots: &Slots) -> Result<Ledger, Stop> {
+        let _turn = self.ledger.lock().await;
+        let written = match self.http.read::<wire::ConfigMap>(&request::read_ledger()).await {
+            Ok(map) => render::read_ledger(&map),
+            Err(error) if error.is_not_found() => Ledger::default(),
+            Err(error) => return Err(error.into()),
+        };
+        let mut over = BTreeSet::new();
+        for entry in &written.slots {
+            if slots.over.contains(&entry.uid) || self.is_over(entry).await? {
+                over.insert(entry.uid.clone());
+            }
+        }
+        let mut next = written.without(|entry| over.contains(&entry.uid));
+        if next.enter(slot, &slots.config) != Room::Free {
+            return Ok(written);
+        }
+        let answer = self.http.send(&request::write_ledger(&next)).await?;
+        if !answer.is_success() {
+            return Err(refused(&answer, "FailedUpdate", false));
+        }
+        let map: wire::ConfigMap = parse(&answer)?;
+        Ok(render::read_ledger(&map))
+    }
+
+    /// Only the server can say that a migration is gone; a view may just not have it yet.
+    async fn is_over(&self, slot: &Slot) -> Result<bool, Stop> {
+        let call = Call::get(request::object_path(Kind::Migration, &slot.migration));
+        match self.http.read::<wire::Migration>(&call).await {
+            Ok(object) => {
+                let migration = Migration::from(object);
+                Ok(migration.uid != slot.uid || migration.phase.is_final())
+            }
+            Err(error) if error.is_not_found() => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn refused(answer: &Answer, reason: &'static str, tell: bool) -> Stop {
+    match answer.status {
+        404 | 409 | 410 => Stop::Conflict,
+        _ => Stop::Failed(tell.then(|| Trouble { reason, message: answer.failure().message })),
+    }
+}
+
+fn gone(kind: Kind, key: &Key, uid: &Uid) -> Seen {
+    let (key, uid) = (key.clone(), uid.clone());
+    match kind {
+        Kind::Machine => Seen::MachineGone(key, uid),
+        Kind::Instance => Seen::InstanceGone(key, uid),
+        Kind::ReplicaSet => Seen::ReplicaSetGone(key, uid),
+        Kind::Migration => Seen::MigrationGone(key, uid),
+        Kind::Pod | Kind::Node => Seen::LauncherGone(key, uid),
+    }
+}
+
+/// The object in an answer; a deletion that is complete answers with a status instead.
+fn learned(kind: Kind, key: &Key, uid: &Uid, answer: &Answer) -> Option<Seen> {
+    let object: Value = serde_json::from_slice(&answer.body).ok()?;
+    if object["kind"] == "Status" {
+        return Some(gone(kind, key, uid));
+    }
+    fn seen<T: Follow + DeserializeOwned>(object: Value) -> Option<Seen> {
+        serde_json::from_value::<T>(object).ok().map(Follow::seen)
+    }
+    match kind {
+        Kind::Machine => seen::<wire::VirtualMachine>(object),
+        Kind::Instance => seen::<wire::VirtualMachineInstance>(object),
+        Kind::ReplicaSet => seen::<wire::ReplicaSet>(object),
+        Kind::Migration => seen::<wire::Migration>(object),
+        Kind::Pod => seen::<wire::LauncherPod>(object),
+        Kind::Node => None,
+    }
+}
