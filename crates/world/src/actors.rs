@@ -119,7 +119,7 @@ impl Actors {
             Actor::PodGc => self.pod_gc.sync(view, out),
             Actor::GarbageCollector => gc::collect(view, &self.graph, &key.name, out),
             Actor::Namespace => gc::namespaces::sync(view, key, out),
-            Actor::ServiceAccount => gc::accounts::sync(view, key, out),
+            Actor::ServiceAccount => gc::accounts::sync(view, &self.on.root_ca, key, out),
             Actor::Volume => gc::volumes::sync(view, key, out),
             Actor::Instance => self.handlers.sync(view, key, &self.kubelets, out),
             Actor::HandlerNode => self.handlers.sync_node(view, key, &self.kubelets, out),

@@ -75,6 +75,7 @@ impl Resource {
     }
 }
 
+pub const CONFIG_MAPS: Resource = Resource::fixed("", "v1", "configmaps", "ConfigMap", true);
 pub const EVENTS: Resource = Resource::fixed("", "v1", "events", "Event", true);
 
 /// A kind that the mirror holds with its full type.
@@ -153,11 +154,6 @@ tracked! {
 }
 
 impl Kind {
-    /// Served only where someone has installed its definition, which may happen at any time.
-    pub fn custom(self) -> bool {
-        self == Self::VirtualMachineInstance
-    }
-
     pub fn of(resource: &Resource) -> Option<Self> {
         Self::ALL.iter().copied().find(|k| {
             let own = k.resource();

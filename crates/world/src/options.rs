@@ -79,8 +79,10 @@ pub struct Options {
     pub workloads: bool,
     pub disruption: bool,
     pub gc: bool,
-    /// Deletion of namespaces, and the default ServiceAccount in each.
+    /// Deletion of namespaces, and the default ServiceAccount and `kube-root-ca.crt` in each.
     pub namespaces: bool,
+    /// The certificate (PEM) that pods are told to trust; empty where the server is reached without TLS.
+    pub root_ca: String,
     /// Ready=Unknown, taints by condition, eviction by taint.
     pub node_lifecycle: bool,
     pub pod_gc: bool,
@@ -109,6 +111,7 @@ impl Default for Options {
             disruption: true,
             gc: true,
             namespaces: true,
+            root_ca: String::new(),
             node_lifecycle: true,
             pod_gc: true,
             volumes: true,

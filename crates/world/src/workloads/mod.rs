@@ -1,7 +1,6 @@
 //! Workload controllers: each turns one object and the pods it controls into pods to create and delete.
 //!
-//! Not built: rollback objects, CronJobs, surge in DaemonSets, the job-tracking finalizer (counts of finished
-//! pods are kept in the Job's status, written before finished pods may go).
+//! Not built: rollback objects, CronJobs, surge in DaemonSets.
 
 pub mod daemon_set;
 pub mod deployment;
