@@ -1,5 +1,12 @@
 //! Runs every file under `scenarios/` on the sandbox and on a real Kubernetes API server.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test that cannot go on should say where, and what was left out"
+)]
+
 mod scenario;
 
 use std::path::Path;

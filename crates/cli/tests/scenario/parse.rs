@@ -117,9 +117,10 @@ impl Scenario {
                 }
                 "join" => Step::Join { id: rest.to_owned(), expect: Expect::default() },
                 ">" | ">~" | "!" | "exit" => {
-                    let expect = match scenario.steps.last_mut() {
-                        Some((_, Step::Run { expect, .. } | Step::Join { expect, .. })) => expect,
-                        _ => return Err(wrong("belongs to no command")),
+                    let Some((_, Step::Run { expect, .. } | Step::Join { expect, .. })) =
+                        scenario.steps.last_mut()
+                    else {
+                        return Err(wrong("belongs to no command"));
                     };
                     expectation(expect, verb, rest).ok_or_else(|| wrong("not a number"))?;
                     continue;
@@ -224,7 +225,7 @@ pub fn difference(expected: &[Line], actual: &[&str]) -> Option<String> {
                 None => return Some(format!("expected {pattern:?}, got the end")),
             },
             Line::Anything => {
-                let Some(next) = expected.peek() else { return None };
+                let next = expected.peek()?;
                 let found = actual[at..].iter().position(|line| match next {
                     Line::Exact(pattern) | Line::AnyOrder(pattern) => matches(pattern, line),
                     Line::Anything => true,

@@ -225,8 +225,8 @@ fn holds(test: &Test, objects: &[Value]) -> bool {
         Test::Absent { pointer } => objects.first().and_then(|o| o.pointer(pointer)).is_none(),
         Test::Equals { pointer, value } => {
             objects.first().and_then(|o| o.pointer(pointer)).is_some_and(|found| match found {
-                Value::String(text) => matches(value, text),
-                other => *value == other.to_string(),
+                Value::String(found) => matches(value, found),
+                other => other.to_string() == *value,
             })
         }
     }
