@@ -11,7 +11,9 @@ mod dry_run;
 mod duration;
 mod exit;
 mod explain;
+mod in_process;
 mod look;
+mod operator;
 mod output;
 mod render;
 mod sandbox;
@@ -19,6 +21,7 @@ mod screen;
 mod select;
 mod status;
 mod taint;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -46,6 +49,10 @@ enum Verb {
     Explain(explain::ExplainArgs),
     Cancel(cancel::CancelArgs),
     Demo(demo::DemoArgs),
+    /// List, start, stop, restart and migrate virtual machines
+    #[command(subcommand)]
+    Vm(vm::VmCommand),
+    Operator(operator::OperatorArgs),
     /// A whole cluster in one process, for trying things out
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
@@ -94,6 +101,8 @@ async fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Explain(args) => explain::run(&args).await,
         Verb::Cancel(args) => cancel::run(&args).await,
         Verb::Demo(args) => demo::run(&args).await,
+        Verb::Vm(command) => vm::run(&command).await,
+        Verb::Operator(args) => operator::run(&args).await,
         Verb::Sandbox(command) => sandbox::run(command).await,
     }
 }

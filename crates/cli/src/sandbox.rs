@@ -4,16 +4,26 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use evac_api::Call;
+use evac_api::kubevirt::request;
 use evac_apiserver::front::Front;
 use evac_apiserver::identity::Identity;
 use evac_apiserver::server::{Api, Settings};
 use evac_apiserver::service::Service;
 use evac_clock::Clock;
+use evac_core::machines::Kind;
+use evac_engine::http::parse;
+use evac_engine::operator::Operator;
+use evac_engine::{Http, HttpError};
 use evac_world::{NodeSpec, Options, World};
+use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failure};
+use crate::in_process;
+use crate::operator::{Role, Roles};
 use crate::output;
 
 #[derive(Debug, Subcommand)]
@@ -25,6 +35,9 @@ pub enum SandboxCommand {
 
   # Ten nodes, ten times as fast as real time, always the same names
   evac sandbox up --nodes 10 --speed 10 --seed 7
+
+  # With ten virtual machines that run
+  evac sandbox up --vms 10
 
   # In a script: read the line that says it is ready
   evac sandbox up --kubeconfig /tmp/sandbox.yaml &")]
@@ -49,8 +62,14 @@ pub struct UpArgs {
     #[arg(long)]
     pub seed: Option<u64>,
     /// Only the API server: no nodes, no scheduler, no controllers
-    #[arg(long, conflicts_with = "nodes")]
+    #[arg(long, conflicts_with_all = ["nodes", "vms"])]
     pub bare: bool,
+    /// Start with this many running virtual machines
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub vms: usize,
+    /// What the operator in this process does: all, none, or names separated by commas
+    #[arg(long, default_value = "all")]
+    pub roles: crate::operator::Roles,
 }
 
 pub fn speed(text: &str) -> Result<f64, String> {
@@ -73,6 +92,8 @@ pub struct Sandbox {
     pub api: Arc<Api>,
     /// What runs on the server; `None` for a bare one.
     pub world: Option<World>,
+    /// The control plane of virtual machines, if it was wanted.
+    operator: Option<Operator>,
 }
 
 impl Sandbox {
@@ -81,16 +102,28 @@ impl Sandbox {
         let api = Api::new(clock, Settings { seed, ..Settings::default() });
         let world = World::start(client(&api), clock, Options { seed, ..Options::cluster(nodes) });
         world.idle().await;
-        Self { api, world: Some(world) }
+        Self { api, world: Some(world), operator: None }
     }
 
     /// Only the API server.
     pub fn bare(speed: f64, seed: u64) -> Self {
         let api = Api::new(Clock::real_at_speed(speed), Settings { seed, ..Settings::default() });
-        Self { api, world: None }
+        Self { api, world: None, operator: None }
+    }
+
+    /// Takes on the roles of the operator, in this process.
+    pub async fn operate(&mut self, roles: &Roles) -> Result<(), Failure> {
+        if roles.has(Role::Machines) {
+            let operator = in_process::machines(&self.api, client(&self.api)).await;
+            self.operator = Some(operator.map_err(|error| Failure::error(error.to_string()))?);
+        }
+        Ok(())
     }
 
     pub async fn stop(self) {
+        if let Some(operator) = self.operator {
+            operator.stop().await;
+        }
         if let Some(world) = self.world {
             world.stop().await;
         }
@@ -106,11 +139,18 @@ async fn up(args: UpArgs) -> Result<Exit, Failure> {
     let path = args.kubeconfig.clone().unwrap_or_else(default_path);
     must_be_ours(&path)?;
     let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()));
-    let sandbox = if args.bare {
+    if args.vms > 0 && !args.roles.has(Role::Machines) {
+        return Err(Failure::usage("--vms needs the role machines; leave --roles away"));
+    }
+    let mut sandbox = if args.bare {
         Sandbox::bare(args.speed, seed)
     } else {
         Sandbox::start(NodeSpec::workers(args.nodes), args.speed, seed).await
     };
+    if !args.bare {
+        sandbox.operate(&args.roles).await?;
+        machines(&sandbox.api, args.vms).await?;
+    }
     let front = Front::open(sandbox.api.clone(), args.port)
         .await
         .map_err(|error| Failure::error(error.to_string()))?;
@@ -132,6 +172,64 @@ async fn up(args: UpArgs) -> Result<Exit, Failure> {
     sandbox.stop().await;
     let _ = fs::remove_file(&path);
     Ok(Exit::Done)
+}
+
+/// Creates machines `vm-1` to `vm-N` and waits until all of them run.
+async fn machines(api: &Arc<Api>, count: usize) -> Result<(), Failure> {
+    let http = Http::new(client(api), api.clock, Duration::ZERO);
+    let path = request::in_namespace(Kind::Machine, "default");
+    let wrong = |error: HttpError| Failure::error(format!("cannot start the virtual machines: {error}"));
+    for n in 1..=count {
+        let answer = http.send(&request::create(&path, &machine(n))).await.map_err(wrong)?;
+        parse::<Value>(&answer).map_err(wrong)?;
+    }
+    for n in 1..=count {
+        let call = Call::get(format!("{path}/vm-{n}"));
+        let mut patience = 1200;
+        loop {
+            let object: Value = http.read(&call).await.map_err(wrong)?;
+            if object["status"]["printableStatus"] == "Running" {
+                break;
+            }
+            patience -= 1;
+            if patience == 0 {
+                output::warning(&format!(
+                    "vm-{n} is {} after two minutes; it may lack room on the nodes",
+                    object["status"]["printableStatus"].as_str().unwrap_or("not seen")
+                ));
+                return Ok(());
+            }
+            http.clock().sleep(Duration::from_millis(100)).await;
+        }
+    }
+    Ok(())
+}
+
+/// A small guest that can be moved.
+fn machine(n: usize) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": format!("vm-{n}"), "namespace": "default"},
+        "spec": {
+            "runStrategy": "Always",
+            "template": {
+                "metadata": {"labels": {"kubevirt.io/domain": format!("vm-{n}")}},
+                "spec": {
+                    "evictionStrategy": "LiveMigrate",
+                    "domain": {
+                        "memory": {"guest": "256Mi"},
+                        "devices": {
+                            "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+                            "interfaces": [{"name": "default", "masquerade": {}}],
+                        },
+                    },
+                    "networks": [{"name": "default", "pod": {}}],
+                    "volumes": [{"name": "root", "containerDisk": {"image": "example/guest"}}],
+                },
+            },
+        },
+    })
 }
 
 async fn wait_for_stop() {

@@ -1,0 +1,57 @@
+//! Virtual machines on the embedded server: kinds, operator, admission and the API to start and stop them, all in this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evac_api::kubevirt::{NAMESPACE, review};
+use evac_apiserver::rest::reply::Reply;
+use evac_apiserver::server::Api;
+use evac_engine::operator::{Operator, Reviewer, install, power};
+use evac_engine::{Http, HttpError};
+use futures::future::BoxFuture;
+use http::Request;
+use serde_json::Value;
+
+/// Installs what machines need and runs their control plane on `client`.
+pub async fn machines(api: &Arc<Api>, client: kube::Client) -> Result<Operator, HttpError> {
+    let http = Http::new(client, api.clock, Duration::ZERO);
+    install::kinds(&http).await?;
+    let operator = Operator::start(http.clone());
+    answer_reviews(api, &http, &operator);
+    answer_power(api, &http);
+    install::reviews(&http).await?;
+    Ok(operator)
+}
+
+/// The embedded server has no service network; reviews reach us by function call.
+fn answer_reviews(api: &Arc<Api>, http: &Http, operator: &Operator) {
+    let reviewer = Reviewer::new(http.clone(), operator.config());
+    for path in Reviewer::paths() {
+        let reviewer = reviewer.clone();
+        let handler = move |review: Value| -> BoxFuture<'static, Result<Value, String>> {
+            let reviewer = reviewer.clone();
+            Box::pin(async move { reviewer.review(path, &review).await })
+        };
+        api.webhooks().register(NAMESPACE, review::SERVICE, path, Arc::new(handler));
+    }
+}
+
+fn answer_power(api: &Arc<Api>, http: &Http) {
+    for version in power::VERSIONS {
+        let http = http.clone();
+        let handler = move |request: Request<Bytes>| -> BoxFuture<'static, Reply> {
+            let http = http.clone();
+            Box::pin(async move {
+                let path = request.uri().path();
+                let reply = power::answer(&http, request.method().as_str(), path, request.body()).await;
+                match reply.body {
+                    Some(body) => Reply::json(reply.code, &body),
+                    None => Reply::text(reply.code, Bytes::new()),
+                }
+            })
+        };
+        api.aggregate(power::GROUP, version, Arc::new(handler));
+        api.announce(power::GROUP, version, power::resources());
+    }
+}
