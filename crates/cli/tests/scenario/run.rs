@@ -226,7 +226,7 @@ fn holds(test: &Test, objects: &[Value]) -> bool {
         Test::Equals { pointer, value } => {
             objects.first().and_then(|o| o.pointer(pointer)).is_some_and(|found| match found {
                 Value::String(found) => matches(value, found),
-                other => other.to_string() == *value,
+                other => format!("{other}") == *value,
             })
         }
     }
