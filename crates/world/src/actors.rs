@@ -5,6 +5,7 @@ use crate::disruption;
 use crate::gc;
 use crate::handler::Handlers;
 use crate::handler::instance::instance_of;
+use crate::handler::volumes::{claim, volumes};
 use crate::kinds::{Kind, Object};
 use crate::kubelet::Kubelets;
 use crate::mirror::{Change, Mirror};
@@ -196,6 +197,14 @@ impl Actors {
         if self.on.scheduler {
             self.scheduler.wake(view, Wake::Room);
             self.schedule(queue);
+        }
+        if self.handlers.serving() && change.kind == Kind::PersistentVolumeClaim {
+            // Whether a machine can move depends on its claims.
+            for vmi in view.mirror.instances.in_namespace(&change.key.namespace) {
+                if volumes(vmi).filter_map(claim).any(|name| name == change.key.name) {
+                    queue.push(Actor::Instance, vmi.key());
+                }
+            }
         }
         if !self.on.volumes {
             return;

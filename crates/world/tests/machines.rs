@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use evac_apiserver::Service;
@@ -16,6 +17,8 @@ use serde_json::{Value, json};
 const INSTANCES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
+type Log = Arc<Mutex<Vec<String>>>;
+
 struct Bench {
     client: Client,
     clock: Clock,
@@ -24,8 +27,18 @@ struct Bench {
 
 impl Bench {
     fn new(nodes: usize) -> Self {
+        Self::logged(nodes, &Log::default())
+    }
+
+    /// Writes every commit down.
+    fn logged(nodes: usize, log: &Log) -> Self {
         let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
         let server = Server::new(clock, Settings::default());
+        let sink = log.clone();
+        server.store.observe(move |resource, change| {
+            let json = String::from_utf8_lossy(&change.object.json);
+            sink.lock().unwrap().push(format!("{resource} {:?} {json}", change.kind));
+        });
         let client = Client::new(Service::trusted(server, Identity::admin()), "default");
         let world = World::start(client.clone(), clock, Options::cluster(NodeSpec::workers(nodes)));
         Self { client, clock, world }
@@ -33,7 +46,11 @@ impl Bench {
 
     /// With the definition of instances, as the control plane installs it.
     async fn with_machines(nodes: usize) -> Self {
-        let bench = Self::new(nodes);
+        Self::new(nodes).serving(nodes).await
+    }
+
+    async fn serving(self, nodes: usize) -> Self {
+        let bench = self;
         bench.define().await;
         for n in 1..=nodes {
             bench
@@ -455,5 +472,39 @@ async fn a_node_that_restarts_reports_its_guest_as_failed() {
     bench.world.kubelet("node-1").reboot();
     bench.until_instance("it failed", 10, |v| v["status"]["phase"] == "Failed").await;
     bench.until("the launcher too", 10, &format!("{PODS}/launcher"), |p| pod_phase(p) == "Failed").await;
+    bench.no_violations().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_migration_runs_the_same_way_twice_to_the_byte() {
+    let history = || async {
+        let log = Log::default();
+        let bench = Bench::logged(2, &log).serving(2).await;
+        bench.started("node-1", json!({ "evac.dev/dirty-rate": "300" }), 30).await;
+        bench.hand_over("node-2", json!({})).await;
+        bench.until_instance("done", 60, |v| v["status"]["migrationState"]["completed"] == true).await;
+        bench.send("DELETE", &format!("{PODS}/launcher-target"), None).await.unwrap();
+        bench.until_instance("it ended", 60, |v| v["status"]["phase"] == "Succeeded").await;
+        bench.no_violations().await;
+        let lines = log.lock().unwrap().clone();
+        lines
+    };
+    let first = history().await;
+    assert!(first.iter().any(|line| line.starts_with("virtualmachineinstances")), "{:?}", first.last());
+    assert_eq!(first, history().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_becomes_known_decides_whether_the_machine_can_move() {
+    let bench = Bench::with_machines(1).await;
+    bench.start("node-1", json!({}), 30).await;
+    bench.patch(&format!("{INSTANCES}/vm"), json!({ "status": { "volumeStatus": null } })).await;
+    let vmi = bench.until_instance("it cannot move", 10, |v| condition(v, "LiveMigratable") == "False").await;
+    let all = vmi["status"]["conditions"].as_array().unwrap();
+    assert!(all.iter().any(|c| c["reason"] == "DisksNotLiveMigratable"));
+    let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "root" },
+        "spec": { "accessModes": ["ReadWriteMany"], "resources": { "requests": { "storage": "1Gi" } } } });
+    bench.send("POST", "/api/v1/namespaces/default/persistentvolumeclaims", Some(claim)).await.unwrap();
+    bench.until_instance("now it can", 2, |v| condition(v, "LiveMigratable") == "True").await;
     bench.no_violations().await;
 }

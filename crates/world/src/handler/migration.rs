@@ -3,7 +3,7 @@
 //! They talk through `status.migrationState` only, one field after the other, as KubeVirt's agents do.
 
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::draft::{Draft, stamp};
 use super::instance::{NODE_LABEL, TARGET_NODE_LABEL, VirtualMachineInstance};
@@ -13,6 +13,7 @@ use crate::actor::{Out, View};
 use crate::hypervisor::guest::{End, State};
 use crate::hypervisor::transfer::{Mode, Outcome};
 use crate::objects::{Key, deleting, node_of, phase, uid};
+use crate::random::stable_hash;
 
 const EVICTION_SOURCE: &str = "kubevirt.io/eviction-source";
 
@@ -156,7 +157,7 @@ impl Handlers {
                 && migration.text("endTimestamp").is_none()
             {
                 draft.migration("targetNodeAddress", json!(address));
-                draft.migration("targetDirectMigrationNodePorts", json!({ "49152": 0, "49153": 49153 }));
+                draft.migration("targetDirectMigrationNodePorts", ports(vmi));
                 let text = "VirtualMachineInstance Migration Target Prepared.";
                 tell(out, vmi, false, "PreparingTarget", text, now);
             }
@@ -211,6 +212,17 @@ fn give_up(
     let id = vmi.migration().id().unwrap_or_default();
     let text = format!("VirtualMachineInstance migration uid {id} failed. reason:{why}");
     tell(out, vmi, true, "Migrated", &text, now);
+}
+
+/// Where the target listens: the port on the node, and what it stands for (0 is the management connection).
+fn ports(vmi: &VirtualMachineInstance) -> Value {
+    let id = vmi.migration().id().unwrap_or_default();
+    let mut listening = vec![0, 49152];
+    if vmi.status["migrationMethod"] == "BlockMigration" {
+        listening.push(49153);
+    }
+    let first = 32_768 + stable_hash(&["ports", vmi.uid(), id]) % 28_000;
+    (first..).zip(listening).map(|(port, purpose)| (port.to_string(), json!(purpose))).collect()
 }
 
 fn mode_name(mode: Mode) -> &'static str {

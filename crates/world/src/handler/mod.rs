@@ -14,7 +14,7 @@ pub mod plan;
 mod report;
 #[cfg(test)]
 mod tests;
-mod volumes;
+pub mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -198,7 +198,7 @@ impl Handlers {
                     tell(out, vmi, false, "Created", "VirtualMachineInstance defined.", now);
                     tell(out, vmi, false, "Started", "VirtualMachineInstance started.", now);
                 }
-                report::running(view, vmi, &guest, pod, draft);
+                report::running(view, vmi, &guest, pod, draft, out);
                 if plan::has_agent(vmi) && guest.booted_at() > now {
                     out.again_at(guest.booted_at());
                 }

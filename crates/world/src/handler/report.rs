@@ -36,6 +36,7 @@ pub fn running(
     guest: &Guest,
     pod: &Pod,
     draft: &mut Draft<'_>,
+    out: &mut Out,
 ) {
     let now = view.now;
     draft.phase("Running", now);
@@ -48,7 +49,14 @@ pub fn running(
     }
     match &verdict.against {
         None => draft.condition("LiveMigratable", true, None, None, now),
-        Some((reason, text)) => draft.condition("LiveMigratable", false, Some(reason), Some(text), now),
+        Some((reason, text)) => {
+            let known = vmi.condition("LiveMigratable").is_some_and(|c| c["reason"] == *reason);
+            if !known && vmi.spec["evictionStrategy"] == "LiveMigrate" {
+                let text = format!("EvictionStrategy is set but vmi is not migratable; {text}");
+                tell(out, vmi, true, "Migrated", &text, now);
+            }
+            draft.condition("LiveMigratable", false, Some(reason), Some(text), now);
+        }
     }
     if guest.state == State::Paused {
         draft.condition("Paused", true, Some("PausedByUser"), Some("VMI was paused by user"), now);

@@ -17,6 +17,7 @@ struct Scene {
     mirror: Mirror,
     handlers: Handlers,
     kubelets: Kubelets,
+    spec: Value,
     version: u64,
 }
 
@@ -26,6 +27,7 @@ impl Scene {
             mirror: Mirror::default(),
             handlers: Handlers::new(1, 1000.0),
             kubelets: Kubelets::new(1, &[NodeSpec::new("n1"), NodeSpec::new("n2")]),
+            spec: json!({ "domain": { "memory": { "guest": "1Gi" } } }),
             version: 0,
         };
         scene.handlers.set_serving(true);
@@ -38,7 +40,7 @@ impl Scene {
         self.version += 1;
         let mut vmi = VirtualMachineInstance { metadata: meta("ns", "vm"), ..Default::default() };
         vmi.metadata.resource_version = Some(self.version.to_string());
-        vmi.spec = json!({ "domain": { "memory": { "guest": "1Gi" } } });
+        vmi.spec = self.spec.clone();
         vmi.status = status.clone();
         self.mirror.put(Object::VirtualMachineInstance(Arc::new(vmi)));
     }
@@ -203,4 +205,23 @@ fn a_migration_that_nobody_remembers_is_given_up() {
     let patch = scene.patch(1);
     assert_eq!(patch["migrationState"]["failed"], true);
     assert_eq!(patch["migrationState"]["completed"], true);
+}
+
+#[test]
+fn a_volume_plugged_into_a_running_guest_becomes_ready_when_it_is_on_the_node() {
+    let mut scene = Scene::new(&running());
+    scene.spec["volumes"] = json!([{ "name": "root", "containerDisk": {} },
+        { "name": "extra", "persistentVolumeClaim": { "claimName": "extra", "hotpluggable": true } }]);
+    let mut status = running();
+    status["volumeStatus"] = json!([{ "name": "extra", "phase": "Pending", "hotplugVolume": {} }]);
+    scene.instance(&status);
+    let entry = |patch: &Value| {
+        let all = patch["volumeStatus"].as_array().unwrap().clone();
+        all.into_iter().find(|v| v["name"] == "extra").unwrap()
+    };
+    assert_eq!(entry(&scene.patch(1))["phase"], "Pending");
+    status["volumeStatus"][0]["phase"] = json!("AttachedToNode");
+    scene.instance(&status);
+    let ready = entry(&scene.patch(2));
+    assert_eq!((&ready["phase"], &ready["reason"]), (&json!("Ready"), &json!("VolumeReady")));
 }
