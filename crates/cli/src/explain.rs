@@ -90,7 +90,7 @@ fn explain_node(index: &Index, policy: &Policy, name: &str, now: Timestamp) -> E
                 ));
             }
             Ownership::Other(reason) | Ownership::Abandoned(reason) => {
-                output::data(&format!("node {name} {}", reason.message()))
+                output::data(&format!("node {name} {}", reason.message()));
             }
         }
     }

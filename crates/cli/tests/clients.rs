@@ -1,6 +1,13 @@
 //! Clients that were not written for the sandbox work on its TCP front: the kube crate's watcher and
 //! reflector, and a real kube-scheduler.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test that cannot go on should say where, and what was left out"
+)]
+
 use std::process::Stdio;
 use std::time::Duration;
 
