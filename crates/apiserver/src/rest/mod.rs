@@ -110,7 +110,10 @@ async fn handle(
         )));
     }
     let call = Call { kind, path, query, identity, form, headers, body };
-    let warning = call.kind.custom.as_ref().and_then(|c| c.deprecation_warning.clone());
+    let warning = match &call.kind.custom {
+        Some(custom) => custom.deprecation_warning.clone(),
+        None => deprecation(&call.kind).map(str::to_owned),
+    };
     let mut reply = perform(api, &call, verb).await?;
     reply.warnings.extend(warning);
     Ok(reply)
@@ -129,6 +132,12 @@ fn as_json(mut headers: HeaderMap, body: Bytes) -> Result<(HeaderMap, Bytes), Ap
         .map_err(|error| ApiError::new(415, "UnsupportedMediaType", error.to_string()))?;
     headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
     Ok((headers, serde_json::to_vec(&object).unwrap_or_default().into()))
+}
+
+/// What users of an old kind are told.
+fn deprecation(kind: &Kind) -> Option<&'static str> {
+    (kind.group.is_empty() && kind.plural == "endpoints")
+        .then_some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
 }
 
 fn is_binding_collection(path: &ResourcePath) -> bool {

@@ -42,7 +42,8 @@ fn vanishes(parent: &Schema, name: &str, field: &SchemaRef, value: &Value) -> bo
     match (&schema.shape, value) {
         (Shape::Object { .. }, Value::Object(object)) => rule == Some(Zero::Drop) && object.is_empty(),
         (Shape::Map { .. }, Value::Object(object)) => rule.is_none() && object.is_empty(),
-        (Shape::List { .. }, Value::Array(list)) => rule.is_none() && list.is_empty(),
+        // Storing forgets the difference between no list and an empty one.
+        (Shape::List { .. }, Value::Array(list)) => rule != Some(Zero::Keep) && list.is_empty(),
         (Shape::String, Value::String(text)) => rule != Some(Zero::Keep) && text.is_empty(),
         (Shape::Boolean, Value::Bool(set)) => rule != Some(Zero::Keep) && !set,
         (Shape::Integer | Shape::Number, Value::Number(number)) => {
@@ -87,8 +88,7 @@ pub fn complete(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// The zero value that is written for a field that always stands there. Absent lists and maps stay absent:
-/// clients read that the same as `null`.
+/// The zero value that is written for a field that always stands there.
 fn zero(field: &SchemaRef) -> Option<Value> {
     match field.name() {
         Some(TIME | MICRO_TIME) => return Some(Value::Null),
@@ -101,6 +101,7 @@ fn zero(field: &SchemaRef) -> Option<Value> {
         Shape::String => Some("".into()),
         Shape::Integer | Shape::Number => Some(0.into()),
         Shape::Boolean => Some(false.into()),
+        Shape::List { .. } | Shape::Map { .. } => Some(Value::Null),
         _ => None,
     }
 }

@@ -24,7 +24,7 @@ use self::run::Outcome;
 use self::script::Case;
 
 /// Cases that run at the same time; most of the time is spent waiting for the real server's store.
-const AT_ONCE: usize = 6;
+const AT_ONCE: usize = 12;
 
 const TOPICS: &[(&str, &str)] = &[
     ("create", include_str!("cases/create.txt")),
@@ -38,6 +38,7 @@ const TOPICS: &[(&str, &str)] = &[
     ("deleting", include_str!("cases/deleting.txt")),
     ("evicting", include_str!("cases/evicting.txt")),
     ("subresources", include_str!("cases/subresources.txt")),
+    ("others", include_str!("cases/others.txt")),
     ("lifecycle", include_str!("cases/lifecycle.txt")),
     ("webhooks", include_str!("cases/webhooks.txt")),
     ("custom", include_str!("cases/custom.txt")),

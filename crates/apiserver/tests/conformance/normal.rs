@@ -46,6 +46,8 @@ static REPLACED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     .into()
 });
 
+static AGE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\d{1,2}s$").unwrap());
+
 static UID: LazyLock<Regex> =
     LazyLock::new(|| Regex::new("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").unwrap());
 
@@ -91,6 +93,11 @@ impl Normaliser {
                     *version = json!(format!("<rv {}>", self.versions.entry(text).or_insert(next)));
                 }
             }
+            // Entries are ordered by the second in which they were made, which may lie between the servers.
+            if let Some(entries) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) {
+                let part = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+                entries.sort_by_key(|e| (part(e, "operation"), part(e, "manager"), part(e, "subresource")));
+            }
             if metadata.get("continue").is_some_and(|c| c.as_str().is_some_and(|c| !c.is_empty())) {
                 metadata.insert("continue".into(), json!("<continue>"));
             }
@@ -113,6 +120,14 @@ impl Normaliser {
                 // The descriptions are help texts for people and in our own words.
                 for column in inner.as_array_mut().into_iter().flatten() {
                     column["description"] = json!("<description>");
+                }
+            } else if key == "cells" {
+                self.value(inner);
+                // A second may pass between the two servers.
+                for cell in inner.as_array_mut().into_iter().flatten() {
+                    if cell.as_str().is_some_and(|text| AGE.is_match(text)) {
+                        *cell = json!("<age>");
+                    }
                 }
             } else if key == "nodePort" || key == "healthCheckNodePort" {
                 *inner = json!("<port>");
