@@ -47,8 +47,7 @@ fn sides() -> Result<[Side; 2]> {
         Ok(std::env::var_os(name).with_context(|| format!("{name} is not set; use bench/run.sh"))?.into())
     };
     let dir = std::env::temp_dir().join(format!("evac-bench-{}", std::process::id()));
-    let arguments =
-        |list: &[&str]| -> Vec<String> { list.iter().map(|word| (*word).to_owned()).collect() };
+    let arguments = |list: &[&str]| -> Vec<String> { list.iter().map(|word| (*word).to_owned()).collect() };
     Ok([
         Side {
             name: "evac sandbox",

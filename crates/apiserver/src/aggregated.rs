@@ -120,7 +120,10 @@ mod tests {
             ]),
         }];
         let all = join_everything(json!({"items": []}), &announced);
-        assert_eq!(all["items"][0]["versions"][0]["resources"][0]["subresources"].as_array().unwrap().len(), 2);
+        assert_eq!(
+            all["items"][0]["versions"][0]["resources"][0]["subresources"].as_array().unwrap().len(),
+            2
+        );
         let groups = join_groups(json!({"groups": []}), &announced);
         assert_eq!(groups["groups"][0]["preferredVersion"]["groupVersion"], "sub.example/v1");
         assert!(resource_list(&announced, "sub.example", "v2").is_none());

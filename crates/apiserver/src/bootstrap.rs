@@ -12,62 +12,99 @@ pub fn fill(api: &Arc<Api>) {
     for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
         put(api, "", "v1", "namespaces", json!({"metadata": {"name": name}}));
     }
-    for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)] {
-        put(api, "scheduling.k8s.io", "v1", "priorityclasses", json!({
-            "metadata": {"name": name},
-            "value": value,
-            "description": format!("Used for system critical pods; the higher of the two is {}.",
-                "system-node-critical"),
-        }));
+    for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)]
+    {
+        put(
+            api,
+            "scheduling.k8s.io",
+            "v1",
+            "priorityclasses",
+            json!({
+                "metadata": {"name": name},
+                "value": value,
+                "description": format!("Used for system critical pods; the higher of the two is {}.",
+                    "system-node-critical"),
+            }),
+        );
     }
     roles(api);
-    put(api, "", "v1", "services", json!({
-        "metadata": {"name": "kubernetes", "namespace": "default",
-                     "labels": {"component": "apiserver", "provider": "kubernetes"}},
-        "spec": {"clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"], "ipFamilies": ["IPv4"],
-                 "ipFamilyPolicy": "SingleStack",
-                 "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
-                 "sessionAffinity": "None", "type": "ClusterIP"},
-    }));
+    put(
+        api,
+        "",
+        "v1",
+        "services",
+        json!({
+            "metadata": {"name": "kubernetes", "namespace": "default",
+                         "labels": {"component": "apiserver", "provider": "kubernetes"}},
+            "spec": {"clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"], "ipFamilies": ["IPv4"],
+                     "ipFamilyPolicy": "SingleStack",
+                     "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+                     "sessionAffinity": "None", "type": "ClusterIP"},
+        }),
+    );
 }
 
 fn roles(api: &Arc<Api>) {
     let label = json!({"kubernetes.io/bootstrapping": "rbac-defaults"});
     let role = |name: &str, rules: Value| {
-        put(api, "rbac.authorization.k8s.io", "v1", "clusterroles", json!({
-            "metadata": {"name": name, "labels": label}, "rules": rules,
-        }));
+        put(
+            api,
+            "rbac.authorization.k8s.io",
+            "v1",
+            "clusterroles",
+            json!({
+                "metadata": {"name": name, "labels": label}, "rules": rules,
+            }),
+        );
     };
     let bind = |name: &str, groups: &[&str]| {
         let subjects: Vec<Value> = groups
             .iter()
             .map(|group| json!({"kind": "Group", "name": group, "apiGroup": "rbac.authorization.k8s.io"}))
             .collect();
-        put(api, "rbac.authorization.k8s.io", "v1", "clusterrolebindings", json!({
-            "metadata": {"name": name, "labels": label},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-            "subjects": subjects,
-        }));
+        put(
+            api,
+            "rbac.authorization.k8s.io",
+            "v1",
+            "clusterrolebindings",
+            json!({
+                "metadata": {"name": name, "labels": label},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+                "subjects": subjects,
+            }),
+        );
     };
-    role("cluster-admin", json!([
-        {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
-        {"verbs": ["*"], "nonResourceURLs": ["*"]},
-    ]));
+    role(
+        "cluster-admin",
+        json!([
+            {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+            {"verbs": ["*"], "nonResourceURLs": ["*"]},
+        ]),
+    );
     bind("cluster-admin", &["system:masters"]);
-    role("system:discovery", json!([{"verbs": ["get"], "nonResourceURLs": [
-        "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz",
-        "/version", "/version/",
-    ]}]));
+    role(
+        "system:discovery",
+        json!([{"verbs": ["get"], "nonResourceURLs": [
+            "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz",
+            "/version", "/version/",
+        ]}]),
+    );
     bind("system:discovery", &["system:authenticated"]);
-    role("system:public-info-viewer", json!([{"verbs": ["get"], "nonResourceURLs": [
-        "/healthz", "/livez", "/readyz", "/version", "/version/",
-    ]}]));
+    role(
+        "system:public-info-viewer",
+        json!([{"verbs": ["get"], "nonResourceURLs": [
+            "/healthz", "/livez", "/readyz", "/version", "/version/",
+        ]}]),
+    );
     bind("system:public-info-viewer", &["system:authenticated", "system:unauthenticated"]);
-    role("system:basic-user", json!([
-        {"verbs": ["create"], "apiGroups": ["authorization.k8s.io"],
-         "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]},
-        {"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]},
-    ]));
+    role(
+        "system:basic-user",
+        json!([
+            {"verbs": ["create"], "apiGroups": ["authorization.k8s.io"],
+             "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]},
+            {"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]},
+        ]),
+    );
     bind("system:basic-user", &["system:authenticated"]);
 }
 

@@ -21,6 +21,21 @@ fn is_definition(kind: &Kind) -> bool {
     kind.group == "apiextensions.k8s.io" && kind.plural == "customresourcedefinitions"
 }
 
+/// A warning for whoever writes a definition with rules that nobody here evaluates.
+pub fn unevaluated_rules(kind: &Kind, object: &Value) -> Option<String> {
+    fn has_rules(schema: &Value) -> bool {
+        match schema {
+            Value::Object(fields) => {
+                fields.contains_key("x-kubernetes-validations") || fields.values().any(has_rules)
+            }
+            Value::Array(items) => items.iter().any(has_rules),
+            _ => false,
+        }
+    }
+    (is_definition(kind) && has_rules(&object["spec"]["versions"]))
+        .then(|| "x-kubernetes-validations are kept but not evaluated by this server".to_owned())
+}
+
 /// What is wrong with the schemas of a definition.
 pub fn schema_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     if !is_definition(kind) {

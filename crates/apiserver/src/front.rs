@@ -90,8 +90,7 @@ async fn accept(
             let Ok(stream) = acceptor.accept(stream).await else { return };
             let mut server = auto::Builder::new(TokioExecutor::new());
             server.http2().max_concurrent_streams(1000);
-            let connection =
-                server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+            let connection = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}

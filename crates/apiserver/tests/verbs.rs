@@ -56,7 +56,8 @@ async fn an_update_with_an_old_version_conflicts() {
 async fn a_change_that_changes_nothing_is_not_written() {
     let server = Server::with_account().await;
     let (_, created) = server.post(PODS, pod("a")).await;
-    let (code, same) = server.merge(&format!("{PODS}/a"), json!({"metadata": {"labels": {"app": "web"}}})).await;
+    let (code, same) =
+        server.merge(&format!("{PODS}/a"), json!({"metadata": {"labels": {"app": "web"}}})).await;
     assert_eq!(code, 200);
     assert_eq!(same["metadata"]["resourceVersion"], created["metadata"]["resourceVersion"]);
 }
@@ -137,9 +138,8 @@ async fn evicting_a_pod_charges_its_budget_once() {
                              "conditions": [{"type": "Ready", "status": "True"}]}});
         assert_eq!(server.merge(&format!("{PODS}/{name}/status"), running).await.0, 200);
     }
-    let eviction = |name: &str| {
-        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}})
-    };
+    let eviction =
+        |name: &str| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
     let (code, status) = server.post(&format!("{PODS}/a/eviction"), eviction("a")).await;
     assert_eq!((code, status["details"]["retryAfterSeconds"].as_i64()), (429, Some(10)));
     let seen = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2,
@@ -152,7 +152,8 @@ async fn evicting_a_pod_charges_its_budget_once() {
     assert_eq!(status["details"]["causes"][0]["reason"], "DisruptionBudget");
     assert!(status["details"].get("retryAfterSeconds").is_none());
     let (_, evicted) = server.get(&format!("{PODS}/a")).await;
-    let target = evicted["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "DisruptionTarget");
+    let target =
+        evicted["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "DisruptionTarget");
     assert_eq!(target.unwrap()["reason"], "EvictionByEvictionAPI");
     let (code, status) = server.post(&format!("{PODS}/b/eviction"), eviction("other")).await;
     assert_eq!((code, status["reason"].as_str()), (400, Some("BadRequest")));
@@ -196,16 +197,22 @@ async fn a_custom_resource_is_served_as_soon_as_it_is_defined() {
     let server = Server::new().await_definition().await;
     let path = "/apis/example.com/v1/namespaces/default/widgets";
     let (code, created) = server
-        .post(path, json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"},
-                           "spec": {"size": 3, "unknown": true}}))
+        .post(
+            path,
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"},
+                           "spec": {"size": 3, "unknown": true}}),
+        )
         .await;
     assert_eq!(code, 201, "{created}");
     assert_eq!(created["spec"], json!({"size": 3, "color": "red"}));
     let (_, older) = server.get("/apis/example.com/v1alpha1/namespaces/default/widgets/w").await;
     assert_eq!(older["apiVersion"], "example.com/v1alpha1");
     let (code, status) = server
-        .post(path, json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "x"},
-                           "spec": {"size": "big"}}))
+        .post(
+            path,
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "x"},
+                           "spec": {"size": "big"}}),
+        )
         .await;
     assert_eq!(code, 422, "{status}");
     let (code, scale) = server.merge(&format!("{path}/w/scale"), json!({"spec": {"replicas": 4}})).await;
@@ -247,10 +254,12 @@ async fn a_namespace_is_terminating_until_it_is_finalized() {
     server.post("/api/v1/namespaces", json!({"metadata": {"name": "team"}})).await;
     let (code, going) = server.delete("/api/v1/namespaces/team", Value::Null).await;
     assert_eq!((code, going["status"]["phase"].as_str()), (200, Some("Terminating")));
-    let (code, refused) = server
-        .post("/api/v1/namespaces/team/configmaps", json!({"metadata": {"name": "late"}}))
-        .await;
-    assert_eq!((code, refused["details"]["causes"][0]["reason"].as_str()), (403, Some("NamespaceTerminating")));
+    let (code, refused) =
+        server.post("/api/v1/namespaces/team/configmaps", json!({"metadata": {"name": "late"}})).await;
+    assert_eq!(
+        (code, refused["details"]["causes"][0]["reason"].as_str()),
+        (403, Some("NamespaceTerminating"))
+    );
     let (_, mut namespace) = server.get("/api/v1/namespaces/team").await;
     namespace["spec"]["finalizers"] = json!([]);
     let (code, _) = server.put("/api/v1/namespaces/team/finalize", namespace).await;
@@ -266,4 +275,9 @@ async fn what_is_not_there_is_said_plainly() {
     assert_eq!(server.post("/api/v1/pods", pod("a")).await.0, 405);
     let (code, status) = server.get(&format!("{PODS}/a/log")).await;
     assert_eq!((code, status["reason"].as_str()), (501, Some("NotImplemented")));
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}});
+    let (code, status) = server.post("/api/v1/namespaces/default/resourcequotas", quota).await;
+    assert_eq!(code, 501);
+    assert!(status["message"].as_str().unwrap().ends_with("kept but not enforced"), "{status}");
+    assert_eq!(server.get("/api/v1/namespaces/default/resourcequotas").await.0, 200);
 }

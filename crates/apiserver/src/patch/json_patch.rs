@@ -70,7 +70,10 @@ fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<(), Str
             let missing = || format!("copy operation does not apply: doc is missing from path: {from}");
             let copied = match find(document, from) {
                 Some(found) => found.clone(),
-                None => parent(document, from).filter(|(c, _)| c.is_object()).map(|_| Value::Null).ok_or_else(missing)?,
+                None => parent(document, from)
+                    .filter(|(c, _)| c.is_object())
+                    .map(|_| Value::Null)
+                    .ok_or_else(missing)?,
             };
             add(document, path?, copied)
         }

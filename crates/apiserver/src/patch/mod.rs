@@ -36,9 +36,11 @@ impl From<PatchError> for ApiError {
     fn from(error: PatchError) -> Self {
         match error {
             PatchError::Malformed(why) => Self::bad_request(why),
-            PatchError::DoesNotApply(_) => {
-                Self::routing(422, "Invalid", "the server rejected our request due to an error in our request")
-            }
+            PatchError::DoesNotApply(_) => Self::routing(
+                422,
+                "Invalid",
+                "the server rejected our request due to an error in our request",
+            ),
             PatchError::TooManyOperations { .. } => {
                 Self::new(413, "RequestEntityTooLarge", format!("Request entity is too large: {error}"))
             }

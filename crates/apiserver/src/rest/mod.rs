@@ -198,6 +198,9 @@ fn must_exist_here(kind: &Kind, path: &ResourcePath, verb: &str) -> Result<(), A
         if verb == "create" && !path.name.is_empty() {
             return Err(ApiError::method_not_allowed());
         }
+        if matches!(verb, "create" | "update" | "patch") {
+            would_be_enforced(kind)?;
+        }
         return Ok(());
     }
     match kind.subresource(&path.subresource) {
@@ -213,6 +216,25 @@ fn must_exist_here(kind: &Kind, path: &ResourcePath, verb: &str) -> Result<(), A
         Some(sub) if sub.verbs.contains(&verb) => Ok(()),
         Some(_) => Err(ApiError::method_not_allowed()),
     }
+}
+
+/// Objects that a cluster enforces and this server does not. Keeping one would promise what is not done;
+/// reading the empty lists is harmless, and clients do it.
+const NOT_ENFORCED: &[(&str, &str)] = &[
+    ("", "limitranges"),
+    ("", "resourcequotas"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+];
+
+fn would_be_enforced(kind: &Kind) -> Result<(), ApiError> {
+    if NOT_ENFORCED.contains(&(kind.group.as_ref(), kind.plural.as_ref())) {
+        return Err(ApiError::not_implemented(format!(
+            "{} is outside the profile of this server: it would be kept but not enforced",
+            kind.kind
+        )));
+    }
+    Ok(())
 }
 
 fn is_streaming(subresource: &str) -> bool {

@@ -115,6 +115,7 @@ async fn create_placed(
         // What is stored is defaulted once more when it is read, after the server added its own part.
         fill_defaults(call, &mut object);
         warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
+        warnings.extend(crate::crds::unevaluated_rules(kind, &object));
         let key = crate::store::Key::new(text_at(&object, "namespace"), &name);
         if call.query.dry_run {
             if api.store.get(&call.storage(), &key).is_some() {
@@ -340,6 +341,7 @@ async fn modify(
         );
         refuse_if_any(call, name, &errors)?;
         warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
+        warnings.extend(crate::crds::unevaluated_rules(kind, &object));
         if same_but_for_times(&current, &object) {
             return Ok(shown(api, call, &stored, warnings));
         }

@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use serde_json::Value;
 
-pub use history::{Change, ChangeKind};
 use history::History;
-pub use watch::{WatchEvent, WatchFilter, Watching};
+pub use history::{Change, ChangeKind};
 use watch::Watchers;
+pub use watch::{WatchEvent, WatchFilter, Watching};
 
 /// How many past changes are kept per resource before a watcher that lags must list again.
 pub const HISTORY_LIMIT: usize = 10_000;
@@ -180,12 +180,11 @@ impl Store {
         inner.revision = revision;
         table.objects.insert(key.clone(), object.clone());
         let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
-        table.record(&mut inner.observers, resource, Change {
-            kind,
-            key: key.clone(),
-            object: object.clone(),
-            previous,
-        });
+        table.record(
+            &mut inner.observers,
+            resource,
+            Change { kind, key: key.clone(), object: object.clone(), previous },
+        );
         Ok(object)
     }
 
@@ -202,12 +201,16 @@ impl Store {
         let object = Object { revision, json, meta: previous.meta.clone() };
         inner.revision = revision;
         table.objects.remove(key);
-        table.record(&mut inner.observers, resource, Change {
-            kind: ChangeKind::Deleted,
-            key: key.clone(),
-            object: object.clone(),
-            previous: Some(previous),
-        });
+        table.record(
+            &mut inner.observers,
+            resource,
+            Change {
+                kind: ChangeKind::Deleted,
+                key: key.clone(),
+                object: object.clone(),
+                previous: Some(previous),
+            },
+        );
         Ok(object)
     }
 

@@ -104,10 +104,7 @@ fn a_watch_resumed_at_a_revision_has_neither_gap_nor_overlap() {
     let from = WatchFrom::After(a.revision);
     let mut watching = store.watch(&pods(), WatchFilter::everything(), from).unwrap();
     put(&store, "c", Expect::Absent, &[]);
-    assert_eq!(
-        seen(&mut watching),
-        [(ChangeKind::Added, "b".into(), 2), (ChangeKind::Added, "c".into(), 3)]
-    );
+    assert_eq!(seen(&mut watching), [(ChangeKind::Added, "b".into(), 2), (ChangeKind::Added, "c".into(), 3)]);
 }
 
 #[test]

@@ -69,10 +69,7 @@ impl Watching {
     }
 
     /// Polls for the next event.
-    pub fn poll_next(
-        &mut self,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<WatchEvent>> {
+    pub fn poll_next(&mut self, context: &mut std::task::Context<'_>) -> std::task::Poll<Option<WatchEvent>> {
         self.events.poll_recv(context)
     }
 }

@@ -33,7 +33,9 @@ impl Server {
     /// With the default service account that pods need.
     pub async fn with_account() -> Self {
         let server = Self::new();
-        server.post("/api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "default"}})).await;
+        server
+            .post("/api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "default"}}))
+            .await;
         server
     }
 

@@ -562,8 +562,10 @@ fn go_syntax(value: &Value) -> String {
             format!("[]interface {{}}{{{}}}", items.join(", "))
         }
         Value::Object(fields) => {
-            let fields: Vec<String> =
-                fields.iter().map(|(k, v)| format!("{}:{}", crate::status::quoted(k), go_syntax(v))).collect();
+            let fields: Vec<String> = fields
+                .iter()
+                .map(|(k, v)| format!("{}:{}", crate::status::quoted(k), go_syntax(v)))
+                .collect();
             format!("map[string]interface {{}}{{{}}}", fields.join(", "))
         }
         other => other.to_string(),

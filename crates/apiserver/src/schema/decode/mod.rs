@@ -79,7 +79,8 @@ pub fn decode(
             let summary = text::summary(body);
             let wanted = target.kind;
             // The text of a YAML document is complained about before anyone looks for a version.
-            let step = if media == Media::Json { "couldn't get version/kind; json parse error: " } else { "" };
+            let step =
+                if media == Media::Json { "couldn't get version/kind; json parse error: " } else { "" };
             let why = why.strip_prefix("error converting YAML to JSON: ").unwrap_or(&why);
             return Err(ApiError::bad_request(format!(
                 "the object provided is unrecognized (must be of type {wanted}): {step}{why} ({summary})"
@@ -194,7 +195,8 @@ pub fn check(
 ) -> Result<Decoded, DecodeError> {
     let word = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
     let (version, kind) = (word("apiVersion").to_owned(), word("kind").to_owned());
-    let (wanted, described) = (target.api_version(), if target.kind.is_empty() { &kind } else { target.kind });
+    let (wanted, described) =
+        (target.api_version(), if target.kind.is_empty() { &kind } else { target.kind });
     if !(version.is_empty() || version == wanted) || !(kind.is_empty() || kind == *described) {
         let (group, short) = version.rsplit_once('/').unwrap_or(("", version.as_str()));
         return Err(DecodeError::Unreadable(mismatch((group, short, &kind), target)));
