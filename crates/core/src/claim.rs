@@ -219,7 +219,10 @@ impl Run {
 mod tests {
     use super::*;
     use crate::fact::Fact;
-    use crate::testing::at;
+    use crate::ownership::{MarkState, new_mark};
+    use crate::policy::Policy;
+    use crate::step::step;
+    use crate::testing::{at, node, pod};
 
     fn lease(holder: &str, renewed: i64) -> Lease {
         Lease {
@@ -252,5 +255,98 @@ mod tests {
     fn a_holder_keeps_slashes_in_the_name_of_the_owner() {
         let holder = Holder { owner: "team/ann".into(), instance: "box:7".into() };
         assert_eq!(Holder::parse(&holder.to_string()), holder);
+    }
+
+    /// A claiming run on a node it has cordoned, with its time.
+    struct Held {
+        index: Index,
+        run: Run,
+        policy: Policy,
+    }
+
+    impl Held {
+        fn new() -> Self {
+            let mut node = node("n");
+            let mark = new_mark(&node, "me", Vec::new(), at(0));
+            node.unschedulable = true;
+            node.mark = Some(MarkState::Valid(Box::new(mark)));
+            let mut index = Index::new();
+            index.apply(Fact::Node(Box::new(node)));
+            index.reset_pods("n", vec![pod("stays").deleting(0, 3600)]);
+            let run = Run::new("me", Vec::new(), ["n".to_owned()]).claiming("box:1");
+            Self { index, run, policy: Policy::default() }
+        }
+
+        /// The claims asked for at a time.
+        fn at(&mut self, seconds: i64) -> Vec<Action> {
+            let all = step(&self.index, &self.policy, &mut self.run, at(seconds)).actions;
+            all.into_iter().filter(|a| matches!(a, Action::Hold { .. } | Action::Release { .. })).collect()
+        }
+
+        fn answer(&mut self, seconds: i64, action: &Action, outcome: Outcome, holder: Option<&str>) {
+            if let Some(holder) = holder {
+                self.index.apply(Fact::Lease(lease(holder, seconds)));
+            }
+            self.run.record(&self.index, action, outcome, at(seconds));
+        }
+    }
+
+    fn conflict() -> Outcome {
+        Outcome::Conflict { message: "exists".into() }
+    }
+
+    #[test]
+    fn a_claim_is_asked_for_once_renewed_in_time_and_given_back() {
+        let mut held = Held::new();
+        let asked = held.at(0);
+        assert!(matches!(asked.as_slice(), [Action::Hold { over: None, .. }]), "{asked:?}");
+        assert!(held.at(1).is_empty(), "the answer is awaited");
+        held.answer(1, &asked[0], Outcome::Done, Some("me/box:1"));
+        assert!(held.at(30).is_empty());
+        let renewed = held.at(31);
+        assert!(matches!(renewed.as_slice(), [Action::Hold { over: Some(_), .. }]), "{renewed:?}");
+        held.answer(31, &renewed[0], Outcome::Done, Some("me/box:1"));
+        held.run.stop();
+        let released = held.at(32);
+        assert!(matches!(released.as_slice(), [Action::Release { .. }]), "{released:?}");
+        assert!(!held.run.is_over(), "it is over when the claim is given back");
+        held.answer(32, &released[0], conflict(), None);
+        assert!(held.run.is_over());
+    }
+
+    #[test]
+    fn a_lease_left_by_somebody_is_taken_over_by_whoever_has_the_mark() {
+        let mut held = Held::new();
+        let asked = held.at(0);
+        held.answer(0, &asked[0], conflict(), Some("them/lab:9"));
+        let again = held.at(0);
+        assert!(
+            matches!(again.as_slice(), [Action::Hold { over: Some(seen), .. }] if seen.holder == "them/lab:9"),
+            "{again:?}"
+        );
+    }
+
+    #[test]
+    fn a_run_whose_claim_another_run_of_its_owner_took_ends() {
+        let mut held = Held::new();
+        let asked = held.at(0);
+        held.answer(0, &asked[0], Outcome::Done, Some("me/box:1"));
+        let renewed = held.at(30);
+        held.answer(30, &renewed[0], conflict(), Some("me/box:2"));
+        assert!(held.at(30).is_empty(), "the lease is theirs and stays");
+        let NodePhase::Ended(end) = &held.run.nodes[0].phase else { panic!("{:?}", held.run.nodes[0].phase) };
+        assert_eq!(*end, End::Refused { reason: Reason::ContinuedElsewhere { instance: "box:2".into() } });
+    }
+
+    #[test]
+    fn a_server_in_trouble_is_asked_again_later_and_one_that_forbids_is_not() {
+        let mut held = Held::new();
+        let asked = held.at(0);
+        held.answer(0, &asked[0], Outcome::Server { status: 500, message: "no".into() }, None);
+        assert!(held.at(4).is_empty());
+        let again = held.at(5);
+        assert_eq!(again.len(), 1);
+        held.answer(5, &again[0], Outcome::Forbidden { message: "no".into() }, None);
+        assert!(held.at(500).is_empty());
     }
 }
