@@ -55,6 +55,11 @@ impl Operator {
         self.config.clone()
     }
 
+    /// Ends it without waiting, as a crash would.
+    pub fn halt(&self) {
+        self.stop.cancel();
+    }
+
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Some(task) = self.task.take() {

@@ -1,6 +1,8 @@
 //! Virtual machines end to end in paused time: server, nodes and hypervisors are simulated, the operator is the real one.
 
 mod cluster;
+mod limits;
+mod wire;
 
 use cluster::{Cluster, SUB, VMIMS, VMIRS, VMIS, VMS, template, vm};
 use serde_json::{Value, json};

@@ -1,0 +1,176 @@
+//! Many migrations, several operators that all believe to lead: the limits hold, and slots do not lie idle.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use evac_engine::Http;
+use evac_engine::operator::Operator;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, VMIMS, VMIS, VMS, vm};
+use crate::wire::Wire;
+
+const MIGRATIONS: &str = "virtualmachineinstancemigrations.kubevirt.io";
+const INSTANCES: &str = "virtualmachineinstances.kubevirt.io";
+
+/// What an onlooker sees who misses no commit.
+#[derive(Default)]
+struct Onlooker {
+    /// Migrations under way: the node they leave.
+    running: BTreeMap<String, String>,
+    nodes: BTreeMap<String, String>,
+    most: usize,
+    most_per_node: usize,
+    ended: usize,
+    failed: usize,
+}
+
+impl Onlooker {
+    fn on(cluster: &Cluster) -> Arc<Mutex<Self>> {
+        let onlooker = Arc::new(Mutex::new(Self::default()));
+        let seen = onlooker.clone();
+        cluster.api.store.observe(move |resource, change| {
+            let object = change.object.value();
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let mut seen = seen.lock().unwrap();
+            match resource {
+                INSTANCES => {
+                    let node = object["status"]["nodeName"].as_str().unwrap_or_default();
+                    seen.nodes.insert(name, node.to_owned());
+                }
+                MIGRATIONS => seen.migration(&name, &object),
+                _ => {}
+            }
+        });
+        onlooker
+    }
+
+    fn migration(&mut self, name: &str, object: &Value) {
+        match object["status"]["phase"].as_str().unwrap_or_default() {
+            "" | "Pending" => {}
+            end @ ("Succeeded" | "Failed") => {
+                if self.running.remove(name).is_some() {
+                    self.ended += 1;
+                }
+                self.failed += usize::from(end == "Failed");
+            }
+            _ => {
+                let instance = object["spec"]["vmiName"].as_str().unwrap_or_default();
+                let node = self.nodes.get(instance).cloned().unwrap_or_default();
+                self.running.entry(name.to_owned()).or_insert(node);
+            }
+        }
+        self.most = self.most.max(self.running.len());
+        let mut per_node: BTreeMap<&str, usize> = BTreeMap::new();
+        for node in self.running.values() {
+            *per_node.entry(node).or_default() += 1;
+        }
+        self.most_per_node = self.most_per_node.max(per_node.values().copied().max().unwrap_or(0));
+    }
+}
+
+fn migration_of(n: usize) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": format!("m-{n}")}, "spec": {"vmiName": format!("vm-{n}")},
+    })
+}
+
+async fn fill(cluster: &Cluster, count: usize, seconds: &str) {
+    for n in 0..count {
+        let guest = vm(&format!("vm-{n}"), "Always", &json!({"evac.dev/migration-seconds": seconds}));
+        let (code, body) = cluster.create(VMS, &guest).await;
+        assert_eq!(code, 201, "{body}");
+    }
+    let movable = |vmi: &Value| {
+        vmi["status"]["conditions"]
+            .as_array()
+            .is_some_and(|list| list.iter().any(|c| c["type"] == "LiveMigratable" && c["status"] == "True"))
+    };
+    for n in 0..count {
+        cluster.until(&format!("{VMIS}/vm-{n}"), movable).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_migrations_with_two_leaders_stay_within_limits_and_use_their_slots() {
+    let cluster = Cluster::start(10).await;
+    fill(&cluster, 100, "20").await;
+    let onlooker = Onlooker::on(&cluster);
+    for n in 0..100 {
+        let (node, vmi) = (n, cluster.get(&format!("{VMIS}/vm-{n}")).await.unwrap());
+        let name = vmi["status"]["nodeName"].as_str().unwrap_or_default().to_owned();
+        onlooker.lock().unwrap().nodes.insert(format!("vm-{node}"), name);
+    }
+    let second = Operator::start(cluster.http.clone());
+    for n in 0..100 {
+        let (code, body) = cluster.create(VMIMS, &migration_of(n)).await;
+        assert_eq!(code, 201, "{body}");
+    }
+    let (mut full, mut moments) = (0, 0);
+    for _ in 0..20_000 {
+        let (running, ended) = {
+            let seen = onlooker.lock().unwrap();
+            (seen.running.len(), seen.ended)
+        };
+        if ended == 100 {
+            break;
+        }
+        // Near the end there are fewer than five left to start.
+        if ended < 94 {
+            moments += 1;
+            full += usize::from(running == 5);
+        }
+        cluster.clock.sleep(Duration::from_millis(50)).await;
+    }
+    let seen = onlooker.lock().unwrap();
+    assert_eq!((seen.ended, seen.failed), (100, 0));
+    assert!(seen.most <= 5, "{} at once", seen.most);
+    assert!(seen.most_per_node <= 2, "{} left one node at once", seen.most_per_node);
+    assert!(full * 100 >= moments * 95, "all five slots were used in {full} of {moments} moments");
+    drop(second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_dies_after_every_write_keeps_the_limits_and_loses_nothing() {
+    let cluster = Cluster::start(4).await;
+    fill(&cluster, 8, "5").await;
+    let onlooker = Onlooker::on(&cluster);
+    for n in 0..8 {
+        let vmi = cluster.get(&format!("{VMIS}/vm-{n}")).await.unwrap();
+        let name = vmi["status"]["nodeName"].as_str().unwrap_or_default().to_owned();
+        onlooker.lock().unwrap().nodes.insert(format!("vm-{n}"), name);
+    }
+    for n in 0..8 {
+        let (code, body) = cluster.create(VMIMS, &migration_of(n)).await;
+        assert_eq!(code, 201, "{body}");
+    }
+    cluster.operator.halt();
+    // Two at a time, both killed after each write that reached the server, before they hear of it.
+    let wire = Wire::new(cluster.api.clone());
+    let mut deaths = 0;
+    while onlooker.lock().unwrap().ended < 8 {
+        let mortal = || Operator::start(Http::new(wire.client(), cluster.clock, Duration::ZERO));
+        let pair = (mortal(), mortal());
+        let died = tokio::select! {
+            () = wire.one_write() => true,
+            () = cluster.clock.sleep(Duration::from_secs(30)) => false,
+        };
+        pair.0.stop().await;
+        pair.1.stop().await;
+        deaths += usize::from(died);
+        assert!(deaths < 2000, "it does not come to an end");
+    }
+    let seen = onlooker.lock().unwrap();
+    assert_eq!((seen.ended, seen.failed), (8, 0));
+    assert!(seen.most <= 5 && seen.most_per_node <= 2, "{} {}", seen.most, seen.most_per_node);
+    assert!(deaths > 40, "only {deaths} deaths");
+    drop(seen);
+    for n in 0..8 {
+        let vmi = cluster.get(&format!("{VMIS}/vm-{n}")).await.unwrap();
+        assert_eq!(vmi["status"]["phase"], "Running");
+        let active = vmi["status"]["migrationState"]["completed"].as_bool();
+        assert_eq!(active, Some(true), "vm-{n}");
+    }
+}
