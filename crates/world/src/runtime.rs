@@ -447,6 +447,8 @@ impl Runtime {
                 if alive {
                     self.actors.handlers.reap(view, &node);
                     self.touch_node(&node);
+                } else {
+                    self.actors.handlers.hypervisor.cut_off(&node, now);
                 }
             }
             Command::Reboot(node) => {

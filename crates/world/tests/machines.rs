@@ -431,6 +431,20 @@ async fn a_target_pod_that_is_deleted_fails_the_migration() {
     bench.no_violations().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_target_that_is_cut_off_fails_the_migration_and_the_guest_stays() {
+    let bench = Bench::with_machines(2).await;
+    bench.started("node-1", json!({ "evac.dev/migration-seconds": "30" }), 30).await;
+    bench.hand_over("node-2", json!({})).await;
+    bench.until_instance("it began", 5, |v| !v["status"]["migrationState"]["startTimestamp"].is_null()).await;
+    bench.world.kubelet("node-2").stop();
+    let vmi = bench.until_instance("it failed", 5, |v| v["status"]["migrationState"]["failed"] == true).await;
+    assert_eq!(vmi["status"]["nodeName"], "node-1");
+    bench.clock.sleep(Duration::from_secs(60)).await;
+    assert_eq!(bench.instance().await["status"]["phase"], "Running");
+    bench.no_violations().await;
+}
+
 /// The control plane believes that node-1 is dead and starts the machine on node-2.
 async fn fail_over(fenced: bool) -> Vec<Violation> {
     let bench = Bench::with_machines(2).await;
@@ -486,8 +500,7 @@ async fn a_migration_runs_the_same_way_twice_to_the_byte() {
         bench.send("DELETE", &format!("{PODS}/launcher-target"), None).await.unwrap();
         bench.until_instance("it ended", 60, |v| v["status"]["phase"] == "Succeeded").await;
         bench.no_violations().await;
-        let lines = log.lock().unwrap().clone();
-        lines
+        std::mem::take(&mut *log.lock().unwrap())
     };
     let first = history().await;
     assert!(first.iter().any(|line| line.starts_with("virtualmachineinstances")), "{:?}", first.last());

@@ -85,7 +85,13 @@ impl Handlers {
                 give_up(vmi, draft, out, view, "Live migration aborted", Some("Succeeded"));
             }
             Some(Outcome::Failed(why)) => {
-                self.hypervisor.note_failed_move(source_uid, id);
+                let staged = self
+                    .hypervisor
+                    .moving(source_uid)
+                    .is_some_and(|m| m.transfer.terms.fails.as_ref() == Some(&why));
+                if staged {
+                    self.hypervisor.note_failed_move(source_uid, id);
+                }
                 give_up(vmi, draft, out, view, &format!("Live migration failed: {why}"), None);
             }
             Some(Outcome::Stuck(seconds)) => {

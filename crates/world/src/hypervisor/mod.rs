@@ -181,7 +181,8 @@ impl Hypervisor {
     /// The launcher pod is no more: its guest goes with it, and so does a migration into it.
     pub fn pod_gone(&mut self, pod_uid: &str, now: Timestamp) {
         self.destroy(pod_uid, End::Lost, now);
-        self.break_moves(|m| m.target.pod_uid == pod_uid, "the target pod is gone", now);
+        self.break_moves(|source, _| source == pod_uid, "the source pod is gone", now);
+        self.break_moves(|_, m| m.target.pod_uid == pod_uid, "the target pod is gone", now);
         self.forget(pod_uid);
     }
 
@@ -206,24 +207,18 @@ impl Hypervisor {
 
     /// The machine under a node loses power.
     pub fn power_off(&mut self, node: &str, now: Timestamp) {
-        self.advance(now);
+        self.cut_off(node, now);
         let here: Vec<String> =
             self.domains.values().filter(|d| d.place.node == node).map(|d| d.place.pod_uid.clone()).collect();
         for uid in here {
             self.destroy(&uid, End::Lost, now);
         }
-        // Memory that was still to be fetched is lost, and the guest with it.
-        let torn: Vec<String> = self
-            .moves
-            .values()
-            .filter(|m| m.transfer.active() && m.transfer.mode == Mode::PostCopy && m.source_node == node)
-            .map(|m| m.target.pod_uid.clone())
-            .collect();
-        self.break_moves(|m| m.source_node == node, "the source node is gone", now);
-        self.break_moves(|m| m.target.node == node, "the target node is gone", now);
-        for uid in torn {
-            self.destroy(&uid, End::Crashed, now);
-        }
+    }
+
+    /// The node cannot be reached: its guests go on, migrations from and to it break.
+    pub fn cut_off(&mut self, node: &str, now: Timestamp) {
+        self.break_moves(|_, m| m.source_node == node, "the source node cannot be reached", now);
+        self.break_moves(|_, m| m.target.node == node, "the target node cannot be reached", now);
     }
 
     /// Begins to copy a guest into another launcher. `false` when there is nothing to copy.
@@ -264,19 +259,24 @@ impl Hypervisor {
         true
     }
 
-    fn break_moves(&mut self, which: impl Fn(&Move) -> bool, why: &str, now: Timestamp) {
+    fn break_moves(&mut self, which: impl Fn(&str, &Move) -> bool, why: &str, now: Timestamp) {
+        self.advance(now);
         self.run_transfers(now);
         let broken: Vec<String> = self
             .moves
             .iter()
-            .filter(|(_, m)| m.transfer.active() && which(m))
+            .filter(|(uid, m)| m.transfer.active() && which(uid, m))
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in &broken {
-            if let Some(found) = self.moves.get_mut(uid) {
-                found.transfer.outcome = Some(Outcome::Failed(why.to_owned()));
-            }
+            let Some(found) = self.moves.get_mut(uid) else { continue };
+            found.transfer.outcome = Some(Outcome::Failed(why.to_owned()));
+            let torn = (found.transfer.mode == Mode::PostCopy).then(|| found.target.pod_uid.clone());
             self.touch(uid);
+            // Memory that was still to be fetched is lost, and the guest with it.
+            if let Some(target) = torn {
+                self.destroy(&target, End::Crashed, now);
+            }
         }
         if !broken.is_empty() {
             self.touch_moving();

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 use crate::build::at;
 
@@ -154,4 +156,98 @@ fn a_source_that_dies_in_post_copy_takes_the_guest_on_the_target_along() {
     assert!(!h.abort_move("pod0-uid", at(16)));
     h.power_off("n1", at(17));
     assert_eq!(state(&h, "t"), State::Off { at: at(17), how: End::Crashed });
+}
+
+#[test]
+fn a_node_that_is_cut_off_keeps_its_guests_and_loses_its_migrations() {
+    let mut h = with_guests(2);
+    h.begin_move("a", "pod0-uid", place("t", "n2"), quiet(), at(10));
+    h.cut_off("n2", at(12));
+    assert!(matches!(h.moving("pod0-uid").unwrap().transfer.outcome, Some(Outcome::Failed(_))));
+    h.begin_move("b", "pod1-uid", place("u", "n3"), quiet(), at(12));
+    h.cut_off("n1", at(14));
+    h.advance(at(200));
+    assert!(h.domain("t-uid").is_none() && h.domain("u-uid").is_none());
+    assert_eq!((state(&h, "pod0"), state(&h, "pod1")), (State::Running, State::Running));
+}
+
+#[derive(Debug, Clone)]
+enum Deed {
+    Wait(i64),
+    Move(usize, usize),
+    Abort(usize),
+    CutOff(usize),
+    ShutDown(usize),
+    LosePod(usize),
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        (1_i64..20).prop_map(Deed::Wait),
+        (0_usize..3, 1_usize..4).prop_map(|(guest, node)| Deed::Move(guest, node)),
+        (0_usize..3).prop_map(Deed::Abort),
+        (1_usize..4).prop_map(Deed::CutOff),
+        (0_usize..3).prop_map(Deed::ShutDown),
+        (0_usize..3).prop_map(Deed::LosePod),
+    ]
+}
+
+proptest! {
+    /// Whatever is done to three machines that were started once each: none ever runs in two places, and what
+    /// is over stays over.
+    #[test]
+    fn no_order_of_deeds_makes_a_machine_run_twice(
+        deeds in prop::collection::vec(deed(), 1..60),
+        post_copy in any::<bool>(),
+        dirty in 0.0_f64..2.0,
+    ) {
+        let mut h = with_guests(3);
+        let mut now = 10;
+        for (number, deed) in deeds.into_iter().enumerate() {
+            let home = |h: &Hypervisor, guest: usize| {
+                let key = Key::new("ns", format!("vm{guest}"));
+                h.of_machine(&key).find(|d| d.guest.on()).map(|d| d.place.pod_uid.clone())
+            };
+            match deed {
+                Deed::Wait(seconds) => now += seconds,
+                Deed::Move(guest, node) => {
+                    let terms = Terms {
+                        dirty_rate: dirty * GIB,
+                        post_copy,
+                        may_disrupt: post_copy,
+                        completion_limit: Some(25.0),
+                        ..quiet()
+                    };
+                    if let Some(source) = home(&h, guest) {
+                        let target = place(&format!("t{number}"), &format!("n{node}"));
+                        h.begin_move(&number.to_string(), &source, target, terms, at(now));
+                    }
+                }
+                Deed::Abort(guest) => {
+                    if let Some(source) = home(&h, guest) {
+                        h.abort_move(&source, at(now));
+                    }
+                }
+                Deed::CutOff(node) => h.cut_off(&format!("n{node}"), at(now)),
+                Deed::ShutDown(guest) => {
+                    if let Some(pod) = home(&h, guest) {
+                        h.shut_down(&pod, 30.0, at(now));
+                    }
+                }
+                Deed::LosePod(guest) => {
+                    if let Some(pod) = home(&h, guest) {
+                        h.pod_gone(&pod, at(now));
+                    }
+                }
+            }
+            h.advance(at(now));
+            for guest in 0..3 {
+                let key = Key::new("ns", format!("vm{guest}"));
+                let places = h.of_machine(&key).filter(|d| d.guest.on()).count();
+                prop_assert!(places <= 1);
+                prop_assert_eq!(h.writers(&format!("disk{guest}")).count(), places);
+            }
+            prop_assert!(h.violations().is_empty());
+        }
+    }
 }
