@@ -210,15 +210,13 @@ impl Stage {
         let mut lines = self.client.request_stream(http::Request::get(path).body(Vec::new())?).await?.lines();
         self.cordon(&from, true).await?;
         let began = now();
-        for name in names.iter().take(budget) {
-            self.evict(name).await?;
-        }
+        futures::future::try_join_all(names.iter().take(budget).map(|name| self.evict(name))).await?;
         let mut taken = false;
         loop {
             let line = lines.try_next().await?.context("the watch ended early")?;
             let event: Value = serde_json::from_str(&line)?;
             let allowed = event["object"]["status"]["disruptionsAllowed"].as_u64().unwrap_or(0);
-            taken |= allowed == 0;
+            taken |= allowed < budget as u64;
             if taken && allowed == budget as u64 {
                 break;
             }
