@@ -97,8 +97,8 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    pub async fn start(nodes: Vec<NodeSpec>, speed: f64, seed: u64) -> Self {
-        let clock = Clock::real_at_speed(speed);
+    pub async fn start(nodes: Vec<NodeSpec>, pace: f64, seed: u64) -> Self {
+        let clock = Clock::real_at_speed(pace);
         let api = Api::new(clock, Settings { seed, ..Settings::default() });
         let world = World::start(client(&api), clock, Options { seed, ..Options::cluster(nodes) });
         world.idle().await;
@@ -106,8 +106,8 @@ impl Sandbox {
     }
 
     /// Only the API server.
-    pub fn bare(speed: f64, seed: u64) -> Self {
-        let api = Api::new(Clock::real_at_speed(speed), Settings { seed, ..Settings::default() });
+    pub fn bare(pace: f64, seed: u64) -> Self {
+        let api = Api::new(Clock::real_at_speed(pace), Settings { seed, ..Settings::default() });
         Self { api, world: None, operator: None }
     }
 

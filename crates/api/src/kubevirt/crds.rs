@@ -26,13 +26,48 @@ pub fn all() -> Vec<Value> {
         replica_set().object(),
         migration().object(),
         kubevirt().object(),
+        hyperconverged(),
     ]
 }
 
+/// The object in which clusters with the HyperConverged operator keep their settings; only its strategy is read.
+fn hyperconverged() -> Value {
+    let version = |name: &str, storage: bool| {
+        json!({
+            "name": name,
+            "served": true,
+            "storage": storage,
+            "schema": {"openAPIV3Schema": object(open(json!({})), open(json!({})))},
+            "subresources": {"status": {}},
+            "additionalPrinterColumns": [age()],
+        })
+    };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "hyperconvergeds.hco.kubevirt.io"},
+        "spec": {
+            "group": "hco.kubevirt.io",
+            "scope": "Namespaced",
+            "names": {
+                "plural": "hyperconvergeds",
+                "singular": "hyperconverged",
+                "kind": "HyperConverged",
+                "listKind": "HyperConvergedList",
+                "shortNames": ["hco", "hcos"],
+            },
+            "versions": [version("v1beta1", true), version("v1", false)],
+            "conversion": {"strategy": "None"},
+        },
+    })
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "literals read best this way")]
 fn open(properties: Value) -> Value {
     json!({"type": "object", "properties": properties, "x-kubernetes-preserve-unknown-fields": true})
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "literals read best this way")]
 fn object(spec: Value, status: Value) -> Value {
     json!({
         "type": "object",

@@ -229,19 +229,19 @@ pub fn instance_mutate(review: &Value, default_strategy: &str) -> Value {
 mod tests {
     use super::*;
 
-    fn review(object: Value) -> Value {
+    fn review(object: &Value) -> Value {
         json!({"request": {"uid": "r1", "namespace": "d", "object": object, "userInfo": {"username": "admin"}}})
     }
 
     #[test]
     fn a_machine_that_names_both_ways_to_run_is_refused_with_the_field() {
         let spec = json!({"running": true, "runStrategy": "Always", "template": {}});
-        let reply = machine(&review(json!({"spec": spec})));
+        let reply = machine(&review(&json!({"spec": spec})));
         assert_eq!(reply["response"]["allowed"], false);
         assert_eq!(reply["response"]["uid"], "r1");
         assert_eq!(reply["response"]["status"]["code"], 422);
         assert_eq!(reply["response"]["status"]["details"]["causes"][0]["field"], "spec.running");
-        let old = machine(&review(json!({"spec": {"running": true, "template": {}}})));
+        let old = machine(&review(&json!({"spec": {"running": true, "template": {}}})));
         assert_eq!(old["response"]["allowed"], true);
         assert!(old["response"]["warnings"][0].as_str().unwrap().contains("deprecated"));
     }
@@ -250,7 +250,7 @@ mod tests {
     fn a_new_instance_gets_what_it_lacks_and_keeps_what_it_has() {
         use base64::Engine as _;
         let patch = |object: Value| -> Vec<Value> {
-            let reply = instance_mutate(&review(object), "LiveMigrate");
+            let reply = instance_mutate(&review(&object), "LiveMigrate");
             let text = reply["response"]["patch"].as_str().unwrap();
             let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap();
             serde_json::from_slice(&bytes).unwrap()
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn m42_a_changed_specification_is_refused() {
-        let mut request = review(json!({"spec": {"vmiName": "b"}}));
+        let mut request = review(&json!({"spec": {"vmiName": "b"}}));
         request["request"]["oldObject"] = json!({"spec": {"vmiName": "a"}});
         assert_eq!(migration_update(&request)["response"]["allowed"], false);
     }

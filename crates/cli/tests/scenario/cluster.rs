@@ -9,10 +9,14 @@ use evac_apiserver::identity::Identity;
 use evac_apiserver::server::{Api, Settings};
 use evac_apiserver::service::Service;
 use evac_clock::Clock;
+use evac_engine::operator::Operator;
 use evac_world::{NodeSpec, Options, World};
 use k8s_openapi::api::core::v1::Node;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+
+#[path = "../../src/in_process.rs"]
+mod in_process;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arm {
@@ -27,6 +31,7 @@ pub struct Cluster {
     pub client: kube::Client,
     pub kubeconfig: PathBuf,
     world: World,
+    operator: Option<Operator>,
     _dir: tempfile::TempDir,
     _server: Server,
 }
@@ -37,7 +42,7 @@ enum Server {
 }
 
 impl Cluster {
-    pub async fn start(arm: Arm, nodes: usize) -> Self {
+    pub async fn start(arm: Arm, nodes: usize, machines: bool) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
         let kubeconfig = dir.path().join("kubeconfig");
@@ -63,12 +68,40 @@ impl Cluster {
         for n in 1..=nodes {
             usable(&client, &format!("node-{n}")).await;
         }
-        Self { client, kubeconfig, world, _dir: dir, _server: server }
+        let operator = match (&server, machines) {
+            (Server::Sandbox { _api: api, .. }, true) => {
+                Some(in_process::machines(api, client.clone()).await.expect("machines can be installed"))
+            }
+            _ => None,
+        };
+        if operator.is_some() {
+            for n in 1..=nodes {
+                hosts_machines(&client, &format!("node-{n}")).await;
+            }
+        }
+        Self { client, kubeconfig, world, operator, _dir: dir, _server: server }
     }
 
     pub async fn stop(self) {
+        if let Some(operator) = self.operator {
+            operator.stop().await;
+        }
         self.world.stop().await;
     }
+}
+
+/// Waits until the node agent of virtual machines has reported.
+async fn hosts_machines(client: &kube::Client, name: &str) {
+    let ready = |node: Option<&Node>| {
+        let labels = node.and_then(|node| node.metadata.labels.as_ref());
+        labels
+            .is_some_and(|labels| labels.get("kubevirt.io/schedulable").is_some_and(|value| value == "true"))
+    };
+    let waiting = kube::runtime::wait::await_condition(kube::Api::<Node>::all(client.clone()), name, ready);
+    tokio::time::timeout(std::time::Duration::from_secs(60), waiting)
+        .await
+        .expect("the node can host machines in time")
+        .expect("the node can be watched");
 }
 
 /// Waits until a node is ready and the taint of new nodes was taken away.

@@ -4,6 +4,8 @@
 #[derive(Debug)]
 pub struct Scenario {
     pub nodes: usize,
+    /// With the control plane of virtual machines. Its requests to start and stop need the embedded server.
+    pub machines: bool,
     pub steps: Vec<(usize, Step)>,
 }
 
@@ -69,7 +71,7 @@ pub enum Line {
 
 impl Scenario {
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut scenario = Self { nodes: 3, steps: Vec::new() };
+        let mut scenario = Self { nodes: 3, machines: false, steps: Vec::new() };
         let mut lines = text.lines().enumerate().peekable();
         while let Some((at, raw)) = lines.next() {
             let line = raw.trim_end();
@@ -82,6 +84,10 @@ impl Scenario {
             let step = match verb {
                 "nodes" => {
                     scenario.nodes = rest.parse().map_err(|_| wrong("not a number"))?;
+                    continue;
+                }
+                "machines" => {
+                    scenario.machines = true;
                     continue;
                 }
                 "apply" => {

@@ -85,7 +85,7 @@ impl Conditions {
             if known.says_the_same(&wanted) {
                 return;
             }
-            wanted.last_probe_time = known.last_probe_time.clone();
+            wanted.last_probe_time.clone_from(&known.last_probe_time);
             wanted.last_transition_time = Some(seconds(now));
             *known = wanted;
         } else {

@@ -67,6 +67,7 @@ impl Phase {
 /// When each phase was entered first, as written.
 pub type PhaseTimes = Vec<(String, String)>;
 
+#[allow(clippy::struct_excessive_bools, reason = "each is a field of the API")]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MigrationState {
     pub uid: String,

@@ -100,7 +100,7 @@ pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
             conditions.set(Condition::new("Synchronized", false, trouble.reason, &trouble.message), now);
         }
         None if condition::is_false(&instance.conditions, "Synchronized") => {
-            conditions.remove("Synchronized")
+            conditions.remove("Synchronized");
         }
         None => {}
     }

@@ -100,7 +100,7 @@ fn a_deleted_instance_takes_its_pods_along_and_goes_when_they_are_gone() {
     vmi.deleting = true;
     let pod = launcher(&vmi, "n1");
     let decision = decide_on!("a", vmi, pod);
-    assert_eq!(deletes(&decision, Kind::Pod), [pod.key.name.clone()]);
+    assert_eq!(deletes(&decision, Kind::Pod), std::slice::from_ref(&pod.key.name));
 
     let mut over = vmi.clone();
     over.phase = Phase::Succeeded;

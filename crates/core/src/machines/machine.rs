@@ -91,10 +91,10 @@ fn react(
     match (strategy, instance) {
         (RunStrategy::Always, None) => plan.create_after_backoff(machine, paused, now),
         (RunStrategy::Always, Some(_)) => plan.delete = over || stop,
-        (RunStrategy::RerunOnFailure, None) => {
-            if start.is_some() || machine.status.strategy != "RerunOnFailure" {
-                plan.create_after_backoff(machine, paused, now);
-            }
+        (RunStrategy::RerunOnFailure, None)
+            if start.is_some() || machine.status.strategy != "RerunOnFailure" =>
+        {
+            plan.create_after_backoff(machine, paused, now);
         }
         (RunStrategy::RerunOnFailure, Some(instance)) => {
             plan.delete = over || stop;
@@ -107,13 +107,11 @@ fn react(
         }
         (RunStrategy::Manual, None) if start.is_some() => plan.create_now(machine, paused),
         (RunStrategy::Manual, Some(_)) => plan.delete = stop,
-        (RunStrategy::Halted, None) => {
-            if start.is_some() {
-                plan.power = Some(match machine.power {
-                    Power::Running(_) => Power::Running(true),
-                    _ => Power::Strategy(RunStrategy::Always),
-                });
-            }
+        (RunStrategy::Halted, None) if start.is_some() => {
+            plan.power = Some(match machine.power {
+                Power::Running(_) => Power::Running(true),
+                _ => Power::Strategy(RunStrategy::Always),
+            });
         }
         (RunStrategy::Halted, Some(_)) => plan.delete = true,
         (RunStrategy::Once, None) => plan.create_now(machine, paused),

@@ -3,6 +3,8 @@
 //! A migration waits in `Pending` until the ledger of [`super::slots`] has an entry for it. From the hand-over on the node agents do the
 //! work and this controller only follows what they write into the instance.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::action::{Action, Decision, Job, Kind, Part, Tree};
@@ -23,13 +25,24 @@ const BACKOFF_SECONDS: i64 = 20;
 const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 
 pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
+    decide_in_line(machines, key, now, None)
+}
+
+/// As [`decide`], with [`next_in_line`] already known: it is the same for all who wait.
+pub fn decide_in_line(
+    machines: &Machines,
+    key: &Key,
+    now: Timestamp,
+    next: Option<&BTreeSet<Key>>,
+) -> Decision {
     let mut decision = Decision::nothing();
     let Some(migration) = machines.migration(key) else { return decision };
     let Some(instance) = machines.instance(&migration.instance) else {
         without_instance(migration, &mut decision, now);
         return decision;
     };
-    let look = Look { machines, migration, instance, target: target_of(machines, migration, instance), now };
+    let target = target_of(machines, migration, instance);
+    let look = Look { machines, migration, instance, target, now, next };
     if migration.phase.is_final() {
         look.wind_up(&mut decision);
     } else if let Some(failure) = look.failure() {
@@ -132,6 +145,20 @@ fn is_eligible(machines: &Machines, migration: &Migration, now: Timestamp) -> bo
         && backoff(machines, migration).is_none_or(|until| until <= now)
 }
 
+/// Those of the waiting that the free slots go to.
+pub fn next_in_line(machines: &Machines, now: Timestamp) -> BTreeSet<Key> {
+    let ledger = live_ledger(machines);
+    let waiting = machines
+        .migrations()
+        .filter(|one| !ledger.holds(&one.uid) && is_eligible(machines, one, now))
+        .filter_map(|one| {
+            let node = machines.instance(&one.instance)?.node.as_str();
+            Some((one.rank(), one.created, &one.key, node))
+        })
+        .collect();
+    slots::admitted(&ledger, &machines.config, waiting).into_iter().cloned().collect()
+}
+
 fn active_pods(machines: &Machines, instance: &Instance) -> usize {
     machines.launchers_of(&instance.uid).iter().filter(|pod| !pod.is_finished()).count()
 }
@@ -142,6 +169,7 @@ struct Look<'a> {
     instance: &'a Instance,
     target: Option<&'a Launcher>,
     now: Timestamp,
+    next: Option<&'a BTreeSet<Key>>,
 }
 
 impl Look<'_> {
@@ -352,17 +380,10 @@ impl Look<'_> {
 
     /// Whether a free slot would go to this one rather than to another that waits.
     fn is_next(&self) -> bool {
-        let ledger = live_ledger(self.machines);
-        let waiting = self
-            .machines
-            .migrations()
-            .filter(|one| !ledger.holds(&one.uid) && is_eligible(self.machines, one, self.now))
-            .filter_map(|one| {
-                let node = self.machines.instance(&one.instance)?.node.as_str();
-                Some((one.rank(), one.created, &one.key, node))
-            })
-            .collect();
-        slots::admitted(&ledger, &self.machines.config, waiting).contains(&&self.migration.key)
+        match self.next {
+            Some(next) => next.contains(&self.migration.key),
+            None => next_in_line(self.machines, self.now).contains(&self.migration.key),
+        }
     }
 
     /// A target that does not come up is given up after a while.

@@ -270,7 +270,7 @@ fn m28_deleting_it_before_the_hand_over_fails_it_and_its_target_goes() {
     assert!(patches(&decision, Kind::Migration)[0].get(&["status", "conditions"]).is_some());
     m.phase = MigrationPhase::Failed;
     let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, now());
-    assert_eq!(deletes(&decision, Kind::Pod), [warm.key.name.clone()]);
+    assert_eq!(deletes(&decision, Kind::Pod), std::slice::from_ref(&warm.key.name));
     assert_eq!(
         patches(&decision, Kind::Migration)[0].get(&["metadata", "finalizers"]),
         Some(&Tree::List(Vec::new()))

@@ -1,7 +1,7 @@
 //! One word for people: `status.printableStatus` of a machine.
 
 use super::condition;
-use super::fact::{Instance, Machine, Phase, RunStrategy, StartFailure};
+use super::fact::{Instance, Launcher, Machine, Phase, RunStrategy, StartFailure};
 use super::instance::current;
 use super::store::Machines;
 
@@ -40,7 +40,7 @@ pub fn status(
         return "Running";
     }
     let launchers = machines.launchers_of(&live.uid);
-    let unschedulable = current(live, &launchers).is_some_and(|pod| pod.is_unschedulable())
+    let unschedulable = current(live, &launchers).is_some_and(Launcher::is_unschedulable)
         || condition::find(&live.conditions, "PodScheduled").is_some_and(|scheduled| {
             scheduled.status == "False" && scheduled.reason.as_deref() == Some("Unschedulable")
         });

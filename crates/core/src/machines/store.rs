@@ -17,6 +17,7 @@ const REMEMBERED: usize = 10_000;
 #[derive(Debug, Clone, Default)]
 pub struct Machines {
     pub config: Config,
+    #[allow(clippy::struct_field_names, reason = "it is what they are")]
     machines: BTreeMap<Key, Machine>,
     instances: BTreeMap<Key, Instance>,
     sets: BTreeMap<Key, ReplicaSet>,
@@ -265,8 +266,8 @@ impl Machines {
     }
 
     fn touch_owned(&self, owner: &Uid, touched: &mut BTreeSet<Subject>) {
-        let owned = self.instances_of.get(owner).into_iter().flatten();
-        touched.extend(owned.map(|key| Subject::new(Kind::Instance, key.clone())));
+        let theirs = self.instances_of.get(owner).into_iter().flatten();
+        touched.extend(theirs.map(|key| Subject::new(Kind::Instance, key.clone())));
     }
 
     fn touch_around_instance(&self, key: &Key, touched: &mut BTreeSet<Subject>) {
@@ -365,10 +366,9 @@ fn left_out<T>(
     identity: impl Fn(&T) -> (&Key, &Uid),
     gone: impl Fn(Key, Uid) -> Seen,
 ) -> Vec<Seen> {
-    let of = |object| identity(object);
     known
         .values()
-        .map(of)
+        .map(identity)
         .filter(|(_, uid)| !listed.contains(uid))
         .map(|(key, uid)| gone(key.clone(), uid.clone()))
         .collect()

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use evac_api::kubevirt::settings::Sources;
 use evac_clock::Clock;
+use evac_core::Key;
 use evac_core::machines::{
     Config, Decision, Kind, Machines, Subject, instance, machine, migration, replica_set,
 };
@@ -223,7 +224,10 @@ impl Loop {
             self.alarms.remove(&subject);
             self.dirty.insert(subject);
         }
-        for subject in std::mem::take(&mut self.dirty) {
+        let dirty = std::mem::take(&mut self.dirty);
+        let waiting = dirty.iter().any(|subject| subject.kind == Kind::Migration);
+        let next = if waiting { migration::next_in_line(&self.machines, now) } else { BTreeSet::new() };
+        for subject in dirty {
             let resting = self.setbacks.get(&subject).filter(|setback| setback.until > now);
             if self.busy.contains(&subject) {
                 self.again.insert(subject);
@@ -233,7 +237,7 @@ impl Loop {
                 self.alarms.insert(subject, setback.until);
                 continue;
             }
-            let decision = decide(&self.machines, &subject, now);
+            let decision = decide(&self.machines, &subject, now, &next);
             if let Some(at) = decision.look_again {
                 self.alarms.insert(subject.clone(), at);
             }
@@ -276,12 +280,12 @@ impl Loop {
     }
 }
 
-fn decide(machines: &Machines, subject: &Subject, now: Timestamp) -> Decision {
+fn decide(machines: &Machines, subject: &Subject, now: Timestamp, next: &BTreeSet<Key>) -> Decision {
     match subject.kind {
         Kind::Machine => machine::decide(machines, &subject.key, now),
         Kind::Instance => instance::decide(machines, &subject.key, now),
         Kind::ReplicaSet => replica_set::decide(machines, &subject.key, now),
-        Kind::Migration => migration::decide(machines, &subject.key, now),
+        Kind::Migration => migration::decide_in_line(machines, &subject.key, now, Some(next)),
         Kind::Pod | Kind::Node => Decision::nothing(),
     }
 }

@@ -282,14 +282,15 @@ fn gone(kind: Kind, key: &Key, uid: &Uid) -> Seen {
     }
 }
 
+fn seen<T: Follow + DeserializeOwned>(object: Value) -> Option<Seen> {
+    serde_json::from_value::<T>(object).ok().map(Follow::seen)
+}
+
 /// The object in an answer; a deletion that is complete answers with a status instead.
 fn learned(kind: Kind, key: &Key, uid: &Uid, answer: &Answer) -> Option<Seen> {
     let object: Value = serde_json::from_slice(&answer.body).ok()?;
     if object["kind"] == "Status" {
         return Some(gone(kind, key, uid));
-    }
-    fn seen<T: Follow + DeserializeOwned>(object: Value) -> Option<Seen> {
-        serde_json::from_value::<T>(object).ok().map(Follow::seen)
     }
     match kind {
         Kind::Machine => seen::<wire::VirtualMachine>(object),

@@ -21,7 +21,8 @@ pub struct Cluster {
     pub api: Arc<Api>,
     pub http: Http,
     pub clock: Clock,
-    pub world: World,
+    /// Kept alive.
+    _world: World,
     pub operator: Operator,
 }
 
@@ -37,7 +38,7 @@ impl Cluster {
         let operator = Operator::start(http.clone());
         serve(&api, &http, &operator);
         install::reviews(&http).await.unwrap();
-        let cluster = Self { api, http, clock, world, operator };
+        let cluster = Self { api, http, clock, _world: world, operator };
         for n in 1..=nodes {
             let path = format!("/api/v1/nodes/node-{n}");
             cluster

@@ -162,11 +162,12 @@ async fn an_operator_that_dies_after_every_write_keeps_the_limits_and_loses_noth
         deaths += usize::from(died);
         assert!(deaths < 2000, "it does not come to an end");
     }
-    let seen = onlooker.lock().unwrap();
-    assert_eq!((seen.ended, seen.failed), (8, 0));
-    assert!(seen.most <= 5 && seen.most_per_node <= 2, "{} {}", seen.most, seen.most_per_node);
+    {
+        let seen = onlooker.lock().unwrap();
+        assert_eq!((seen.ended, seen.failed), (8, 0));
+        assert!(seen.most <= 5 && seen.most_per_node <= 2, "{} {}", seen.most, seen.most_per_node);
+    }
     assert!(deaths > 40, "only {deaths} deaths");
-    drop(seen);
     for n in 0..8 {
         let vmi = cluster.get(&format!("{VMIS}/vm-{n}")).await.unwrap();
         assert_eq!(vmi["status"]["phase"], "Running");

@@ -1,5 +1,7 @@
 //! Virtual machines end to end in paused time: server, nodes and hypervisors are simulated, the operator is the real one.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod cluster;
 mod limits;
 mod wire;
@@ -180,11 +182,11 @@ async fn wrong_objects_are_refused_and_nothing_is_changed() {
         (code, body["message"].as_str()),
         (404, Some("virtualmachine.kubevirt.io \"none\" not found"))
     );
-    let lost = json!({
+    let stray = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
         "metadata": {"name": "m"}, "spec": {"vmiName": "none"},
     });
-    let (code, body) = cluster.create(VMIMS, &lost).await;
+    let (code, body) = cluster.create(VMIMS, &stray).await;
     assert_eq!(code, 400);
     assert!(body["message"].as_str().unwrap().ends_with("the VMI \"default/none\" does not exist"), "{body}");
     let list = cluster.get(VMS).await.unwrap();
