@@ -21,7 +21,7 @@ fn on(arm: Arm, path: &Path) -> datatest_stable::Result<()> {
         skip(&format!("scenario {} on {arm:?}: needs the real Kubernetes programs", path.display()));
         return Ok(());
     }
-    if scenario.machines && arm == Arm::Kubernetes {
+    if scenario.powers_machines() && arm == Arm::Kubernetes {
         skip(&format!("scenario {} on {arm:?}: start and stop are not served there yet", path.display()));
         return Ok(());
     }

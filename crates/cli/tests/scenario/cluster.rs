@@ -9,7 +9,8 @@ use evac_apiserver::identity::Identity;
 use evac_apiserver::server::{Api, Settings};
 use evac_apiserver::service::Service;
 use evac_clock::Clock;
-use evac_engine::operator::Operator;
+use evac_engine::Http;
+use evac_engine::operator::{Operator, install};
 use evac_world::{NodeSpec, Options, World};
 use k8s_openapi::api::core::v1::Node;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -72,7 +73,12 @@ impl Cluster {
             (Server::Sandbox { _api: api, .. }, true) => {
                 Some(in_process::machines(api, client.clone()).await.expect("machines can be installed"))
             }
-            _ => None,
+            (Server::Kubernetes { .. }, true) => {
+                let http = Http::new(client.clone(), clock, std::time::Duration::ZERO);
+                install::kinds(&http).await.expect("the kinds can be installed");
+                Some(Operator::start(http))
+            }
+            (_, false) => None,
         };
         if operator.is_some() {
             for n in 1..=nodes {

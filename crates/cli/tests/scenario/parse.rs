@@ -138,6 +138,17 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// Does it ask the control plane of machines for something?
+    pub fn powers_machines(&self) -> bool {
+        self.steps.iter().any(|(_, step)| match step {
+            Step::Run { words, .. } | Step::Start { words, .. } => {
+                words.get(1).is_some_and(|word| word == "vm")
+                    && words.get(2).is_some_and(|word| word != "list")
+            }
+            _ => false,
+        })
+    }
+
     /// Does it need a kubectl?
     pub fn uses(&self, program: &str) -> bool {
         self.steps.iter().any(|(_, step)| match step {
