@@ -19,7 +19,7 @@ pub async fn machines(api: &Arc<Api>, client: kube::Client) -> Result<Operator, 
     install::kinds(&http).await?;
     let operator = Operator::start(http.clone());
     answer_reviews(api, &http, &operator);
-    answer_power(api, &http);
+    answer_power(api, &http, &operator);
     install::reviews(&http).await?;
     Ok(operator)
 }
@@ -37,14 +37,15 @@ fn answer_reviews(api: &Arc<Api>, http: &Http, operator: &Operator) {
     }
 }
 
-fn answer_power(api: &Arc<Api>, http: &Http) {
+fn answer_power(api: &Arc<Api>, http: &Http, operator: &Operator) {
     for version in power::VERSIONS {
-        let http = http.clone();
+        let (http, config) = (http.clone(), operator.config());
         let handler = move |request: Request<Bytes>| -> BoxFuture<'static, Reply> {
-            let http = http.clone();
+            let (http, config) = (http.clone(), config.borrow().clone());
             Box::pin(async move {
                 let path = request.uri().path();
-                let reply = power::answer(&http, request.method().as_str(), path, request.body()).await;
+                let reply =
+                    power::answer(&http, &config, request.method().as_str(), path, request.body()).await;
                 match reply.body {
                     Some(body) => Reply::json(reply.code, &body),
                     None => Reply::text(reply.code, Bytes::new()),

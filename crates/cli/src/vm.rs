@@ -212,7 +212,11 @@ fn rows(machines: &[Value], instances: &[Value], with_plain: bool) -> Vec<Row> {
     let mut rows: Vec<Row> = machines
         .iter()
         .map(|machine| {
-            let instance = instances.iter().find(|instance| key(instance) == key(machine));
+            let is_over = |instance: &Value| {
+                matches!(instance["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+            };
+            let instance =
+                instances.iter().find(|instance| key(instance) == key(machine) && !is_over(instance));
             let strategy = match machine["spec"]["running"].as_bool() {
                 Some(true) => "Always".to_owned(),
                 Some(false) => "Halted".to_owned(),

@@ -9,7 +9,7 @@ use evac_api::{Answer, Call};
 use evac_core::Key;
 use evac_core::machines::machine::requests_tree;
 use evac_core::machines::power::{self, Change, Refusal};
-use evac_core::machines::{Instance, Kind, Machine, Power, names};
+use evac_core::machines::{Config, Instance, Kind, Machine, Power, names};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -108,14 +108,20 @@ pub fn resources() -> Value {
 }
 
 /// Answers one request under `/apis/subresources.kubevirt.io/{version}/`.
-pub async fn answer(http: &Http, method: &str, path: &str, body: &[u8]) -> Reply {
-    match route(http, method, path, body).await {
+pub async fn answer(http: &Http, config: &Config, method: &str, path: &str, body: &[u8]) -> Reply {
+    match route(http, config, method, path, body).await {
         Ok(reply) => reply,
         Err(failure) => refusal(&failure),
     }
 }
 
-async fn route(http: &Http, method: &str, path: &str, body: &[u8]) -> Result<Reply, Failure> {
+async fn route(
+    http: &Http,
+    config: &Config,
+    method: &str,
+    path: &str,
+    body: &[u8],
+) -> Result<Reply, Failure> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let Some(rest) = parts.strip_prefix(&["apis", GROUP]).and_then(|rest| rest.split_first()) else {
         return Err(Failure::NoSuchPath);
@@ -146,7 +152,12 @@ async fn route(http: &Http, method: &str, path: &str, body: &[u8]) -> Result<Rep
     match sub.as_str() {
         "migrate" => migrate(http, &key, &options).await,
         "pause" | "unpause" => pause(http, &key, sub == "pause", &options).await,
-        "evacuate/cancel" => cancel_evacuation(http, &key, is_machine, body, &options).await,
+        "evacuate/cancel" => {
+            if is_machine {
+                must_be_created(http, &key).await?;
+            }
+            cancel_evacuation(http, config, &key, body, &options).await
+        }
         verb => power_request(http, &key, verb, &options).await,
     }
 }
@@ -351,20 +362,21 @@ async fn pause(http: &Http, key: &Key, pause: bool, options: &Options) -> Result
     Ok(Reply::ok())
 }
 
+async fn must_be_created(http: &Http, key: &Key) -> Result<(), Failure> {
+    if read_machine(http, key).await?.status.created {
+        return Ok(());
+    }
+    let text = format!("VMI for VM {} does not exist", key.name);
+    Err(refused("virtualmachine", key)(Refusal::Conflict(text)))
+}
+
 async fn cancel_evacuation(
     http: &Http,
+    config: &Config,
     key: &Key,
-    is_machine: bool,
     body: &[u8],
     options: &Options,
 ) -> Result<Reply, Failure> {
-    if is_machine {
-        let machine = read_machine(http, key).await?;
-        if !machine.status.created {
-            let text = format!("VMI for VM {} does not exist", key.name);
-            return Err(refused("virtualmachine", key)(Refusal::Conflict(text)));
-        }
-    }
     let instance = must_have_instance(http, key).await?;
     let node = instance.evacuation_node.clone().unwrap_or_else(|| instance.node.clone());
     if !node.is_empty() {
@@ -372,11 +384,14 @@ async fn cancel_evacuation(
         let object: Value =
             http.read(&Call::get(path)).await.map_err(|error| Failure::internal(error.to_string()))?;
         let tainted = object["spec"]["taints"].as_array().is_some_and(|taints| {
-            taints.iter().any(|taint| taint["key"] == "kubevirt.io/drain" && taint["effect"] == "NoSchedule")
+            taints.iter().any(|taint| {
+                taint["key"] == config.drain_taint_key.as_str() && taint["effect"] == "NoSchedule"
+            })
         });
         if tainted {
             return Err(Failure::bad(format!(
-                "node {node} has the drain taint kubevirt.io/drain; remove it before cancelling an evacuation"
+                "node {node} has the drain taint {}; remove it before cancelling an evacuation",
+                config.drain_taint_key
             )));
         }
     }

@@ -99,12 +99,13 @@ fn serve(api: &Arc<Api>, http: &Http, operator: &Operator) {
         api.webhooks().register(NAMESPACE, review::SERVICE, path, Arc::new(handler));
     }
     for version in power::VERSIONS {
-        let http = http.clone();
+        let (http, config) = (http.clone(), operator.config());
         let handler = move |request: Request<Bytes>| {
-            let http = http.clone();
+            let (http, config) = (http.clone(), config.borrow().clone());
             Box::pin(async move {
                 let path = request.uri().path().to_owned();
-                let reply = power::answer(&http, request.method().as_str(), &path, request.body()).await;
+                let reply =
+                    power::answer(&http, &config, request.method().as_str(), &path, request.body()).await;
                 match reply.body {
                     Some(body) => Reply::json(reply.code, &body),
                     None => Reply::text(reply.code, Bytes::new()),

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod limits;
+mod requests;
 mod wire;
 
 use cluster::{Cluster, SUB, VMIMS, VMIRS, VMIS, VMS, template, vm};

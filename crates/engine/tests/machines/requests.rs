@@ -1,0 +1,155 @@
+//! Requests about running machines: pause, abort a migration, take back an evacuation; and guests that end by themselves.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, SUB, VMIMS, VMIS, VMS, vm};
+use crate::{is_running, phase};
+
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+
+fn has(object: &Value, condition: &str) -> bool {
+    object["status"]["conditions"]
+        .as_array()
+        .is_some_and(|list| list.iter().any(|c| c["type"] == condition && c["status"] == "True"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_is_paused_and_goes_on_when_asked() {
+    let cluster = Cluster::start(1).await;
+    cluster.create(VMS, &vm("a", "Always", &json!({}))).await;
+    cluster.until(&format!("{VMIS}/a"), is_running).await;
+    let ask = async |verb: &str| {
+        cluster.send("PUT", &format!("{SUB}/virtualmachineinstances/a/{verb}"), JSON, &json!({})).await
+    };
+    let (code, body) = ask("unpause").await;
+    assert_eq!(code, 409);
+    assert!(body["message"].as_str().unwrap().ends_with("VMI is not paused"), "{body}");
+    assert_eq!(ask("pause").await.0, 200);
+    cluster.until(&format!("{VMIS}/a"), |vmi| has(vmi, "Paused")).await;
+    let machine = cluster.until(&format!("{VMS}/a"), |vm| vm["status"]["printableStatus"] == "Paused").await;
+    assert!(has(&machine, "Paused"));
+    let (code, body) = ask("pause").await;
+    assert_eq!(code, 409);
+    assert!(body["message"].as_str().unwrap().ends_with("VMI is already paused"), "{body}");
+    assert_eq!(ask("unpause").await.0, 200);
+    cluster.until(&format!("{VMS}/a"), |vm| vm["status"]["printableStatus"] == "Running").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m45_a_running_migration_that_is_deleted_leaves_the_guest_where_it_is() {
+    let cluster = Cluster::start(2).await;
+    cluster.create(VMS, &vm("a", "Always", &json!({"evac.dev/migration-seconds": "120"}))).await;
+    let before = cluster.until(&format!("{VMIS}/a"), |vmi| has(vmi, "LiveMigratable")).await;
+    let move_it = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": "m"}, "spec": {"vmiName": "a"},
+    });
+    cluster.create(VMIMS, &move_it).await;
+    cluster.until(&format!("{VMIMS}/m"), |m| phase(m) == "Running").await;
+    cluster.until(&format!("{VMS}/a"), |vm| vm["status"]["printableStatus"] == "Migrating").await;
+    cluster.send("DELETE", &format!("{VMIMS}/m"), JSON, &json!({})).await;
+    cluster.until(&format!("{VMIMS}/m"), Value::is_null).await;
+    let after =
+        cluster.until(&format!("{VMIS}/a"), |vmi| vmi["status"]["migrationState"]["completed"] == true).await;
+    assert_eq!(after["status"]["nodeName"], before["status"]["nodeName"]);
+    assert_eq!(after["status"]["migrationState"]["abortStatus"], "Succeeded", "{after:#}");
+    assert!(is_running(&after));
+    // Its slot is free and its target pod gone: the next one gets through.
+    let again = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": "again"}, "spec": {"vmiName": "a"},
+    });
+    let (code, body) = cluster.create(VMIMS, &again).await;
+    assert_eq!(code, 201, "{body}");
+    cluster.until(&format!("{VMIMS}/again"), |m| phase(m) == "Succeeded").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m43_a_migration_without_a_place_to_go_gives_up_and_the_guest_stays() {
+    let cluster = Cluster::start(1).await;
+    cluster.create(VMS, &vm("a", "Always", &json!({}))).await;
+    cluster.until(&format!("{VMIS}/a"), |vmi| has(vmi, "LiveMigratable")).await;
+    let move_it = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": "m", "annotations": {"kubevirt.io/migrationUnschedulablePodTimeoutSeconds": "20"}},
+        "spec": {"vmiName": "a"},
+    });
+    cluster.create(VMIMS, &move_it).await;
+    let over = |m: &Value| phase(m) == "Failed" && m["metadata"]["finalizers"].is_null();
+    cluster.until(&format!("{VMIMS}/m"), over).await;
+    let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
+    assert!(is_running(&vmi));
+    let pods = cluster.get("/api/v1/namespaces/default/pods").await.unwrap();
+    assert_eq!(pods["items"].as_array().unwrap().len(), 1, "only the source is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn r46_r48_a_crashed_guest_comes_back_or_stays_as_its_strategy_says() {
+    let cluster = Cluster::start(2).await;
+    let crash = json!({"evac.dev/crash-after-seconds": "10"});
+    cluster.create(VMS, &vm("rerun", "RerunOnFailure", &crash)).await;
+    cluster.create(VMS, &vm("once", "Once", &crash)).await;
+    let first = cluster.until(&format!("{VMIS}/rerun"), is_running).await;
+    let uid = first["metadata"]["uid"].clone();
+    cluster.until(&format!("{VMIS}/rerun"), |vmi| is_running(vmi) && vmi["metadata"]["uid"] != uid).await;
+    cluster.until(&format!("{VMIS}/once"), |vmi| phase(vmi) == "Failed").await;
+    cluster.pass(60).await;
+    let once = cluster.get(&format!("{VMIS}/once")).await.unwrap();
+    assert_eq!(phase(&once), "Failed");
+    let machine = cluster.get(&format!("{VMS}/once")).await.unwrap();
+    assert_eq!(machine["status"]["printableStatus"], "Stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn v38_to_v44_an_evacuation_is_taken_back_only_for_the_node_it_names() {
+    let cluster = Cluster::start(1).await;
+    cluster.create(VMS, &vm("a", "Always", &json!({}))).await;
+    cluster.until(&format!("{VMS}/a"), |vm| vm["status"]["printableStatus"] == "Running").await;
+    let cancel = async |what: &str, body: &Value| {
+        cluster.send("PUT", &format!("{SUB}/{what}/evacuate/cancel"), JSON, body).await
+    };
+    let node = json!({"evacuationNodeName": "node-1"});
+    assert_eq!(cancel("virtualmachines/none", &node).await.0, 404);
+    assert_eq!(cancel("virtualmachineinstances/none", &node).await.0, 404);
+    assert_eq!(cancel("virtualmachines/a", &node).await.0, 200, "nothing to take back");
+    let mark = json!({"status": {"evacuationNodeName": "node-1"}});
+    cluster.send("PATCH", &format!("{VMIS}/a"), MERGE, &mark).await;
+    cluster.until(&format!("{VMIS}/a"), |vmi| has(vmi, "EvictionRequested")).await;
+    assert_eq!(cancel("virtualmachines/a", &json!({})).await.0, 500, "no node named");
+    assert_eq!(cancel("virtualmachines/a", &json!("what")).await.0, 400, "not an object");
+    let trial = json!({"evacuationNodeName": "node-1", "dryRun": ["All"]});
+    assert_eq!(cancel("virtualmachines/a", &trial).await.0, 200);
+    assert!(has(&cluster.get(&format!("{VMIS}/a")).await.unwrap(), "EvictionRequested"));
+    let taint = json!({"spec": {"taints": [{"key": "kubevirt.io/drain", "effect": "NoSchedule"}]}});
+    cluster.send("PATCH", "/api/v1/nodes/node-1", MERGE, &taint).await;
+    assert_eq!(cancel("virtualmachineinstances/a", &node).await.0, 400, "the drain goes on");
+    cluster.send("PATCH", "/api/v1/nodes/node-1", MERGE, &json!({"spec": {"taints": null}})).await;
+    assert_eq!(cancel("virtualmachineinstances/a", &node).await.0, 200);
+    let vmi = cluster.until(&format!("{VMIS}/a"), |vmi| !has(vmi, "EvictionRequested")).await;
+    assert!(vmi["status"]["evacuationNodeName"].is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_of_the_old_config_map_reach_the_controllers() {
+    let cluster = Cluster::start(1).await;
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "kubevirt-config", "namespace": "kubevirt", "labels": {"kubevirt.io": ""}},
+        "data": {"feature-gates": "LiveMigration", "migrations": "nodeDrainTaintKey: mytaint/drain"},
+    });
+    let (code, body) = cluster.create("/api/v1/namespaces/kubevirt/configmaps", &map).await;
+    assert_eq!(code, 201, "{body}");
+    let mut config = cluster.operator.config();
+    config.wait_for(|config| config.drain_taint_key == "mytaint/drain").await.unwrap();
+    let strategy = json!({"spec": {"configuration": {"evictionStrategy": "LiveMigrate"}}});
+    cluster
+        .send("PATCH", "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts/kubevirt", MERGE, &strategy)
+        .await;
+    config.wait_for(|config| config.default_strategy() == "LiveMigrate").await.unwrap();
+    let mut plain = vm("a", "Always", &json!({}));
+    plain["spec"]["template"]["spec"].as_object_mut().unwrap().remove("evictionStrategy");
+    cluster.create(VMS, &plain).await;
+    let vmi = cluster.until(&format!("{VMIS}/a"), is_running).await;
+    assert_eq!(vmi["spec"]["evictionStrategy"], "LiveMigrate");
+}
