@@ -107,7 +107,7 @@ pub async fn run(size: Size) -> Result<()> {
             let began = now();
             mixed(cluster, round, size.requests_per_round).await?;
             let wall = began.elapsed();
-            let cpu = tree.used()?.cpu - before;
+            let cpu = tree.used()?.cpu.saturating_sub(before);
             // The first round warms both sides up and is not counted.
             if round > 0 {
                 let rate = size.requests_per_round as f64 / cpu.as_secs_f64().max(0.01);
@@ -170,8 +170,8 @@ async fn mixed(cluster: &Cluster, round: usize, requests: usize) -> Result<()> {
                 cluster.send(Method::GET, &format!("{pods}/{name}"), "", Vec::new()).await?;
                 cluster.send(Method::GET, &format!("{maps}/{name}"), "", Vec::new()).await?;
                 let patch = json!({"metadata": {"annotations": {"step": step.to_string()}}}).to_string();
-                let path = if step % 2 == 0 { pods } else { maps };
-                cluster.send(Method::PATCH, &format!("{path}/{name}"), MERGE, patch.into_bytes()).await?;
+                let target = if step % 2 == 0 { pods } else { maps };
+                cluster.send(Method::PATCH, &format!("{target}/{name}"), MERGE, patch.into_bytes()).await?;
             }
             for _ in 0..3 {
                 let list = format!("{pods}?limit=20&labelSelector=part%3Dp{}", n % 10);

@@ -271,8 +271,8 @@ impl Stage {
 
     async fn cordon(&self, node: &str, wanted: bool) -> Result<()> {
         let patch = json!({"spec": {"unschedulable": wanted}}).to_string().into_bytes();
-        let path = format!("/api/v1/nodes/{node}");
-        self.cluster.send(http::Method::PATCH, &path, crate::cluster::MERGE, patch).await.map(|_| ())
+        let target = format!("/api/v1/nodes/{node}");
+        self.cluster.send(http::Method::PATCH, &target, crate::cluster::MERGE, patch).await.map(|_| ())
     }
 
     async fn busy_node(&self) -> Result<String> {
