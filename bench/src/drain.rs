@@ -5,7 +5,7 @@
 //!
 //! The floor is measured, too, because a busy server needs time of its own. Without a budget it is what bare evictions
 //! take: a cordon, every eviction, and a watch until the last pod is gone, with no plan and no proof. With a budget the
-//! replacements start while the old pods stop, so a batch may follow as soon as the budget is whole again; the floor is
+//! replacements start while the old pods stop, so a pod may follow as soon as the budget gives again; the floor is
 //! that time for every batch but the last, and the time to stop for the last.
 
 use std::fs;
@@ -149,7 +149,7 @@ impl Stage {
             None => self.bare_evictions(case).await,
             Some(budget) => {
                 let batches = case.pods.div_ceil(budget);
-                let again = self.until_budget_is_whole(case, budget).await?;
+                let again = self.until_budget_gives_again(case, budget).await?;
                 Ok(STOP.as_secs_f64() + again * (batches - 1) as f64)
             }
         }
@@ -202,8 +202,8 @@ impl Stage {
         Ok(seconds)
     }
 
-    /// How long after a batch was asked to leave its budget allows the next one.
-    async fn until_budget_is_whole(&self, case: &Case, budget: usize) -> Result<f64> {
+    /// How long after a batch was asked to leave its budget allows the next pod.
+    async fn until_budget_gives_again(&self, case: &Case, budget: usize) -> Result<f64> {
         let from = self.busy_node().await?;
         let (names, _) = self.pods_on(&from).await?;
         let path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets?watch=1";
@@ -211,15 +211,15 @@ impl Stage {
         self.cordon(&from, true).await?;
         let began = now();
         futures::future::try_join_all(names.iter().take(budget).map(|name| self.evict(name))).await?;
-        let mut taken = false;
+        let mut before = u64::MAX;
         loop {
             let line = lines.try_next().await?.context("the watch ended early")?;
             let event: Value = serde_json::from_str(&line)?;
             let allowed = event["object"]["status"]["disruptionsAllowed"].as_u64().unwrap_or(0);
-            taken |= allowed < budget as u64;
-            if taken && allowed == budget as u64 {
+            if allowed > before {
                 break;
             }
+            before = allowed;
         }
         let seconds = began.elapsed().as_secs_f64();
         // The rest follows, so that the next turn finds all pods on one node.
