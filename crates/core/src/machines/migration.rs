@@ -20,6 +20,7 @@ use crate::fact::Key;
 const KEPT: usize = 5;
 const UNSCHEDULABLE_SECONDS: i64 = 300;
 const PENDING_SECONDS: i64 = 900;
+const OVER_QUOTA: &str = "migrationRejectedByResourceQuota";
 const BACKOFF_SECONDS: i64 = 20;
 /// An instance may be heard of after its migration; only then is it missing.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
@@ -272,12 +273,15 @@ impl Look<'_> {
             }
             fields.put(&["status", "phaseTransitionTimestamps"], phase_times(&times));
         }
+        let mut conditions = Conditions::of(&self.migration.conditions);
+        if phase == Some(MigrationPhase::Scheduling) {
+            conditions.remove(OVER_QUOTA);
+        }
         if let Some(condition) = condition {
-            let mut conditions = Conditions::of(&self.migration.conditions);
             conditions.set(condition, self.now);
-            if let Some(list) = conditions.changed() {
-                fields.put(&["status", "conditions"], list);
-            }
+        }
+        if let Some(list) = conditions.changed() {
+            fields.put(&["status", "conditions"], list);
         }
         if !fields.is_empty() {
             decision.push(patch(self.migration, Part::Status, fields));
@@ -339,6 +343,7 @@ impl Look<'_> {
             return;
         }
         if self.machines.ledger().holds(&self.migration.uid) {
+            self.note_quota(decision);
             if self.instance.phase == Phase::Running {
                 decision.push(Action::CreateLauncher {
                     instance: self.instance.key.clone(),
@@ -375,6 +380,17 @@ impl Look<'_> {
                 uid: self.migration.uid.clone(),
                 node: self.instance.node.clone(),
             });
+        }
+    }
+
+    /// A target that does not fit into a quota waits, and says so.
+    fn note_quota(&self, decision: &mut Decision) {
+        let trouble = self.machines.trouble(Kind::Migration, &self.migration.key);
+        if let Some(trouble) = trouble.filter(|trouble| trouble.message.contains("exceeded quota"))
+            && !super::condition::is_true(&self.migration.conditions, OVER_QUOTA)
+        {
+            let condition = Condition::new(OVER_QUOTA, true, trouble.reason, &trouble.message);
+            self.patch_status(None, Some(condition), decision);
         }
     }
 

@@ -338,3 +338,22 @@ fn a_new_migration_is_labelled_and_held_before_it_is_accepted() {
     let decision = decide(&scene(&vmi, &m, vec![]), &m.key, now());
     assert_eq!(phase(&decision), Some("Pending"));
 }
+
+#[test]
+fn m44_a_target_over_quota_waits_and_says_so_until_there_is_room() {
+    let vmi = running("a");
+    let mut m = job("m", &vmi, MigrationPhase::Pending);
+    let mut machines = scene(&vmi, &m, vec![]);
+    machines.enter(ledger(vec![slot(&m, "n1")]));
+    let subject = crate::machines::Subject::new(Kind::Migration, m.key.clone());
+    let trouble = crate::machines::Trouble { reason: "FailedCreate", message: "exceeded quota: q".into() };
+    machines.note(&subject, Some(trouble));
+    let decision = decide(&machines, &m.key, now());
+    assert!(creates(&decision), "it keeps trying");
+    assert!(patches(&decision, Kind::Migration)[0].get(&["status", "conditions"]).is_some());
+    m.conditions = vec![Condition::new(OVER_QUOTA, true, "FailedCreate", "")];
+    let cold = testing::target(&vmi, &m, "");
+    let decision = decide(&scene(&vmi, &m, vec![(&cold).known()]), &m.key, now());
+    let fields = patches(&decision, Kind::Migration)[0];
+    assert_eq!(fields.get(&["status", "conditions"]), Some(&Tree::List(Vec::new())));
+}

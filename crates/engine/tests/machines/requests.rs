@@ -153,3 +153,30 @@ async fn settings_of_the_old_config_map_reach_the_controllers() {
     let vmi = cluster.until(&format!("{VMIS}/a"), is_running).await;
     assert_eq!(vmi["spec"]["evictionStrategy"], "LiveMigrate");
 }
+
+#[tokio::test(start_paused = true)]
+async fn r50_r51_a_machine_that_always_runs_comes_back_after_losing_its_pod_but_not_in_a_hurry_if_it_never_ran()
+ {
+    let cluster = Cluster::start(2).await;
+    cluster.create(VMS, &vm("a", "Always", &json!({}))).await;
+    let first = cluster.until(&format!("{VMIS}/a"), is_running).await;
+    let uid = first["metadata"]["uid"].clone();
+    let pods = "/api/v1/namespaces/default/pods?labelSelector=vm.kubevirt.io%2Fname%3D";
+    cluster.send("DELETE", &format!("{pods}a"), JSON, &json!({})).await;
+    let second =
+        cluster.until(&format!("{VMIS}/a"), |vmi| is_running(vmi) && vmi["metadata"]["uid"] != uid).await;
+    let machine = cluster.until(&format!("{VMS}/a"), |vm| vm["status"]["printableStatus"] == "Running").await;
+    assert!(machine["status"]["startFailure"].is_null(), "it had run: {machine:#}");
+
+    // This one never gets as far as running.
+    cluster.create(VMS, &vm("b", "Always", &json!({"evac.dev/crash-after-seconds": "0"}))).await;
+    let machine =
+        cluster.until(&format!("{VMS}/b"), |vm| vm["status"]["printableStatus"] == "CrashLoopBackOff").await;
+    assert_eq!(machine["status"]["startFailure"]["consecutiveFailCount"], 1);
+    let failed_at = cluster.clock.now();
+    let again = |vm: &Value| vm["status"]["startFailure"]["consecutiveFailCount"] == 2;
+    cluster.until(&format!("{VMS}/b"), again).await;
+    let waited = cluster.clock.now().duration_since(failed_at).as_secs();
+    assert!((9..=18).contains(&waited), "waited {waited} s");
+    assert!(is_running(&second));
+}
