@@ -12,7 +12,7 @@ use super::condition::{Condition, Conditions, seconds};
 use super::fact::{Instance, Launcher, Migration, MigrationPhase, MigrationState, Phase};
 use super::instance::phase_times;
 use super::names;
-use super::slots::{self, Ledger};
+use super::slots::{self, Ledger, Slot};
 use super::store::Machines;
 use crate::fact::Key;
 
@@ -109,11 +109,13 @@ fn abort_condition() -> Condition {
 
 /// The ledger as far as this view knows which entries are over.
 fn live_ledger(machines: &Machines) -> Ledger {
-    machines.ledger().without(|slot| {
+    let mut ledger = machines.ledger().without(|slot| {
         machines
             .migration(&slot.migration)
             .is_none_or(|known| known.uid != slot.uid || known.phase.is_final())
-    })
+    });
+    ledger.acknowledge(under_way(machines));
+    ledger
 }
 
 /// When a waiting migration may try again after earlier failures, if it has to wait.
@@ -144,6 +146,22 @@ fn is_eligible(machines: &Machines, migration: &Migration, now: Timestamp) -> bo
         && !instance.deleting
         && active_pods(machines, instance) <= 1
         && backoff(machines, migration).is_none_or(|until| until <= now)
+}
+
+/// The migrations under way as this view knows them, each with the node it leaves.
+pub fn under_way(machines: &Machines) -> Vec<Slot> {
+    let running = machines.migrations().filter(|one| one.phase.is_under_way());
+    running
+        .map(|one| {
+            let instance = machines.instance(&one.instance);
+            let state = instance.and_then(|instance| instance.migration.as_ref());
+            let node = match state.filter(|state| state.uid == one.uid.0) {
+                Some(state) => state.source_node.clone(),
+                None => instance.map(|instance| instance.node.clone()).unwrap_or_default(),
+            };
+            Slot { uid: one.uid.clone(), migration: one.key.clone(), node }
+        })
+        .collect()
 }
 
 /// Those of the waiting that the free slots go to.

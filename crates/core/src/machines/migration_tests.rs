@@ -1,6 +1,5 @@
 use super::*;
 use crate::fact::{PodPhase, Uid};
-use crate::machines::slots::Slot;
 use crate::machines::testing::{Known, deletes, events, instance, later, launcher, now, patches, text, view};
 use crate::machines::{Seen, testing};
 
@@ -84,7 +83,7 @@ fn m03_to_m07_the_limits_of_cluster_and_node_hold_it_back() {
         })
         .collect();
     let with = |nodes: &[&str]| {
-        let mut machines = scene(&vmi, &m, busy.iter().map(Known::known).collect());
+        let mut machines = scene(&vmi, &m, busy.iter().take(nodes.len()).map(Known::known).collect());
         machines.enter(ledger(busy.iter().zip(nodes).map(|(one, node)| slot(one, node)).collect()));
         takes_slot(&decide(&machines, &m.key, now()))
     };

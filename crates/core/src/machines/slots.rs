@@ -55,6 +55,15 @@ impl Ledger {
         if outbound >= config.parallel_outbound_per_node as usize { Room::NodeFull } else { Room::Free }
     }
 
+    /// Notes migrations that run without an entry: the ledger was lost, or somebody else started them.
+    pub fn acknowledge(&mut self, running: impl IntoIterator<Item = Slot>) {
+        for slot in running {
+            if !self.holds(&slot.uid) {
+                self.slots.push(slot);
+            }
+        }
+    }
+
     /// Enters a migration if there is room; already being in it is fine.
     pub fn enter(&mut self, slot: Slot, config: &Config) -> Room {
         if self.holds(&slot.uid) {
@@ -118,6 +127,15 @@ mod tests {
         assert_eq!(ledger.slots.len(), 5);
         let ledger = ledger.without(|slot| slot.migration.name == "a");
         assert_eq!(ledger.room(&config, "n1"), Room::Free);
+    }
+
+    #[test]
+    fn m05_what_runs_without_an_entry_counts_all_the_same() {
+        let config = Config::default();
+        let mut ledger = Ledger::default();
+        ledger.acknowledge([slot("a", "n1"), slot("b", "n1"), slot("a", "n1")]);
+        assert_eq!(ledger.slots.len(), 2);
+        assert_eq!(ledger.enter(slot("c", "n1"), &config), Room::NodeFull);
     }
 
     #[test]

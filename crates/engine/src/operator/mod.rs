@@ -264,6 +264,7 @@ impl Loop {
             .any(|action| matches!(action, evac_core::machines::Action::TakeSlot { .. }));
         let slots = perform::Slots {
             over: if wants_slot { over.collect() } else { BTreeSet::new() },
+            under_way: if wants_slot { migration::under_way(&self.machines) } else { Vec::new() },
             config: self.machines.config.clone(),
         };
         let (sender, room) = (sender.clone(), self.room.clone());

@@ -34,9 +34,10 @@ pub(super) enum Ending {
     Failed,
 }
 
-/// What is needed to take a slot: who is known to be over, and the limits.
+/// What is needed to take a slot: who is known to be over or under way, and the limits.
 pub(super) struct Slots {
     pub over: BTreeSet<Uid>,
+    pub under_way: Vec<Slot>,
     pub config: Config,
 }
 
@@ -239,6 +240,7 @@ impl Performer {
             }
         }
         let mut next = written.without(|entry| over.contains(&entry.uid));
+        next.acknowledge(slots.under_way.iter().cloned());
         if next.enter(slot, &slots.config) != Room::Free {
             return Ok(written);
         }
