@@ -168,9 +168,10 @@ async fn up(args: UpArgs) -> Result<Exit, Failure> {
     output::talk("sandbox: this is a simulation for trying things out, not a cluster; Ctrl-C stops it");
     output::data(&format!("ready: export KUBECONFIG={}", path.display()));
     wait_for_stop().await;
+    let kubeconfig = front.kubeconfig.clone();
     front.close().await;
     sandbox.stop().await;
-    let _ = fs::remove_file(&path);
+    remove_ours(&path, &kubeconfig);
     Ok(Exit::Done)
 }
 
@@ -259,6 +260,13 @@ fn must_be_ours(path: &Path) -> Result<(), Failure> {
             path.display()
         ))),
         _ => Ok(()),
+    }
+}
+
+/// Removes the kubeconfig, unless another sandbox has written its own there since.
+fn remove_ours(path: &Path, kubeconfig: &str) {
+    if fs::read_to_string(path).is_ok_and(|text| text.strip_prefix(MARK) == Some(kubeconfig)) {
+        let _ = fs::remove_file(path);
     }
 }
 

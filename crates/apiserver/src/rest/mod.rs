@@ -161,6 +161,8 @@ async fn aggregated(
             _ => ApiError::no_such_page(),
         });
     };
+    let verb = verb(method, path, &Query::parse(uri.query())?)?;
+    auth::allow(api, identity, &auth::attributes(verb, path))?;
     let mut request = Request::new(body);
     *request.method_mut() = method.clone();
     *request.uri_mut() = uri.clone();
