@@ -393,3 +393,116 @@ async fn many_nodes_with_a_daemon_each_stay_ready_by_heartbeat_alone() {
     assert!(nodes.items.iter().all(node_ready));
     bench.world.stop().await;
 }
+
+/// Asks once for the eviction of a pod; the answer is the status code.
+async fn evict_once(bench: &Bench, name: &str) -> u16 {
+    let body = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": name } });
+    let request = http::Request::post(format!("/api/v1/namespaces/default/pods/{name}/eviction"))
+        .header("content-type", "application/json")
+        .body(body.to_string().into_bytes().into())
+        .unwrap();
+    bench.client.send(request).await.unwrap().status().as_u16()
+}
+
+fn budget(spec: Value) -> Value {
+    let mut spec = spec;
+    spec["selector"] = json!({ "matchLabels": { "app": "web" } });
+    json!({ "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": "web" }, "spec": spec })
+}
+
+/// `wanted` replicas on one node with room for `room`, under a budget: what an eviction is answered.
+async fn one_eviction(wanted: u32, room: u32, spec: Option<Value>) -> u16 {
+    let mut nodes = NodeSpec::workers(1);
+    nodes[0].pods = room;
+    let bench = Bench::new(nodes);
+    if let Some(spec) = spec {
+        bench.create::<PodDisruptionBudget>(budget(spec)).await;
+    }
+    bench.create::<Deployment>(deployment("web", i32::try_from(wanted).unwrap())).await;
+    let up = usize::try_from(wanted.min(room)).unwrap();
+    bench.until_ready("app=web", up, 120).await;
+    bench.world.idle().await;
+    let pods = bench.ready_pods("app=web").await;
+    let code = evict_once(&bench, pods[0].metadata.name.as_deref().unwrap()).await;
+    bench.world.stop().await;
+    code
+}
+
+#[tokio::test(start_paused = true)]
+async fn a118_budgets_let_pods_go_exactly_when_enough_others_are_healthy() {
+    for (wanted, room, spec, code) in [
+        (2, 20, None, 201),
+        (2, 20, Some(json!({ "minAvailable": 2 })), 429),
+        (3, 20, Some(json!({ "minAvailable": 2 })), 201),
+        (10, 20, Some(json!({ "minAvailable": "90%" })), 201),
+        (10, 9, Some(json!({ "minAvailable": "90%" })), 429),
+        (10, 20, Some(json!({ "maxUnavailable": "10%" })), 201),
+        (10, 9, Some(json!({ "maxUnavailable": 1 })), 429),
+    ] {
+        let shown = format!("{spec:?} with {wanted} wanted and room for {room}");
+        assert_eq!(one_eviction(wanted, room, spec).await, code, "{shown}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a119_a_changed_or_removed_budget_counts_at_once() {
+    let bench = Bench::new(NodeSpec::workers(1));
+    bench.create::<PodDisruptionBudget>(budget(json!({ "minAvailable": 3 }))).await;
+    bench.create::<Deployment>(deployment("web", 3)).await;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(bench.client.clone(), "default");
+    for (available, code) in [(Some(3), 429), (Some(2), 201), (Some(3), 429), (None, 201)] {
+        bench.until_ready("app=web", 3, 120).await;
+        if let Some(available) = available {
+            let change = json!({ "spec": { "minAvailable": available } });
+            budgets.patch("web", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+        } else {
+            budgets.delete("web", &DeleteParams::default()).await.unwrap();
+        }
+        bench.world.idle().await;
+        let pods = bench.ready_pods("app=web").await;
+        let name = pods[0].metadata.name.as_deref().unwrap();
+        assert_eq!(evict_once(&bench, name).await, code, "minAvailable {available:?}");
+    }
+    bench.world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a129_unready_pods_go_only_when_the_policy_always_lets_them() {
+    for (ready, policy, evicted) in [
+        (true, None, 1),
+        (true, Some("IfHealthyBudget"), 1),
+        (true, Some("AlwaysAllow"), 1),
+        (false, None, 0),
+        (false, Some("IfHealthyBudget"), 0),
+        (false, Some("AlwaysAllow"), 3),
+    ] {
+        let bench = Bench::new(NodeSpec::workers(1));
+        let mut spec = json!({ "minAvailable": 2 });
+        if let Some(policy) = policy {
+            spec["unhealthyPodEvictionPolicy"] = json!(policy);
+        }
+        bench.create::<PodDisruptionBudget>(budget(spec)).await;
+        let mut web = deployment("web", 3);
+        if !ready {
+            web["spec"]["template"]["metadata"]["annotations"] = json!({ "evac.dev/fail": "unready" });
+        }
+        bench.create::<Deployment>(web).await;
+        let running = || async {
+            let pods = bench.pods().list(&ListParams::default().labels("app=web")).await.unwrap();
+            let phase = |pod: &Pod| pod.status.as_ref().and_then(|s| s.phase.clone());
+            pods.items.iter().filter(|pod| phase(pod).as_deref() == Some("Running")).count() == 3
+        };
+        bench.until("three pods run", 60, running).await;
+        if ready {
+            bench.until_ready("app=web", 3, 60).await;
+        }
+        bench.world.idle().await;
+        let pods = bench.pods().list(&ListParams::default().labels("app=web")).await.unwrap();
+        let mut gone = 0;
+        for pod in &pods.items {
+            gone += usize::from(evict_once(&bench, pod.metadata.name.as_deref().unwrap()).await == 201);
+        }
+        assert_eq!(gone, evicted, "ready {ready} under {policy:?}");
+        bench.world.stop().await;
+    }
+}
