@@ -280,4 +280,11 @@ async fn what_is_not_there_is_said_plainly() {
     assert_eq!(code, 501);
     assert!(status["message"].as_str().unwrap().ends_with("kept but not enforced"), "{status}");
     assert_eq!(server.get("/api/v1/namespaces/default/resourcequotas").await.0, 200);
+    let hook = json!({"metadata": {"name": "h"}, "webhooks": [{"name": "h.example.com", "sideEffects": "None",
+        "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "matchConditions": [{"name": "m", "expression": "true"}]}]});
+    let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let (code, status) = server.post(hooks, hook).await;
+    assert_eq!(code, 501, "{status}");
+    assert_eq!(server.get(&format!("{hooks}/h")).await.0, 404);
 }

@@ -11,6 +11,7 @@ pub mod eviction;
 pub mod negotiate;
 pub mod ownership;
 pub mod path;
+pub mod profile;
 pub mod query;
 pub mod read;
 pub mod reply;
@@ -201,7 +202,7 @@ fn must_exist_here(kind: &Kind, path: &ResourcePath, verb: &str) -> Result<(), A
             return Err(ApiError::method_not_allowed());
         }
         if matches!(verb, "create" | "update" | "patch") {
-            would_be_enforced(kind)?;
+            profile::must_be_enforced(kind)?;
         }
         return Ok(());
     }
@@ -218,25 +219,6 @@ fn must_exist_here(kind: &Kind, path: &ResourcePath, verb: &str) -> Result<(), A
         Some(sub) if sub.verbs.contains(&verb) => Ok(()),
         Some(_) => Err(ApiError::method_not_allowed()),
     }
-}
-
-/// Objects that a cluster enforces and this server does not. Keeping one would promise what is not done;
-/// reading the empty lists is harmless, and clients do it.
-const NOT_ENFORCED: &[(&str, &str)] = &[
-    ("", "limitranges"),
-    ("", "resourcequotas"),
-    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
-    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
-];
-
-fn would_be_enforced(kind: &Kind) -> Result<(), ApiError> {
-    if NOT_ENFORCED.contains(&(kind.group.as_ref(), kind.plural.as_ref())) {
-        return Err(ApiError::not_implemented(format!(
-            "{} is outside the profile of this server: it would be kept but not enforced",
-            kind.kind
-        )));
-    }
-    Ok(())
 }
 
 fn is_streaming(subresource: &str) -> bool {

@@ -116,6 +116,7 @@ async fn create_placed(
         fill_defaults(call, &mut object);
         warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
         warnings.extend(crate::crds::unevaluated_rules(kind, &object));
+        super::profile::must_be_served(kind, &object)?;
         let key = crate::store::Key::new(text_at(&object, "namespace"), &name);
         if call.query.dry_run {
             if api.store.get(&call.storage(), &key).is_some() {
@@ -342,6 +343,7 @@ async fn modify(
         refuse_if_any(call, name, &errors)?;
         warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
         warnings.extend(crate::crds::unevaluated_rules(kind, &object));
+        super::profile::must_be_served(kind, &object)?;
         if same_but_for_times(&current, &object) {
             return Ok(shown(api, call, &stored, warnings));
         }
