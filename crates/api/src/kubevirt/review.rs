@@ -1,5 +1,6 @@
 //! Admission: which requests are shown to us, and how an answer is written.
 
+use evac_core::Key;
 use evac_core::machines::admission::{Denial, MachineSpec};
 use evac_core::machines::{Instance, Migration, admission, names};
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ pub const MIGRATION_CREATE_PATH: &str = "/migration-validate-create";
 pub const MIGRATION_UPDATE_PATH: &str = "/migration-validate-update";
 pub const MIGRATION_MUTATE_PATH: &str = "/migration-mutate-create";
 pub const INSTANCE_MUTATE_PATH: &str = "/virtualmachineinstances-mutate";
+pub const EVICTION_PATH: &str = "/launcher-eviction-validate";
 
 fn hook(name: &str, path: &str, resource: &str, operations: &[&str]) -> Value {
     json!({
@@ -33,6 +35,15 @@ fn hook(name: &str, path: &str, resource: &str, operations: &[&str]) -> Value {
     })
 }
 
+/// Evictions of any pod are shown to us; those of other pods are allowed at once.
+fn eviction_hook() -> Value {
+    let mut hook =
+        hook("virt-launcher-eviction-interceptor.kubevirt.io", EVICTION_PATH, "pods/eviction", &["CREATE"]);
+    hook["rules"][0]["apiGroups"] = json!([""]);
+    hook["rules"][0]["apiVersions"] = json!(["v1"]);
+    hook
+}
+
 /// The configurations that make a server ask us.
 pub fn configurations() -> [Value; 2] {
     [
@@ -42,6 +53,7 @@ pub fn configurations() -> [Value; 2] {
             "metadata": {"name": "virt-api-validator"},
             "webhooks": [
                 hook("virtualmachine-validator.kubevirt.io", MACHINE_PATH, "virtualmachines", &["CREATE", "UPDATE"]),
+                eviction_hook(),
                 hook(
                     "migration-create-validator.kubevirt.io",
                     MIGRATION_CREATE_PATH,
@@ -106,6 +118,22 @@ pub fn deny(review: &Value, denial: &Denial) -> Value {
 
 fn decide(review: &Value, denial: Option<Denial>) -> Value {
     denial.map_or_else(|| allow(review), |denial| deny(review, &denial))
+}
+
+/// Which instance an unfinished launcher runs; `None` for pods whose eviction is nobody's business here.
+pub fn launched_by(pod: &Value) -> Option<Key> {
+    let metadata = &pod["metadata"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let is_launcher = metadata["labels"][names::APP] == "virt-launcher";
+    let finished = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let name = text(&metadata["annotations"][names::DOMAIN]);
+    (is_launcher && !finished && !name.is_empty())
+        .then(|| Key { namespace: text(&metadata["namespace"]), name })
+}
+
+/// Reviews the eviction of a launcher.
+pub fn eviction(review: &Value, instance: Option<&Instance>, default_strategy: &str) -> Value {
+    decide(review, admission::eviction(instance, default_strategy))
 }
 
 /// Reviews a machine that is created or changed.

@@ -3,7 +3,7 @@
 use evac_api::Call;
 use evac_api::call::escape;
 use evac_api::kubevirt::review::{
-    self, INSTANCE_MUTATE_PATH, MACHINE_PATH, MIGRATION_CREATE_PATH, MIGRATION_MUTATE_PATH,
+    self, EVICTION_PATH, INSTANCE_MUTATE_PATH, MACHINE_PATH, MIGRATION_CREATE_PATH, MIGRATION_MUTATE_PATH,
     MIGRATION_UPDATE_PATH,
 };
 use evac_api::kubevirt::{request, wire};
@@ -21,6 +21,7 @@ pub const PATHS: &[&str] = &[
     MIGRATION_UPDATE_PATH,
     MIGRATION_MUTATE_PATH,
     INSTANCE_MUTATE_PATH,
+    EVICTION_PATH,
 ];
 
 #[derive(Clone)]
@@ -50,8 +51,29 @@ impl Reviewer {
                 Ok(review::instance_mutate(review, &strategy))
             }
             MIGRATION_CREATE_PATH => self.migration(review).await.map_err(|error| error.to_string()),
+            EVICTION_PATH => self.eviction(review).await.map_err(|error| error.to_string()),
             _ => Err(format!("nothing is reviewed at {path}")),
         }
+    }
+
+    /// Reads the pod and its instance from the server: an old view could let a machine be shut down.
+    async fn eviction(&self, review: &Value) -> Result<Value, HttpError> {
+        let part = |key: &str| escape(review["request"][key].as_str().unwrap_or_default());
+        let path = format!("/api/v1/namespaces/{}/pods/{}", part("namespace"), part("name"));
+        let launched = match self.http.read::<Value>(&Call::get(path)).await {
+            Ok(pod) => review::launched_by(&pod),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error),
+        };
+        let Some(key) = launched else { return Ok(review::allow(review)) };
+        let call = Call::get(request::object_path(Kind::Instance, &key));
+        let instance = match self.http.read::<wire::VirtualMachineInstance>(&call).await {
+            Ok(object) => Some(Instance::from(object)),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error),
+        };
+        let strategy = self.config.borrow().default_strategy().to_owned();
+        Ok(review::eviction(review, instance.as_ref(), &strategy))
     }
 
     /// Asks the server itself: an old view would let a second migration through.
