@@ -3,14 +3,14 @@
 use evac_core::fact::{Owner, PodPhase};
 use evac_core::machines::fact::{MachineStatus, PhaseTimes, ReplicaSetStatus, StartFailure};
 use evac_core::machines::{
-    Condition, Instance, Kind, Launcher, Machine, Migration, MigrationPhase, MigrationState, Phase, Power,
-    ReplicaSet, RunStrategy, Seen, condition, names,
+    Condition, Host, Instance, Kind, Launcher, Machine, Migration, MigrationPhase, MigrationState, Phase,
+    Power, ReplicaSet, RunStrategy, Seen, condition, names,
 };
 use evac_core::selector::Selector;
 use evac_core::{Key, Uid};
 
 use super::wire;
-use crate::wire::{Meta, OwnerReference};
+use crate::wire::{Meta, Node, OwnerReference};
 
 /// An object the machine controllers follow.
 pub trait Follow: Sized {
@@ -113,6 +113,7 @@ impl From<wire::VirtualMachineInstance> for Instance {
         let hotplug_change = has("HotVCPUChange")
             || condition::is_true(&status.conditions, "HotMemoryChange")
             || condition::is_true(&status.conditions, "MigrationRequired");
+        let eviction_source = vmi.metadata.annotations.get(names::EVICTION_SOURCE).cloned();
         Self {
             key: key(&vmi.metadata),
             uid: Uid(vmi.metadata.uid),
@@ -132,8 +133,18 @@ impl From<wire::VirtualMachineInstance> for Instance {
             evacuation_node: Some(status.evacuation_node_name).filter(|node| !node.is_empty()),
             migration: status.migration_state.map(Into::into),
             hotplug_change,
+            memory: memory(&vmi.spec.domain, status.memory.as_ref()),
+            eviction_source,
         }
     }
+}
+
+/// What the guest has now, else what it asked for.
+fn memory(domain: &wire::Domain, status: Option<&wire::MemoryStatus>) -> u64 {
+    let now = status.and_then(|memory| memory.guest_current.as_ref());
+    let guest = domain.memory.as_ref().and_then(|memory| memory.guest.as_ref());
+    let requested = domain.resources.requests.get("memory");
+    now.or(guest).or(requested).and_then(wire::Quantity::bytes).unwrap_or(0)
 }
 
 impl Follow for wire::VirtualMachineInstance {
@@ -149,6 +160,32 @@ impl Follow for wire::VirtualMachineInstance {
 
     fn gone(self) -> Seen {
         Seen::InstanceGone(key(&self.metadata), Uid(self.metadata.uid))
+    }
+}
+
+impl From<Node> for Host {
+    fn from(node: Node) -> Self {
+        Self {
+            name: node.metadata.name,
+            unschedulable: node.spec.unschedulable.unwrap_or(false),
+            taints: node.spec.taints,
+        }
+    }
+}
+
+impl Follow for Node {
+    const KIND: Kind = Kind::Node;
+
+    fn metadata(&self) -> &Meta {
+        &self.metadata
+    }
+
+    fn seen(self) -> Seen {
+        Seen::Host(Box::new(self.into()))
+    }
+
+    fn gone(self) -> Seen {
+        Seen::HostGone(self.metadata.name)
     }
 }
 

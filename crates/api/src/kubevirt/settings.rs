@@ -1,6 +1,8 @@
 //! The cluster's settings, from the KubeVirt object, the old ConfigMap and the HyperConverged object.
 
 use evac_core::machines::Config;
+use evac_core::machines::strategy::{Origin, Strategy};
+use evac_core::selector::is_qualified_name;
 use serde_json::Value;
 
 use super::wire::{Configuration, Migrations};
@@ -11,8 +13,10 @@ pub struct Sources {
     /// `data.migrations` of the ConfigMap `kubevirt-config`, parsed.
     pub legacy: Option<Migrations>,
     pub kubevirt: Option<Configuration>,
-    /// The eviction strategy of the HyperConverged object.
-    pub hyperconverged: Option<String>,
+    /// What the HyperConverged object says of eviction strategies, if there is one.
+    pub hyperconverged: Option<Option<String>>,
+    /// How many nodes there are: HyperConverged's default depends on it.
+    pub nodes: usize,
 }
 
 impl Sources {
@@ -21,18 +25,31 @@ impl Sources {
         if let Some(legacy) = &self.legacy {
             overlay(&mut config, legacy);
         }
-        if let Some(strategy) = &self.hyperconverged {
-            config.eviction_strategy = Some(strategy.clone());
+        match &self.hyperconverged {
+            Some(Some(word)) => set_strategy(&mut config, word, Origin::HyperConverged),
+            Some(None) => {
+                let word = if self.nodes > 1 { Strategy::LiveMigrate } else { Strategy::None };
+                set_strategy(&mut config, word.word(), Origin::NodeCount);
+            }
+            None => {}
         }
         if let Some(kubevirt) = &self.kubevirt {
             if let Some(migrations) = &kubevirt.migrations {
                 overlay(&mut config, migrations);
             }
-            if kubevirt.eviction_strategy.is_some() {
-                config.eviction_strategy.clone_from(&kubevirt.eviction_strategy);
+            if let Some(word) = &kubevirt.eviction_strategy {
+                set_strategy(&mut config, word, Origin::KubeVirt);
             }
         }
         config
+    }
+}
+
+/// An unknown word is ignored, as an unknown setting is.
+fn set_strategy(config: &mut Config, word: &str, origin: Origin) {
+    if Strategy::of(word).is_some() {
+        config.eviction_strategy = Some(word.to_owned());
+        config.strategy_origin = origin;
     }
 }
 
@@ -42,9 +59,13 @@ fn overlay(config: &mut Config, from: &Migrations) {
             *field = value.clone();
         }
     }
-    set(&mut config.drain_taint_key, from.node_drain_taint_key.as_ref());
-    set(&mut config.parallel_per_cluster, from.parallel_migrations_per_cluster.as_ref());
-    set(&mut config.parallel_outbound_per_node, from.parallel_outbound_migrations_per_node.as_ref());
+    let key = from.node_drain_taint_key.as_ref().filter(|key| is_qualified_name(key));
+    set(&mut config.drain_taint_key, key);
+    // A limit that lets nothing move is a mistake, not a wish: what held before goes on.
+    let limit =
+        |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok()).filter(|value| *value > 0);
+    set(&mut config.parallel_per_cluster, limit(from.parallel_migrations_per_cluster).as_ref());
+    set(&mut config.parallel_outbound_per_node, limit(from.parallel_outbound_migrations_per_node).as_ref());
     set(&mut config.completion_seconds_per_gib, from.completion_timeout_per_gib.as_ref());
     set(&mut config.progress_timeout_seconds, from.progress_timeout.as_ref());
     set(&mut config.utility_volumes_seconds, from.utility_volumes_timeout.as_ref());
@@ -86,7 +107,8 @@ mod tests {
                 json!({"migrations": {"parallelMigrationsPerCluster": 9, "bandwidthPerMigration": "64Mi"}}),
             )
             .ok(),
-            hyperconverged: Some("LiveMigrate".into()),
+            hyperconverged: Some(Some("LiveMigrate".into())),
+            nodes: 3,
         };
         let config = sources.config();
         assert_eq!(config.drain_taint_key, "mytaint/drain");
@@ -95,6 +117,24 @@ mod tests {
         assert_eq!(config.bandwidth_per_migration, "64Mi");
         assert_eq!(config.default_strategy(), "LiveMigrate");
         assert_eq!(Sources::default().config(), Config::default());
+    }
+
+    #[test]
+    fn a_setting_that_makes_no_sense_changes_nothing() {
+        let bad = json!({"evictionStrategy": "livemigrate", "migrations": {
+            "nodeDrainTaintKey": "not a key", "parallelMigrationsPerCluster": 0, "parallelOutboundMigrationsPerNode": -1,
+        }});
+        let sources = Sources { kubevirt: serde_json::from_value(bad).ok(), ..Sources::default() };
+        assert!(sources.kubevirt.is_some());
+        assert_eq!(sources.config(), Config::default());
+    }
+
+    #[test]
+    fn a_silent_hyperconverged_object_means_migration_where_there_is_a_second_node() {
+        let config = |nodes| Sources { hyperconverged: Some(None), nodes, ..Sources::default() }.config();
+        assert_eq!(config(1).default_strategy(), "None");
+        assert_eq!(config(2).default_strategy(), "LiveMigrate");
+        assert_eq!(config(2).strategy_origin, Origin::NodeCount);
     }
 
     #[test]

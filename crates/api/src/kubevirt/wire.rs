@@ -67,6 +67,34 @@ pub struct VirtualMachineInstance {
 pub struct InstanceSpec {
     pub eviction_strategy: Option<String>,
     pub termination_grace_period_seconds: Option<i64>,
+    pub domain: Domain,
+}
+
+/// Of the hardware only how much memory it has, in the two places where that may be written.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Domain {
+    pub memory: Option<GuestMemory>,
+    pub resources: DomainResources,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct GuestMemory {
+    pub guest: Option<Quantity>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DomainResources {
+    #[serde(deserialize_with = "nullable")]
+    pub requests: BTreeMap<String, Quantity>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MemoryStatus {
+    pub guest_current: Option<Quantity>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -81,6 +109,7 @@ pub struct InstanceStatus {
     #[serde(deserialize_with = "nullable")]
     pub active_pods: BTreeMap<String, String>,
     pub evacuation_node_name: String,
+    pub memory: Option<MemoryStatus>,
     pub migration_state: Option<MigrationState>,
 }
 
@@ -241,8 +270,8 @@ pub struct Configuration {
 #[serde(rename_all = "camelCase", default)]
 pub struct Migrations {
     pub node_drain_taint_key: Option<String>,
-    pub parallel_migrations_per_cluster: Option<u32>,
-    pub parallel_outbound_migrations_per_node: Option<u32>,
+    pub parallel_migrations_per_cluster: Option<i64>,
+    pub parallel_outbound_migrations_per_node: Option<i64>,
     #[serde(rename = "completionTimeoutPerGiB")]
     pub completion_timeout_per_gib: Option<i64>,
     pub progress_timeout: Option<i64>,
@@ -269,6 +298,11 @@ impl Quantity {
             Self::Text(text) => text.clone(),
             Self::Number(number) => number.to_string(),
         }
+    }
+
+    /// In bytes, as far as amounts of memory are written.
+    pub fn bytes(&self) -> Option<u64> {
+        super::launcher::bytes(&serde_json::Value::String(self.text()))
     }
 }
 

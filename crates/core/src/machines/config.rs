@@ -1,9 +1,13 @@
 //! The cluster's settings for virtual machines, with KubeVirt's defaults.
 
+use super::strategy::Origin;
+
 /// Effective settings. [`Config::default`] is what an empty KubeVirt object means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     pub eviction_strategy: Option<String>,
+    /// Where the default strategy comes from.
+    pub strategy_origin: Origin,
     pub drain_taint_key: String,
     pub parallel_per_cluster: u32,
     pub parallel_outbound_per_node: u32,
@@ -22,6 +26,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             eviction_strategy: None,
+            strategy_origin: Origin::BuiltIn,
             drain_taint_key: "kubevirt.io/drain".into(),
             parallel_per_cluster: 5,
             parallel_outbound_per_node: 2,

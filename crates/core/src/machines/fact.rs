@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::condition::{self, Condition};
-use crate::fact::{Key, Owner, PodPhase, Uid};
+use crate::fact::{Key, Owner, PodPhase, Taint, Uid};
 use crate::selector::Selector;
 
 /// The phase of an instance.
@@ -104,6 +104,10 @@ pub struct Instance {
     pub evacuation_node: Option<String>,
     pub migration: Option<MigrationState>,
     pub hotplug_change: bool,
+    /// The memory of the guest in bytes, as far as it is written down; 0 if it is not.
+    pub memory: u64,
+    /// Who asked for the eviction, if it was not a person: `descheduler`.
+    pub eviction_source: Option<String>,
 }
 
 impl Instance {
@@ -417,6 +421,21 @@ impl Migration {
     }
 }
 
+/// What matters of a node to the machines on it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Host {
+    pub name: String,
+    pub unschedulable: bool,
+    pub taints: Vec<Taint>,
+}
+
+impl Host {
+    /// Whether the taint that asks for an evacuation is on it. Only key and effect count.
+    pub fn is_to_be_drained(&self, key: &str) -> bool {
+        self.taints.iter().any(|taint| taint.key == key && taint.effect == "NoSchedule")
+    }
+}
+
 /// One observation of a thing in this module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
@@ -430,4 +449,6 @@ pub enum Seen {
     MigrationGone(Key, Uid),
     Launcher(Box<Launcher>),
     LauncherGone(Key, Uid),
+    Host(Box<Host>),
+    HostGone(String),
 }

@@ -19,6 +19,7 @@ pub mod replica_set;
 pub mod slots;
 pub mod start_failure;
 mod store;
+pub mod strategy;
 #[cfg(test)]
 mod testing;
 
@@ -26,7 +27,8 @@ pub use action::{Action, Decision, Kind, Part, Subject, Tree};
 pub use condition::Condition;
 pub use config::Config;
 pub use fact::{
-    Instance, Launcher, Machine, Migration, MigrationPhase, MigrationState, Phase, Power, ReplicaSet,
+    Host, Instance, Launcher, Machine, Migration, MigrationPhase, MigrationState, Phase, Power, ReplicaSet,
     Request, RunStrategy, Seen,
 };
 pub use store::{Machines, Trouble};
+pub use strategy::Strategy;

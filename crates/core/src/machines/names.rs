@@ -19,6 +19,7 @@ pub const UNSCHEDULABLE_TIMEOUT: &str = "kubevirt.io/migrationUnschedulablePodTi
 pub const PENDING_TIMEOUT: &str = "kubevirt.io/migrationPendingPodTimeoutSeconds";
 pub const IGNORE_BACKOFF: &str = "kubevirt.io/func-test-ignore-migration-backoff";
 pub const EVICTION_IN_PROGRESS: &str = "descheduler.alpha.kubernetes.io/eviction-in-progress";
+pub const EVICTION_SOURCE: &str = "kubevirt.io/eviction-source";
 pub const REQUEST_EVICT_ONLY: &str = "descheduler.alpha.kubernetes.io/request-evict-only";
 pub const UNPAUSED_GATE: &str = "kubevirt.io/virtual-machine-unpaused";
 /// What the guest should do now, for the node agent; see docs/vms.md.

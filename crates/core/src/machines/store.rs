@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::action::{Kind, Subject};
 use super::config::Config;
-use super::fact::{Instance, Launcher, Machine, Migration, ReplicaSet, Seen};
+use super::fact::{Host, Instance, Launcher, Machine, Migration, ReplicaSet, Seen};
 use super::slots::Ledger;
 use crate::fact::{Key, Uid};
 
@@ -26,6 +26,8 @@ pub struct Machines {
     launchers_of: BTreeMap<Uid, BTreeSet<Key>>,
     instances_of: BTreeMap<Uid, BTreeSet<Key>>,
     migrations_of: BTreeMap<Key, BTreeSet<Key>>,
+    hosts: BTreeMap<String, Host>,
+    instances_on: BTreeMap<String, BTreeSet<Key>>,
     ledger: Ledger,
     troubles: BTreeMap<Subject, Trouble>,
     gone: Gone,
@@ -124,9 +126,12 @@ impl Machines {
             Seen::Instance(instance) => {
                 let key = instance.key.clone();
                 let owner = instance.owner.clone();
-                let before = keep!(self, instances, *instance);
-                if let Some(old) = before.and_then(|before| before.owner) {
-                    self.unlink_instance(&old.uid, &key);
+                let node = instance.node.clone();
+                if let Some(before) = keep!(self, instances, *instance) {
+                    self.unlink_instance(&before, &key);
+                }
+                if !node.is_empty() {
+                    self.instances_on.entry(node).or_default().insert(key.clone());
                 }
                 if let Some(owner) = owner {
                     self.instances_of.entry(owner.uid).or_default().insert(key.clone());
@@ -135,8 +140,8 @@ impl Machines {
             }
             Seen::InstanceGone(key, uid) => {
                 self.touch_around_instance(&key, &mut touched);
-                if let Some(owner) = drop_one!(self, instances, key, uid).and_then(|gone| gone.owner) {
-                    self.unlink_instance(&owner.uid, &key);
+                if let Some(gone) = drop_one!(self, instances, key, uid) {
+                    self.unlink_instance(&gone, &key);
                 }
             }
             Seen::ReplicaSet(set) => {
@@ -161,9 +166,7 @@ impl Machines {
             }
             Seen::MigrationGone(key, uid) => {
                 if let Some(gone) = drop_one!(self, migrations, key, uid) {
-                    if let Some(keys) = self.migrations_of.get_mut(&gone.instance) {
-                        keys.remove(&key);
-                    }
+                    unlink(&mut self.migrations_of, &gone.instance, &key);
                     self.touch_around_instance(&gone.instance, &mut touched);
                 }
                 self.touch_waiting(&mut touched);
@@ -177,20 +180,30 @@ impl Machines {
             }
             Seen::LauncherGone(key, uid) => {
                 if let Some(gone) = drop_one!(self, launchers, key, uid) {
-                    if let Some(keys) = self.launchers_of.get_mut(&gone.instance) {
-                        keys.remove(&key);
-                        if keys.is_empty() {
-                            self.launchers_of.remove(&gone.instance);
-                        }
-                    }
+                    unlink(&mut self.launchers_of, &gone.instance, &key);
                     self.touch_around_instance(
                         &Key::new(key.namespace.clone(), gone.instance_name),
                         &mut touched,
                     );
                 }
             }
+            Seen::Host(host) => {
+                if self.hosts.get(&host.name) != Some(&*host) {
+                    self.touch_on(&host.name, &mut touched);
+                    self.hosts.insert(host.name.clone(), *host);
+                }
+            }
+            Seen::HostGone(name) => {
+                self.touch_on(&name, &mut touched);
+                self.hosts.remove(&name);
+            }
         }
         touched
+    }
+
+    fn touch_on(&self, node: &str, touched: &mut BTreeSet<Subject>) {
+        let there = self.instances_on.get(node).into_iter().flatten();
+        touched.extend(there.map(|key| Subject::new(Kind::Instance, key.clone())));
     }
 
     /// A fresh list of one kind: what is not in it is gone.
@@ -202,7 +215,11 @@ impl Machines {
             Kind::ReplicaSet => left_out(&self.sets, &listed, |m| (&m.key, &m.uid), Seen::ReplicaSetGone),
             Kind::Migration => left_out(&self.migrations, &listed, |m| (&m.key, &m.uid), Seen::MigrationGone),
             Kind::Pod => left_out(&self.launchers, &listed, |m| (&m.key, &m.uid), Seen::LauncherGone),
-            Kind::Node => Vec::new(),
+            Kind::Node => {
+                let listed: BTreeSet<&str> = list.iter().filter_map(host_name).collect();
+                let stale = self.hosts.keys().filter(|name| !listed.contains(name.as_str()));
+                stale.cloned().map(Seen::HostGone).collect()
+            }
         };
         stale.into_iter().chain(list).flat_map(|seen| self.apply(seen)).collect()
     }
@@ -256,13 +273,11 @@ impl Machines {
             .collect()
     }
 
-    fn unlink_instance(&mut self, owner: &Uid, key: &Key) {
-        if let Some(keys) = self.instances_of.get_mut(owner) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.instances_of.remove(owner);
-            }
+    fn unlink_instance(&mut self, before: &Instance, key: &Key) {
+        if let Some(owner) = &before.owner {
+            unlink(&mut self.instances_of, &owner.uid, key);
         }
+        unlink(&mut self.instances_on, &before.node, key);
     }
 
     fn touch_owned(&self, owner: &Uid, touched: &mut BTreeSet<Subject>) {
@@ -323,6 +338,18 @@ impl Machines {
             .map(|(_, instance)| instance)
     }
 
+    pub fn instances_on<'a>(&'a self, node: &str) -> impl Iterator<Item = &'a Instance> + use<'a> {
+        self.instances_on.get(node).into_iter().flatten().filter_map(|key| self.instances.get(key))
+    }
+
+    pub fn host(&self, name: &str) -> Option<&Host> {
+        self.hosts.get(name)
+    }
+
+    pub fn hosts(&self) -> impl ExactSizeIterator<Item = &Host> {
+        self.hosts.values()
+    }
+
     pub fn replica_set(&self, key: &Key) -> Option<&ReplicaSet> {
         self.sets.get(key)
     }
@@ -360,6 +387,16 @@ impl Machines {
     }
 }
 
+/// Removes a member, and a set that has none left.
+fn unlink<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<Key>>, of: &K, member: &Key) {
+    if let Some(members) = sets.get_mut(of) {
+        members.remove(member);
+        if members.is_empty() {
+            sets.remove(of);
+        }
+    }
+}
+
 fn left_out<T>(
     known: &BTreeMap<Key, T>,
     listed: &BTreeSet<Uid>,
@@ -372,6 +409,13 @@ fn left_out<T>(
         .filter(|(_, uid)| !listed.contains(uid))
         .map(|(key, uid)| gone(key.clone(), uid.clone()))
         .collect()
+}
+
+fn host_name(seen: &Seen) -> Option<&str> {
+    match seen {
+        Seen::Host(host) => Some(&host.name),
+        _ => None,
+    }
 }
 
 fn uid_of(seen: &Seen) -> Option<Uid> {

@@ -45,6 +45,8 @@ pub fn instance(name: &str, phase: Phase) -> Instance {
         evacuation_node: None,
         migration: None,
         hotplug_change: false,
+        memory: 1 << 30,
+        eviction_source: None,
     }
 }
 

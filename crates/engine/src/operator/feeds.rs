@@ -6,6 +6,7 @@ use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::settings::hyperconverged_strategy;
 use evac_api::kubevirt::wire::{self, Configuration, Migrations};
 use evac_api::kubevirt::{NAMESPACE, render};
+use evac_api::wire::Node;
 use evac_core::machines::slots::Ledger;
 use evac_core::machines::{Kind, Seen};
 use serde::de::DeserializeOwned;
@@ -29,12 +30,12 @@ pub(super) enum Input {
 pub(super) enum Setting {
     KubeVirt(Option<Configuration>),
     Legacy(Option<Migrations>),
-    HyperConverged(Option<String>),
+    HyperConverged(Option<Option<String>>),
 }
 
 /// Kinds that have to be known before the first decision.
-pub(super) const FOLLOWED: [Kind; 5] =
-    [Kind::Machine, Kind::Instance, Kind::ReplicaSet, Kind::Migration, Kind::Pod];
+pub(super) const FOLLOWED: [Kind; 6] =
+    [Kind::Machine, Kind::Instance, Kind::ReplicaSet, Kind::Migration, Kind::Pod, Kind::Node];
 
 /// How long to wait before asking again for a kind the server does not know.
 const ABSENT: Duration = Duration::from_secs(5);
@@ -72,6 +73,7 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         "/api/v1/pods",
         "labelSelector=kubevirt.io%3Dvirt-launcher",
     );
+    subjects::<Node>(http, sender, tasks, "/api/v1/nodes", "");
     settings(http, sender, tasks);
 }
 
@@ -192,8 +194,6 @@ fn settings(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         |object: &Value| {
             object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned()
         },
-        |object: Option<&Value>| {
-            Input::Setting(Setting::HyperConverged(object.and_then(hyperconverged_strategy)))
-        },
+        |object: Option<&Value>| Input::Setting(Setting::HyperConverged(object.map(hyperconverged_strategy))),
     );
 }

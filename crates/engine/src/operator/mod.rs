@@ -148,9 +148,15 @@ impl Loop {
         let touched = match input {
             Input::Listed(kind, list) => {
                 self.missing.remove(&kind);
-                self.machines.reset(kind, list)
+                let mut touched = self.machines.reset(kind, list);
+                touched.extend(self.count_nodes());
+                touched
             }
-            Input::Seen(seen) => self.machines.apply(seen),
+            Input::Seen(seen) => {
+                let mut touched = self.machines.apply(seen);
+                touched.extend(self.count_nodes());
+                touched
+            }
             Input::Ledger(ledger) => self.machines.enter(ledger),
             Input::Setting(setting) => {
                 match setting {
@@ -158,9 +164,7 @@ impl Loop {
                     Setting::Legacy(migrations) => self.sources.legacy = migrations,
                     Setting::HyperConverged(strategy) => self.sources.hyperconverged = strategy,
                 }
-                let config = self.sources.config();
-                self.publish.send_replace(config.clone());
-                self.machines.configure(config)
+                self.configure()
             }
             Input::Done(done) => {
                 self.finish(done);
@@ -168,6 +172,22 @@ impl Loop {
             }
         };
         self.touch(touched);
+    }
+
+    /// The default strategy can depend on how many nodes there are.
+    fn count_nodes(&mut self) -> BTreeSet<Subject> {
+        let nodes = self.machines.hosts().len();
+        if nodes == self.sources.nodes {
+            return BTreeSet::new();
+        }
+        self.sources.nodes = nodes;
+        self.configure()
+    }
+
+    fn configure(&mut self) -> BTreeSet<Subject> {
+        let config = self.sources.config();
+        self.publish.send_replace(config.clone());
+        self.machines.configure(config)
     }
 
     fn touch(&mut self, subjects: BTreeSet<Subject>) {
