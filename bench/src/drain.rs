@@ -4,7 +4,9 @@
 //! same cluster. Requests are counted by the server's audit log, which cannot be talked out of anything.
 //!
 //! The floor is measured, too, because a busy server needs time of its own. Without a budget it is what bare evictions
-//! take: a cordon, every eviction, and a watch until the last pod is gone, with no plan and no proof.
+//! take: a cordon, every eviction, and a watch until the last pod is gone, with no plan and no proof, 16, 32 or 64 at once.
+//! With a budget it is an eager client that watches the budget and asks for as many pods as that has room for at the
+//! instant it has. And from the outside: how long the budget had room that nobody asked for (see [`crate::unused`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,6 +22,7 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::process::Tree;
 use crate::report::{median, spread};
+use crate::unused::{Request, Room, unused};
 
 /// How long every pod takes to stop.
 const STOP: Duration = Duration::from_secs(1);
@@ -29,13 +32,18 @@ struct Case {
     pods: usize,
     /// How many may be away at once; `None` without a budget.
     budget: Option<usize>,
+    daemon_sets: usize,
 }
 
 const CASES: &[Case] = &[
-    Case { name: "40 pods", pods: 40, budget: None },
-    Case { name: "110 pods", pods: 110, budget: None },
-    Case { name: "40 pods, 5 at a time", pods: 40, budget: Some(5) },
+    Case { name: "40 pods", pods: 40, budget: None, daemon_sets: 0 },
+    Case { name: "40 pods, 2 DaemonSets", pods: 40, budget: None, daemon_sets: 2 },
+    Case { name: "110 pods", pods: 110, budget: None, daemon_sets: 0 },
+    Case { name: "40 pods, 5 at a time", pods: 40, budget: Some(5), daemon_sets: 0 },
 ];
+
+/// How many bare evictions are under way at once.
+const WIDTHS: [usize; 3] = [16, 32, 64];
 
 struct Tool {
     name: &'static str,
@@ -50,6 +58,10 @@ struct Measured {
     requests: f64,
     /// Requests that were refused with 429.
     refused: f64,
+    /// What the server took for one eviction.
+    eviction_ms: f64,
+    /// How long the budget had room that was not asked for.
+    unused: Option<f64>,
 }
 
 pub async fn run(rounds: usize) -> Result<()> {
@@ -61,42 +73,55 @@ pub async fn run(rounds: usize) -> Result<()> {
         Tool { name: "evac drain", program: program("EVAC")?, agent: "evac/" },
         Tool { name: "kubectl drain", program: kubernetes.with_file_name("kubectl"), agent: "kubectl" },
     ];
-    println!("| case | tool | seconds | over the floor | requests | refused | kubectl ÷ evac, seconds |");
-    println!("|---|---|---|---|---|---|---|");
+    println!(
+        "| case | tool | seconds | over the floor | requests | refused | one eviction, ms | room unused, s | kubectl ÷ evac, seconds |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
     for case in CASES {
         let stage = Stage::set(&kubernetes, case).await?;
         let mut measured: [Vec<Measured>; 2] = [Vec::new(), Vec::new()];
-        let mut floors = Vec::new();
+        let mut floors: Vec<(String, Vec<f64>)> = Vec::new();
         for _ in 0..rounds {
-            floors.extend(stage.floor(case).await?);
+            for (at, (name, seconds)) in stage.floors(case).await?.into_iter().enumerate() {
+                match floors.get_mut(at) {
+                    Some((_, all)) => all.push(seconds),
+                    None => floors.push((name, vec![seconds])),
+                }
+            }
             for (tool, results) in tools.iter().zip(&mut measured) {
                 results.push(stage.drain(tool, case).await?);
             }
         }
         stage.strike().await;
-        report(case, &tools, &measured, (!floors.is_empty()).then(|| median(&floors)));
+        report(case, &tools, &measured, &floors);
     }
     Ok(())
 }
 
-fn report(case: &Case, tools: &[Tool; 2], measured: &[Vec<Measured>; 2], floor: Option<f64>) {
+fn report(case: &Case, tools: &[Tool; 2], measured: &[Vec<Measured>; 2], floors: &[(String, Vec<f64>)]) {
     let seconds = |side: usize| -> Vec<f64> { measured[side].iter().map(|m| m.seconds).collect() };
     let ratios: Vec<f64> = seconds(1).iter().zip(seconds(0)).map(|(theirs, ours)| theirs / ours).collect();
-    if let Some(floor) = floor {
-        println!("| {} | the floor | {floor:.2} |  |  |  |  |", case.name);
+    let mut floor = f64::INFINITY;
+    for (name, seconds) in floors {
+        floor = floor.min(median(seconds));
+        println!("| {} | {name} | {:.2} |  |  |  |  |  |  |", case.name, median(seconds));
     }
     for (side, tool) in tools.iter().enumerate() {
         let requests: Vec<f64> = measured[side].iter().map(|m| m.requests).collect();
         let refused: Vec<f64> = measured[side].iter().map(|m| m.refused).collect();
+        let eviction: Vec<f64> = measured[side].iter().map(|m| m.eviction_ms).collect();
+        let unused: Vec<f64> = measured[side].iter().filter_map(|m| m.unused).collect();
+        let unused = if unused.is_empty() { String::new() } else { format!("{:.2}", median(&unused)) };
         let ratio = if side == 0 { spread(&ratios) } else { String::new() };
         println!(
-            "| {} | {} | {:.2} | {} | {:.0} | {:.0} | {ratio} |",
+            "| {} | {} | {:.2} | {:.2} | {:.0} | {:.0} | {:.0} | {unused} | {ratio} |",
             case.name,
             tool.name,
             median(&seconds(side)),
-            floor.map_or("–".to_owned(), |floor| format!("{:.2}", median(&seconds(side)) - floor)),
+            median(&seconds(side)) - floor,
             median(&requests),
             median(&refused),
+            median(&eviction),
         );
     }
 }
@@ -139,18 +164,25 @@ impl Stage {
             let spec = json!({"maxUnavailable": budget, "selector": {"matchLabels": {"app": "web"}}});
             stage.cluster.create(budgets, &json!({"metadata": {"name": "web"}, "spec": spec})).await?;
         }
+        for number in 0..case.daemon_sets {
+            stage.cluster.create("/apis/apps/v1/namespaces/default/daemonsets", &daemon_set(number)).await?;
+        }
         stage.all_ready(case.pods).await?;
         stage.cordon("node-2", false).await?;
         Ok(stage)
     }
 
-    /// Under a budget the floor depends on how fast replacements become ready and the budget is counted
-    /// again, which is the server's doing; no number is claimed for it.
-    async fn floor(&self, case: &Case) -> Result<Option<f64>> {
-        match case.budget {
-            None => self.bare_evictions(case).await.map(Some),
-            Some(_) => Ok(None),
+    /// What the work takes without a plan and a proof, by the ways to do it.
+    async fn floors(&self, case: &Case) -> Result<Vec<(String, f64)>> {
+        if case.budget.is_some() {
+            return Ok(vec![("an eager client".into(), self.eager(case).await?)]);
         }
+        let mut floors = Vec::new();
+        for width in WIDTHS {
+            let name = format!("bare evictions, {width} at once");
+            floors.push((name, self.bare_evictions(case, width).await?));
+        }
+        Ok(floors)
     }
 
     async fn evict(&self, pod: &str) -> Result<()> {
@@ -159,9 +191,11 @@ impl Stage {
         self.cluster.create(&path, &body).await
     }
 
-    /// Names of the pods on a node, and from where to watch them.
+    /// Names of the pods on a node that have to leave, and from where to watch them.
     async fn pods_on(&self, node: &str) -> Result<(Vec<String>, String)> {
-        let path = format!("/api/v1/namespaces/default/pods?fieldSelector=spec.nodeName%3D{node}");
+        let path = format!(
+            "/api/v1/namespaces/default/pods?labelSelector=app%3Dweb&fieldSelector=spec.nodeName%3D{node}"
+        );
         let pods = self.cluster.get(&path).await?;
         let version = pods["metadata"]["resourceVersion"].as_str().context("no version")?.to_owned();
         let items = pods["items"].as_array().context("no list")?;
@@ -170,52 +204,134 @@ impl Stage {
     }
 
     /// How long the pods of the busy node take to leave if they are only asked to.
-    async fn bare_evictions(&self, case: &Case) -> Result<f64> {
+    async fn bare_evictions(&self, case: &Case, width: usize) -> Result<f64> {
         let from = self.busy_node().await?;
         let (names, version) = self.pods_on(&from).await?;
-        let path = format!(
-            "/api/v1/namespaces/default/pods?watch=1&resourceVersion={version}&fieldSelector=spec.nodeName%3D{from}"
-        );
-        let request = http::Request::get(path).body(Vec::new())?;
         let began = now();
         self.cordon(&from, true).await?;
-        let mut lines = self.client.request_stream(request).await?.lines();
         let asking = futures::stream::iter(&names)
             .map(|name| self.evict(name))
-            .buffer_unordered(16)
+            .buffer_unordered(width)
             .try_collect::<Vec<()>>();
-        let leaving = async {
-            let mut left = names.len();
-            while left > 0 {
-                let line = lines.try_next().await?.context("the watch ended early")?;
-                let event: Value = serde_json::from_str(&line)?;
-                left -= usize::from(event["type"] == "DELETED");
-            }
-            anyhow::Ok(())
-        };
-        futures::try_join!(asking, leaving)?;
+        futures::try_join!(asking, self.all_left(&from, &version, names.len()))?;
         let seconds = began.elapsed().as_secs_f64();
         self.all_ready(case.pods).await?;
         self.cordon(&from, false).await?;
         Ok(seconds)
     }
 
+    /// How long they take if somebody who does nothing else asks for as many as the budget has room for, at once.
+    async fn eager(&self, case: &Case) -> Result<f64> {
+        let from = self.busy_node().await?;
+        let (names, version) = self.pods_on(&from).await?;
+        let began = now();
+        self.cordon(&from, true).await?;
+        let asking = async {
+            let mut budget = self.watch("/apis/policy/v1/namespaces/default/poddisruptionbudgets").await?;
+            let mut to_ask = names.clone();
+            let mut under_way = futures::stream::FuturesUnordered::new();
+            let mut allowed = 0;
+            while !to_ask.is_empty() || !under_way.is_empty() {
+                tokio::select! {
+                    event = budget.next() => {
+                        let event = event.context("the watch ended early")??;
+                        allowed = event["object"]["status"]["disruptionsAllowed"].as_u64().unwrap_or(0);
+                    }
+                    Some((name, answer)) = under_way.next() => {
+                        let answer: Result<()> = answer;
+                        if let Err(error) = answer {
+                            if !error.to_string().contains("429") {
+                                return Err(error);
+                            }
+                            // Too early by a hair: the next event of the budget says more.
+                            to_ask.push(name);
+                            allowed = 0;
+                        }
+                    }
+                }
+                while (under_way.len() as u64) < allowed
+                    && let Some(name) = to_ask.pop()
+                {
+                    under_way.push(async move {
+                        let answer = self.evict(&name).await;
+                        (name, answer)
+                    });
+                }
+            }
+            anyhow::Ok(())
+        };
+        futures::try_join!(asking, self.all_left(&from, &version, names.len()))?;
+        let seconds = began.elapsed().as_secs_f64();
+        self.all_ready(case.pods).await?;
+        self.cordon(&from, false).await?;
+        Ok(seconds)
+    }
+
+    /// Waits until so many of the pods that have to leave are gone.
+    async fn all_left(&self, node: &str, version: &str, mut left: usize) -> Result<()> {
+        let path = format!(
+            "/api/v1/namespaces/default/pods?resourceVersion={version}&labelSelector=app%3Dweb&fieldSelector=spec.nodeName%3D{node}"
+        );
+        let mut events = self.watch(&path).await?;
+        while left > 0 {
+            let event = events.next().await.context("the watch ended early")??;
+            left -= usize::from(event["type"] == "DELETED");
+        }
+        Ok(())
+    }
+
+    /// The events of a collection.
+    async fn watch(&self, path: &str) -> Result<impl futures::Stream<Item = Result<Value>> + Unpin + use<>> {
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let request = http::Request::get(format!("{path}{joint}watch=1")).body(Vec::new())?;
+        let lines = self.client.request_stream(request).await?.lines();
+        Ok(Box::pin(lines.map(|line| Ok(serde_json::from_str(&line?)?))))
+    }
+
+    /// Notes what a budget allows and when, until it is stopped.
+    async fn note_room(&self, notes: &std::sync::Mutex<Vec<Room>>) -> Result<()> {
+        let mut events = self.watch("/apis/policy/v1/namespaces/default/poddisruptionbudgets").await?;
+        while let Some(event) = events.next().await {
+            let allowed = event?["object"]["status"]["disruptionsAllowed"].as_u64().unwrap_or(0);
+            if let Ok(mut notes) = notes.lock() {
+                notes.push(Room { at: Clock::real().now(), allowed });
+            }
+        }
+        bail!("the watch of the budget ended early")
+    }
+
     /// Empties the node that has the pods, and makes the other one ready for the next turn.
     async fn drain(&self, tool: &Tool, case: &Case) -> Result<Measured> {
         let from = self.busy_node().await?;
         let before = self.counted(tool)?;
-        let began = now();
-        let output = tokio::process::Command::new(&tool.program)
-            .args(["drain", &from])
-            .env("KUBECONFIG", &self.tree.kubeconfig)
-            .output()
-            .await?;
-        let seconds = began.elapsed().as_secs_f64();
+        let notes = std::sync::Mutex::new(Vec::new());
+        let draining = async {
+            let mut command = tokio::process::Command::new(&tool.program);
+            command.args(["drain", &from]).env("KUBECONFIG", &self.tree.kubeconfig);
+            if case.daemon_sets > 0 {
+                command.arg("--ignore-daemonsets");
+            }
+            let began = now();
+            let output = command.output().await?;
+            anyhow::Ok((began.elapsed().as_secs_f64(), output))
+        };
+        let (seconds, output) = if case.budget.is_some() {
+            tokio::select! {
+                done = draining => done?,
+                broken = self.note_room(&notes) => return Err(broken.err().context("no watch")?),
+            }
+        } else {
+            draining.await?
+        };
         if !output.status.success() {
             bail!("{} failed: {}", tool.name, String::from_utf8_lossy(&output.stderr));
         }
         self.all_ready(case.pods).await?;
         let after = self.counted(tool)?;
+        let evictions = after.evictions.get(before.evictions.len()..).unwrap_or_default();
+        let durations: Vec<f64> = evictions.iter().map(Request::milliseconds).collect();
+        let notes = notes.into_inner().unwrap_or_default();
+        let unused = case.budget.map(|_| unused(&notes, evictions));
         let uncordon = tokio::process::Command::new(&tool.program)
             .args(["uncordon", &from])
             .env("KUBECONFIG", &self.tree.kubeconfig)
@@ -224,7 +340,13 @@ impl Stage {
         if !uncordon.status.success() {
             bail!("uncordon failed: {}", String::from_utf8_lossy(&uncordon.stderr));
         }
-        Ok(Measured { seconds, requests: (after.0 - before.0) as f64, refused: (after.1 - before.1) as f64 })
+        Ok(Measured {
+            seconds,
+            requests: (after.total - before.total) as f64,
+            refused: (after.refused - before.refused) as f64,
+            eviction_ms: median(&durations),
+            unused,
+        })
     }
 
     async fn strike(self) {
@@ -263,27 +385,51 @@ impl Stage {
 
     /// Finished requests of a tool so far, and how many of them were refused; watches are not requests
     /// but streams, and count once when they begin.
-    fn counted(&self, tool: &Tool) -> Result<(usize, usize)> {
+    fn counted(&self, tool: &Tool) -> Result<Counted> {
         let text = fs::read_to_string(&self.audit)?;
-        let mut total = 0;
-        let mut refused = 0;
+        let mut counted = Counted::default();
         for event in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
             let is_tool = event["userAgent"].as_str().is_some_and(|agent| agent.starts_with(tool.agent));
             let stage = event["stage"].as_str().unwrap_or_default();
             let is_watch = event["verb"] == "watch";
             let counts = if is_watch { stage == "ResponseStarted" } else { stage == "ResponseComplete" };
             if is_tool && counts {
-                total += 1;
-                refused += usize::from(event["responseStatus"]["code"] == 429);
+                counted.total += 1;
+                counted.refused += usize::from(event["responseStatus"]["code"] == 429);
+                if event["objectRef"]["subresource"] == "eviction" {
+                    counted.evictions.extend(Request::of(&event));
+                }
             }
         }
-        Ok((total, refused))
+        Ok(counted)
     }
+}
+
+/// What the audit log says about a tool.
+#[derive(Default)]
+struct Counted {
+    total: usize,
+    refused: usize,
+    evictions: Vec<Request>,
 }
 
 #[allow(clippy::disallowed_methods, reason = "a benchmark measures the wall")]
 fn now() -> Instant {
     Instant::now()
+}
+
+fn daemon_set(number: usize) -> Value {
+    let name = format!("agent-{number}");
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "main", "image": "example/agent"}]},
+            },
+        },
+    })
 }
 
 fn deployment(pods: usize) -> Value {

@@ -7,6 +7,7 @@ mod cluster;
 mod drain;
 mod process;
 mod report;
+mod unused;
 
 use anyhow::{Result, bail};
 

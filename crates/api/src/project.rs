@@ -166,7 +166,13 @@ impl From<wire::Budget> for Budget {
             current_healthy: budget.status.current_healthy,
             desired_healthy: budget.status.desired_healthy,
             expected: budget.status.expected_pods,
-            disrupted: budget.status.disrupted_pods.into_keys().collect(),
+            disrupted: budget
+                .status
+                .disrupted_pods
+                .into_iter()
+                // A grant without a time is as old as can be: nobody waits for it any more.
+                .map(|(pod, since)| (pod, since.unwrap_or(jiff::Timestamp::UNIX_EPOCH)))
+                .collect(),
             sync_failed,
         }
     }
@@ -252,7 +258,7 @@ mod tests {
         .unwrap();
         let budget = Budget::from(budget);
         assert_eq!(budget.max_unavailable, Some(Amount::Percent("10%".into())));
-        assert!(budget.disrupted.contains("p"));
+        assert_eq!(budget.disrupted["p"], "2026-01-01T00:00:00Z".parse().unwrap());
     }
 
     #[test]

@@ -136,7 +136,7 @@ pub struct BudgetStatus {
     pub desired_healthy: i32,
     pub expected_pods: i32,
     #[serde(deserialize_with = "nullable")]
-    pub disrupted_pods: BTreeMap<String, String>,
+    pub disrupted_pods: BTreeMap<String, Option<jiff::Timestamp>>,
     #[serde(deserialize_with = "nullable")]
     pub conditions: Vec<Condition>,
 }

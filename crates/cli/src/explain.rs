@@ -2,7 +2,7 @@
 
 use clap::Args;
 use evac_core::assess::{Fate, Verdict, assess_pod};
-use evac_core::budget::{Charges, Gate, gate};
+use evac_core::budget::{Charges, Gate, cut_off, gate};
 use evac_core::explain::explain;
 use evac_core::ownership::{Ownership, lease_key, ownership};
 use evac_core::run::Blocker;
@@ -112,7 +112,7 @@ fn sentence(index: &Index, verdict: &Verdict, now: Timestamp) -> (String, Severi
         .iter()
         .find(|reason| reason.severity() == Severity::Never)
         .cloned()
-        .or_else(|| leaving_or_closed(index, pod, verdict.fate));
+        .or_else(|| leaving_or_closed(index, pod, verdict.fate, now));
     if let Some(reason) = blocked_by {
         let severity = reason.severity();
         let since = pod.deletion.map_or(now, |deletion| deletion.requested());
@@ -130,7 +130,7 @@ fn sentence(index: &Index, verdict: &Verdict, now: Timestamp) -> (String, Severi
     (format!("pod {}{owner} {does}{remarks}", pod.key), Severity::Note)
 }
 
-fn leaving_or_closed(index: &Index, pod: &evac_core::Pod, fate: Fate) -> Option<Reason> {
+fn leaving_or_closed(index: &Index, pod: &evac_core::Pod, fate: Fate, now: Timestamp) -> Option<Reason> {
     if fate != Fate::Evict {
         return None;
     }
@@ -143,7 +143,7 @@ fn leaving_or_closed(index: &Index, pod: &evac_core::Pod, fate: Fate) -> Option<
         });
     }
     match gate(index, pod, &Charges::new()) {
-        Gate::Closed(reason) => Some(reason),
+        Gate::Closed(reason) => Some(cut_off(index, reason, now).0),
         Gate::Open | Gate::Charged(_) => None,
     }
 }

@@ -5,10 +5,14 @@
 //! drained at once therefore share a budget without trying each other's luck.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 use crate::fact::{Amount, Budget, Key, Pod, PodPhase, UnhealthyPolicy};
 use crate::index::Index;
 use crate::reason::Reason;
+use crate::run::after;
 
 /// Evictions under way that a budget's visible status does not include yet.
 pub type Charges = BTreeMap<Key, i32>;
@@ -70,6 +74,38 @@ fn exhausted(budget: &Budget) -> Reason {
         needs: budget.desired_healthy + 1,
         has: budget.current_healthy,
     }
+}
+
+/// For so long the disruption controller counts a pod as gone whose eviction was granted, whether it goes or not.
+const GRANT_LASTS: Duration = Duration::from_secs(120);
+/// So long the server may take between granting an eviction and deleting the pod.
+const GRANT_SETTLES: Duration = Duration::from_secs(2);
+
+/// Says of a closed budget whether it waits for an eviction that was cut off, and when to look again at that.
+///
+/// The server charges the budget first and deletes the pod then; an asker that dies in between takes the second half with
+/// it. The pod stays, the budget counts it as gone, and nobody gets anything until the controller gives up on it.
+pub fn cut_off(index: &Index, closed: Reason, now: Timestamp) -> (Reason, Option<Timestamp>) {
+    let (Reason::BudgetExhausted { budget: key, .. } | Reason::BudgetGivenOut { budget: key }) = &closed
+    else {
+        return (closed, None);
+    };
+    let leaving = |name: &str| {
+        index.pod(&Key::new(key.namespace.clone(), name)).is_some_and(|pod| pod.deletion.is_some())
+    };
+    let grants = index.budget(key).map(|budget| &budget.disrupted);
+    let open = grants
+        .into_iter()
+        .flatten()
+        .filter(|(pod, since)| !leaving(pod) && now < after(**since, GRANT_LASTS));
+    let (settled, fresh): (Vec<_>, Vec<_>) =
+        open.partition(|(_, since)| now >= after(**since, GRANT_SETTLES));
+    let look_again = fresh.iter().map(|(_, since)| after(**since, GRANT_SETTLES)).min();
+    let Some(since) = settled.iter().map(|(_, since)| **since).min() else { return (closed, look_again) };
+    let until = after(since, GRANT_LASTS);
+    let pods = settled.into_iter().map(|(pod, _)| pod.clone()).collect();
+    let reason = Reason::BudgetCutOff { budget: key.clone(), pods, since, until };
+    (reason, Some(look_again.map_or(until, |at| at.min(until))))
 }
 
 /// With every expected pod healthy there would still be nothing to give.

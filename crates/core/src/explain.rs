@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::action::Outcome;
-use crate::budget::{Charges, Gate, gate};
+use crate::budget::{Charges, Gate, cut_off, gate};
 use crate::fact::{Health, Node, Pod, VmRole};
 use crate::index::Index;
 use crate::reason::{Reason, Severity};
@@ -31,9 +31,12 @@ pub(crate) fn waiting_for(
         PodState::Failed => return (known.last.as_ref().and_then(|last| refusal(pod, last)), None),
         PodState::Idle => {}
     }
-    let closed = match gate(index, pod, charges) {
-        Gate::Closed(reason) => Some(reason),
-        Gate::Open | Gate::Charged(_) => None,
+    let (closed, look_again) = match gate(index, pod, charges) {
+        Gate::Closed(reason) => {
+            let (reason, look_again) = cut_off(index, reason, now);
+            (Some(reason), look_again)
+        }
+        Gate::Open | Gate::Charged(_) => (None, None),
     };
     let last = known.last.as_ref().and_then(|last| refusal(pod, last));
     // What we can see beats what we were told earlier, except for refusals that budgets do not explain.
@@ -48,7 +51,7 @@ pub(crate) fn waiting_for(
                 .then(|| Reason::NamespaceTerminating { namespace: pod.key.namespace.clone() })
         })
     });
-    (reason, None)
+    (reason, look_again)
 }
 
 fn leaving(node: Option<&Node>, pod: &Pod, now: Timestamp) -> (Option<Reason>, Option<Timestamp>) {

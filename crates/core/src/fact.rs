@@ -3,7 +3,7 @@
 //! A fact is made from an API object at the border and never looks back at it. Each kind has one struct; a [`Fact`]
 //! says that such a thing was seen or is gone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -217,8 +217,9 @@ pub struct Budget {
     pub current_healthy: i32,
     pub desired_healthy: i32,
     pub expected: i32,
-    /// Pods whose eviction was granted but whose deletion the budget's controller has not seen yet.
-    pub disrupted: BTreeSet<String>,
+    /// Pods whose eviction was granted but whose deletion the budget's controller has not seen yet, with the time of
+    /// the grant.
+    pub disrupted: BTreeMap<String, Timestamp>,
     /// The disruption controller could not compute this budget, and says why.
     pub sync_failed: Option<String>,
 }

@@ -80,6 +80,13 @@ pub enum Reason {
     BudgetGivenOut {
         budget: Key,
     },
+    /// An eviction was granted and cut off before the pod was deleted; the budget counts that pod as gone.
+    BudgetCutOff {
+        budget: Key,
+        pods: Vec<String>,
+        since: Timestamp,
+        until: Timestamp,
+    },
     BudgetNever {
         budget: Key,
         rule: String,
@@ -203,6 +210,7 @@ impl Reason {
             Self::NodeSilent { .. } => "NodeSilent",
             Self::BudgetExhausted { .. } => "BudgetExhausted",
             Self::BudgetGivenOut { .. } => "BudgetGivenOut",
+            Self::BudgetCutOff { .. } => "BudgetCutOff",
             Self::BudgetNever { .. } => "BudgetNever",
             Self::BudgetBehind { .. } => "BudgetBehind",
             Self::BudgetSyncFailed { .. } => "BudgetSyncFailed",
@@ -260,6 +268,7 @@ impl Reason {
             | Self::BudgetExhausted { .. }
             | Self::BudgetBehind { .. }
             | Self::BudgetGivenOut { .. }
+            | Self::BudgetCutOff { .. }
             | Self::BudgetDisagrees { .. }
             | Self::WebhookRefused { .. }
             | Self::NamespaceTerminating { .. }
@@ -363,6 +372,11 @@ impl Reason {
                     "waits for its turn: PodDisruptionBudget {budget} has given out all it allows for now"
                 )
             }
+            Self::BudgetCutOff { budget, pods, since, until } => format!(
+                "waits for PodDisruptionBudget {budget}, which counts {} as evicted since {since}; that eviction was cut off \
+                 before the deletion, and the disruption controller gives up on it at {until}",
+                pods.join(", ")
+            ),
             Self::BudgetNever { budget, rule } => format!(
                 "is protected by PodDisruptionBudget {budget}, which never allows a disruption ({rule})"
             ),
@@ -455,6 +469,9 @@ impl Reason {
                 format!("budget {} has {has} of {needs} healthy", budget.name)
             }
             Self::BudgetGivenOut { budget } => format!("its turn at budget {}", budget.name),
+            Self::BudgetCutOff { budget, until, .. } => {
+                format!("a cut-off eviction at budget {}, until {until}", budget.name)
+            }
             Self::BudgetBehind { budget } => format!("budget {} is being computed", budget.name),
             Self::BudgetNever { budget, .. } => format!("budget {} never allows it", budget.name),
             Self::BudgetSyncFailed { budget, .. } => format!("budget {} cannot be computed", budget.name),
@@ -488,6 +505,7 @@ impl Reason {
             Self::BudgetNever { budget, .. } => {
                 format!("add a replica or relax the budget: kubectl edit pdb {} -n {}", budget.name, budget.namespace)
             }
+            Self::BudgetCutOff { until, .. } => format!("nothing, it goes on by itself at {until}"),
             Self::BudgetSyncFailed { .. } => "give the budget an integer minAvailable, the only form that works for such pods".into(),
             Self::VmUnprotected => "leave out --disable-eviction".into(),
             Self::ManyBudgets { .. } => "let only one budget select the pod".into(),

@@ -25,7 +25,7 @@ pub(crate) fn charges(index: &Index, run: &Run) -> Charges {
         let Some(budget) = &known.charged else { continue };
         let under_way = matches!(known.state, PodState::InFlight | PodState::Accepted);
         let visible = index.pod(&known.key).is_none_or(|pod| pod.uid != *uid || pod.deletion.is_some())
-            || index.budget(budget).is_none_or(|found| found.disrupted.contains(&known.key.name));
+            || index.budget(budget).is_none_or(|found| found.disrupted.contains_key(&known.key.name));
         if under_way && !visible {
             *charges.entry(budget.clone()).or_default() += 1;
         }
@@ -37,13 +37,12 @@ pub(crate) fn charges(index: &Index, run: &Run) -> Charges {
 pub(crate) fn send(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp, step: &mut Step) {
     let mut room = policy.parallel.saturating_sub(run.requests_under_way());
     let mut charges = charges(index, run);
-    let mut candidates: Vec<(bool, Key, Uid, String)> = Vec::new();
-    let mut later: BTreeMap<String, Vec<(bool, Key, Uid, String)>> = BTreeMap::new();
+    let mut candidates: Vec<(Turn, Key, Uid, String)> = Vec::new();
+    let mut later: BTreeMap<String, Vec<(Turn, Key, Uid, String)>> = BTreeMap::new();
     for node in run.nodes.iter().filter(|node| matches!(node.phase, NodePhase::Draining { .. })) {
         for verdict in assess(index, policy, &node.name, now).of_fate(Fate::Evict) {
             let Some(pod) = index.pod(&verdict.pod) else { continue };
-            let budgeted = index.budgets_of(pod).next().is_some();
-            let entry = (budgeted, pod.key.clone(), pod.uid.clone(), node.name.clone());
+            let entry = (Turn::of(index, pod), pod.key.clone(), pod.uid.clone(), node.name.clone());
             if policy.critical_last && pod.is_critical() {
                 later.entry(node.name.clone()).or_default().push(entry);
             } else {
@@ -106,6 +105,25 @@ pub(crate) fn send(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp
             for at in [known.not_before, known.probe_at].into_iter().flatten().filter(|at| *at > now) {
                 step.wake_at(at);
             }
+        }
+    }
+}
+
+/// In which order pods are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    Free,
+    /// Its budget counts it as gone already, so letting it go costs the workload nothing more.
+    Granted,
+    Budgeted,
+}
+
+impl Turn {
+    fn of(index: &Index, pod: &Pod) -> Self {
+        match index.budgets_of(pod).next() {
+            None => Self::Free,
+            Some(budget) if budget.disrupted.contains_key(&pod.key.name) => Self::Granted,
+            Some(_) => Self::Budgeted,
         }
     }
 }

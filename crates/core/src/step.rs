@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::action::{Action, Outcome};
 use crate::assess::{Assessment, Fate, assess};
-use crate::budget::{Charges, Gate, gate};
+use crate::budget::{Charges, Gate, cut_off, gate};
 use crate::claim::{self, Life, claim};
 use crate::explain::{refusal, waiting_for};
 use crate::fact::{Key, Pod};
@@ -398,7 +398,7 @@ fn rehearse(
             let told = refusal(pod, known.last.as_ref()?)?;
             // Of a refusal by budgets we can see more than the server says.
             let reason = match gate(index, pod, &Charges::new()) {
-                Gate::Closed(seen) => seen,
+                Gate::Closed(seen) => cut_off(index, seen, now).0,
                 Gate::Open | Gate::Charged(_) => told,
             };
             let owner = pod.controller.as_ref().map(ToString::to_string);

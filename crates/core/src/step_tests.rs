@@ -209,6 +209,54 @@ fn no_request_is_sent_while_the_budget_shows_nothing_and_the_next_one_follows_th
     assert_eq!(names(&case.step()), ["a"]);
 }
 
+/// A budget that lets one go and counts `charged` as the one, since second 0.
+fn charged(pod: &str) -> Budget {
+    let mut budget = budget("web");
+    budget.disrupted.insert(pod.into(), at(0));
+    budget
+}
+
+#[test]
+fn an_eviction_that_was_cut_off_is_named_with_its_end_and_then_the_drain_goes_on() {
+    let mut case = Case::new(vec![web("a"), web("b")], vec![charged("b")]);
+    case.now = 1;
+    let first = case.cordoned();
+    assert_eq!(first.look_again, Some(at(2)), "the server may still be about to delete it");
+    assert_eq!(codes(&case.later(1)), [] as [&str; 0]);
+    let named = case.later(3);
+    assert_eq!(codes(&named), ["BudgetCutOff"]);
+    let Some(Event::Waiting { blocker, also, .. }) = named.events.first() else { panic!("{named:?}") };
+    assert_eq!(also.len(), 1, "both pods wait for the same");
+    let words = blocker.reason.message();
+    assert!(words.contains("counts b as evicted since 2026-01-01T00:00:00Z"), "{words}");
+    assert!(words.contains("gives up on it at 2026-01-01T00:02:00Z"), "{words}");
+    assert!(named.actions.is_empty());
+    // The controller gave up: one may go, and the one that the budget had counted is as good as any.
+    case.now = 121;
+    case.index.apply(Fact::Budget(Box::new(budget("web").allowing(1))));
+    assert_eq!(names(&case.step()), ["a"]);
+}
+
+#[test]
+fn a_grant_is_not_cut_off_while_its_pod_is_leaving_nor_when_it_is_too_old_to_count() {
+    let mut case = Case::new(vec![web("a"), web("b").deleting(30, 30)], vec![charged("b")]);
+    case.now = 20;
+    case.cordoned();
+    assert_eq!(codes(&case.later(3)), ["BudgetExhausted"]);
+    let mut case = Case::new(vec![web("a"), web("b")], vec![charged("b")]);
+    case.now = 120;
+    case.cordoned();
+    assert_eq!(codes(&case.later(3)), ["BudgetExhausted"]);
+}
+
+#[test]
+fn a_pod_that_its_budget_counts_as_gone_already_is_asked_before_others() {
+    let mut two = charged("b").allowing(1);
+    two.max_unavailable = Some(Amount::Count(2));
+    let mut case = Case::new(vec![web("a"), web("b"), pod("free")], vec![two]);
+    assert_eq!(names(&case.cordoned()), ["free", "b"]);
+}
+
 #[test]
 fn the_safety_net_asks_once_when_our_view_may_be_wrong() {
     let mut case = Case::new(vec![web("a")], vec![budget("web")]);

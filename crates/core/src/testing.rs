@@ -118,7 +118,7 @@ pub fn budget(name: &str) -> Budget {
         current_healthy: 2,
         desired_healthy: 2,
         expected: 3,
-        disrupted: std::collections::BTreeSet::new(),
+        disrupted: std::collections::BTreeMap::new(),
         sync_failed: None,
     }
 }

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::act::{Done, Learned, perform, read_claim};
 use crate::http::{Http, HttpError, parse};
 use crate::nodes;
-use crate::watch::{Report, Source, follow};
+use crate::watch::{Report, Source, follow, follow_streamed};
 
 #[derive(Debug, Error)]
 pub enum DrainError {
@@ -149,7 +149,7 @@ impl Loop<'_> {
             _ => String::new(),
         };
         let nodes = Source { path: "/api/v1/nodes", query: one_node, page };
-        tasks.spawn(follow(self.http.clone(), nodes, sender.clone(), Input::Node));
+        tasks.spawn(follow_streamed(self.http.clone(), nodes, sender.clone(), Input::Node));
         for node in &self.request.nodes {
             let query = format!("fieldSelector={}", escape(&format!("spec.nodeName={node}")));
             let pods = Source { path: "/api/v1/pods", query, page };
@@ -159,7 +159,7 @@ impl Loop<'_> {
             }));
         }
         let budgets = Source { path: "/apis/policy/v1/poddisruptionbudgets", query: String::new(), page };
-        tasks.spawn(follow(self.http.clone(), budgets, sender.clone(), Input::Budget));
+        tasks.spawn(follow_streamed(self.http.clone(), budgets, sender.clone(), Input::Budget));
     }
 
     /// Puts one report into the index and, if it is an answer, into the run.

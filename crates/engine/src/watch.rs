@@ -3,6 +3,7 @@
 //! A loop ends only when its receiver is gone. A list replaces what was known; an expired watch lists again; a broken
 //! one goes on from the last position it saw.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evac_api::call::escape;
@@ -10,6 +11,7 @@ use evac_api::wire::{List, ListMeta};
 use evac_api::{Call, Project};
 use evac_core::Fact;
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use kube::core::WatchEvent;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -57,6 +59,15 @@ impl Source {
         path.replace("?&", "?")
     }
 
+    /// Asks for the state and then for what changes, in one answer.
+    fn stream_path(&self) -> String {
+        format!(
+            "{}?{}&watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+            self.path, self.query
+        )
+        .replace("?&", "?")
+    }
+
     fn watch_path(&self, version: &str) -> String {
         format!(
             "{}?{}&watch=true&allowWatchBookmarks=true&timeoutSeconds={}&resourceVersion={}",
@@ -73,6 +84,12 @@ impl Source {
 const WATCH_SECONDS: u64 = 1740;
 /// Servers send a bookmark about every minute; a stream that is silent for much longer is dead.
 const SILENCE: Duration = Duration::from_secs(300);
+/// Servers that do not know streamed lists send the objects but never say that these were all.
+const STREAMED_WITHIN: Duration = Duration::from_secs(5);
+/// What the bookmark behind the last object of a streamed list carries.
+const INITIAL_END: &str = "k8s.io/initial-events-end";
+
+type Events<T> = BoxStream<'static, Result<WatchEvent<T>, kube::Error>>;
 
 /// Reads a whole collection, page by page.
 pub async fn list<T: DeserializeOwned>(http: &Http, source: &Source) -> Result<(Vec<T>, String), HttpError> {
@@ -96,9 +113,67 @@ pub async fn follow<T, M>(
     reports: mpsc::UnboundedSender<M>,
     wrap: impl Fn(Report<T>) -> M,
 ) where
-    T: Project + DeserializeOwned + Clone,
+    T: Project + DeserializeOwned + Clone + Send + 'static,
 {
     follow_by(http, source, reports, wrap, |object: &T| object.metadata().resource_version.clone()).await;
+}
+
+/// As [`follow`], with one request for the list and the watch. Where the server does not do that, it is two.
+pub async fn follow_streamed<T, M>(
+    http: Http,
+    source: Source,
+    reports: mpsc::UnboundedSender<M>,
+    wrap: impl Fn(Report<T>) -> M,
+) where
+    T: Project + DeserializeOwned + Clone + Send + 'static,
+{
+    let version_of = |object: &T| object.metadata().resource_version.clone();
+    if let Some((items, version, events)) = streamed::<T>(&http, &source).await {
+        if reports.send(wrap(Report::Listed(items))).is_err() {
+            return;
+        }
+        let open = Some(events);
+        if watch_from(&http, &source, version, open, &reports, &wrap, &version_of).await.is_err() {
+            return;
+        }
+    }
+    follow_by(http, source, reports, wrap, version_of).await;
+}
+
+/// The state as the beginning of a watch, and the rest of that watch.
+async fn streamed<T>(http: &Http, source: &Source) -> Option<(Vec<T>, String, Events<T>)>
+where
+    T: Project + DeserializeOwned + Clone + Send + 'static,
+{
+    let request = http::Request::get(source.stream_path()).body(Vec::new()).ok()?;
+    let reading = async {
+        let mut events: Events<T> = http.client().request_events::<T>(request).await.ok()?.boxed();
+        let mut items: BTreeMap<(String, String), T> = BTreeMap::new();
+        loop {
+            let key = |object: &T| (object.metadata().namespace.clone(), object.metadata().name.clone());
+            match events.next().await?.ok()? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    items.insert(key(&object), object);
+                }
+                WatchEvent::Deleted(object) => {
+                    items.remove(&key(&object));
+                }
+                WatchEvent::Bookmark(bookmark) => {
+                    if bookmark.metadata.annotations.get(INITIAL_END).is_some_and(|end| end == "true") {
+                        let version = bookmark.metadata.resource_version;
+                        return Some((items.into_values().collect(), version, events));
+                    }
+                }
+                WatchEvent::Error(_) => return None,
+            }
+        }
+    };
+    let clock = http.clock();
+    tokio::select! {
+        biased;
+        state = reading => state,
+        () = clock.sleep(STREAMED_WITHIN) => None,
+    }
 }
 
 /// As [`follow`], for objects of which only the position in the history has to be known.
@@ -109,7 +184,7 @@ pub async fn follow_by<T, M>(
     wrap: impl Fn(Report<T>) -> M,
     version_of: impl Fn(&T) -> String,
 ) where
-    T: DeserializeOwned + Clone,
+    T: DeserializeOwned + Clone + Send + 'static,
 {
     let mut failures = 0_u32;
     loop {
@@ -130,7 +205,7 @@ pub async fn follow_by<T, M>(
                 continue;
             }
         };
-        if watch_from(&http, &source, version, &reports, &wrap, &version_of).await.is_err() {
+        if watch_from(&http, &source, version, None, &reports, &wrap, &version_of).await.is_err() {
             return;
         }
     }
@@ -144,24 +219,29 @@ async fn pause(http: &Http, failures: &mut u32) {
 
 struct Closed;
 
-/// Watches from one position; comes back when a new list is needed.
+/// Watches from one position, first in the stream that is open already, if any; comes back when a new list is needed.
 async fn watch_from<T, M>(
     http: &Http,
     source: &Source,
     mut version: String,
+    mut open: Option<Events<T>>,
     reports: &mpsc::UnboundedSender<M>,
     wrap: &impl Fn(Report<T>) -> M,
     version_of: &impl Fn(&T) -> String,
 ) -> Result<(), Closed>
 where
-    T: DeserializeOwned + Clone,
+    T: DeserializeOwned + Clone + Send + 'static,
 {
     let mut failures = 0;
     let clock = http.clock();
     loop {
         let request = http::Request::get(source.watch_path(&version)).body(Vec::new());
         let Ok(request) = request else { return Ok(()) };
-        let stream = match http.client().request_events::<T>(request).await {
+        let opened = match open.take() {
+            Some(events) => Ok(events),
+            None => http.client().request_events::<T>(request).await.map(StreamExt::boxed),
+        };
+        let mut stream = match opened {
             Ok(stream) => stream,
             Err(kube::Error::Api(status)) if status.code == 410 => return Ok(()),
             Err(error) => {
@@ -176,7 +256,6 @@ where
                 continue;
             }
         };
-        let mut stream = std::pin::pin!(stream);
         loop {
             let event = tokio::select! {
                 biased;

@@ -39,7 +39,8 @@ fn namespace_must_accept(api: &Api, review: &Review<'_>) -> Result<(), ApiError>
     let Some(namespace) = api.read("namespaces", "", review.namespace) else {
         return Err(ApiError::not_found(About { group: "", kind: "namespaces", name: review.namespace }));
     };
-    if review.operation != Operation::Create || !review.subresource.is_empty() {
+    // An eviction, a binding or a token is something created, too.
+    if review.operation != Operation::Create {
         return Ok(());
     }
     let value = namespace.value();

@@ -238,6 +238,7 @@ pub async fn evict(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
         options: json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
     };
     let mut warnings = decoded.warnings;
+    warnings.extend(crate::admission::mutate(api, &review, &mut body).await?);
     warnings.extend(crate::admission::validate(api, &review, Some(&body)).await?);
     carry_out(api, &call.kind, &call.key(), &call.path.name, &options)?;
     Ok(Reply::json(

@@ -88,6 +88,11 @@ impl Cluster {
         Self { client, kubeconfig, world, operator, _dir: dir, _server: server }
     }
 
+    pub fn kubelet(&self, node: &str, on: bool) {
+        let kubelet = self.world.kubelet(node);
+        if on { kubelet.start() } else { kubelet.stop() }
+    }
+
     pub async fn stop(self) {
         if let Some(operator) = self.operator {
             operator.stop().await;

@@ -9,20 +9,29 @@
 //! until PATH POINTER == VALUE      waits (by watch) until a field of an object has a value
 //! until PATH POINTER absent        … or is not there; an object that is gone has no fields
 //! until PATH?SELECTOR count == N   waits until a collection has N objects
+//! until post PATH JSON refused     asks until the answer is no, such as for a webhook to be in force (use dryRun);
+//! until delete PATH refused        likewise
 //! check …                          the same, now
 //! patch PATH JSON                  merge patch; `delete PATH`, `post PATH JSON` likewise
+//! kubelet node-1 stop              switches the kubelet of a node off; `start` switches it on
 //! $ evac drain node-1              runs a command and waits for it
 //! > line of stdout                 exactly these lines; `*` matches within a line
 //! >~ line of stdout                neighbours of this kind may come in any order
 //! > ...                            any lines
 //! ! line of stderr                 must occur on stderr, in this order; other lines may stand between
+//! !5s line of stderr               … at most so long after the command began
 //! exit 3                           how it ended; 0 when not said
 //! start d evac drain node-1        starts a command in the background
 //! signal d INT                     sends it a signal
 //! join d                           waits for it; expectations as for `$`
 //! ```
+//!
+//! In objects and bodies `$hook` is the address of an admission webhook and `$ca` whom to trust about it (`$hook/deny/403`
+//! says no with that code); `$now` is the time, also with a shift: `$now-90s`.
 
 mod cluster;
+#[path = "../../../apiserver/tests/conformance/hook.rs"]
+mod hook;
 mod parse;
 mod run;
 

@@ -1,5 +1,7 @@
 //! From text to steps.
 
+use std::time::Duration;
+
 /// One scenario file.
 #[derive(Debug)]
 pub struct Scenario {
@@ -28,6 +30,12 @@ pub enum Step {
     },
     Delete {
         path: String,
+    },
+    /// Asks until the answer is no.
+    Refused(Box<Step>),
+    Kubelet {
+        node: String,
+        on: bool,
     },
     Run {
         words: Vec<String>,
@@ -58,8 +66,15 @@ pub enum Test {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Expect {
     pub stdout: Option<Vec<Line>>,
-    pub stderr: Vec<String>,
+    pub stderr: Vec<Said>,
     pub exit: i32,
+}
+
+/// A line that has to come, perhaps in time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    pub pattern: String,
+    pub within: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -103,6 +118,14 @@ impl Scenario {
                     }
                     Step::Apply(yaml)
                 }
+                "until" if rest.ends_with(" refused") => {
+                    refused(rest).ok_or_else(|| wrong("expected post PATH JSON or delete PATH"))?
+                }
+                "kubelet" => match rest.split_once(' ') {
+                    Some((node, "stop")) => Step::Kubelet { node: node.to_owned(), on: false },
+                    Some((node, "start")) => Step::Kubelet { node: node.to_owned(), on: true },
+                    _ => return Err(wrong("expected NODE stop or NODE start")),
+                },
                 "until" | "check" => {
                     condition(verb == "until", rest).ok_or_else(|| wrong("not a condition"))?
                 }
@@ -122,7 +145,7 @@ impl Scenario {
                     Step::Signal { id: id.to_owned(), signal: signal.to_owned() }
                 }
                 "join" => Step::Join { id: rest.to_owned(), expect: Expect::default() },
-                ">" | ">~" | "!" | "exit" => {
+                verb if matches!(verb, ">" | ">~" | "exit") || verb.starts_with('!') => {
                     let Some((_, Step::Run { expect, .. } | Step::Join { expect, .. })) =
                         scenario.steps.last_mut()
                     else {
@@ -170,10 +193,28 @@ fn expectation(expect: &mut Expect, verb: &str, rest: &str) -> Option<()> {
     };
     match verb {
         "exit" => expect.exit = rest.parse().ok()?,
-        "!" => expect.stderr.push(rest.to_owned()),
+        "!" => expect.stderr.push(Said { pattern: rest.to_owned(), within: None }),
+        timed if timed.starts_with('!') => {
+            let seconds = timed.strip_prefix('!')?.strip_suffix('s')?.parse().ok()?;
+            let within = Some(Duration::from_secs(seconds));
+            expect.stderr.push(Said { pattern: rest.to_owned(), within });
+        }
         _ => expect.stdout.get_or_insert_with(Vec::new).push(stdout()),
     }
     Some(())
+}
+
+fn refused(rest: &str) -> Option<Step> {
+    let (verb, asked) = rest.strip_suffix(" refused")?.split_once(' ')?;
+    let step = match verb {
+        "post" => {
+            let (path, body) = asked.split_once(' ')?;
+            Step::Post { path: path.to_owned(), body: body.to_owned() }
+        }
+        "delete" => Step::Delete { path: asked.to_owned() },
+        _ => return None,
+    };
+    Some(Step::Refused(Box::new(step)))
 }
 
 fn condition(wait: bool, rest: &str) -> Option<Step> {

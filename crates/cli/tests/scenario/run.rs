@@ -2,25 +2,35 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use futures::{AsyncBufReadExt, TryStreamExt};
+use evac_clock::Clock;
+use futures::{AsyncBufReadExt as _, TryStreamExt};
+use jiff::{SignedDuration, Timestamp};
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::cluster::{Cluster, kubernetes_program};
+use super::hook::Hooks;
 use super::parse::{Expect, Scenario, Step, Test, difference, matches};
 
-/// A condition that does not come true within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A condition that does not come true within this time never will. The longest wait is for the controller that
+/// declares a node dead.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest that a command may take: two minutes is how long a budget waits for an eviction that was cut off.
+const ENDLESS: Duration = Duration::from_secs(240);
 
 /// Runs a scenario; the error says at which line it went wrong and what was seen.
 pub async fn run(scenario: &Scenario, cluster: &Cluster) -> Result<(), String> {
-    let mut background: BTreeMap<String, Child> = BTreeMap::new();
+    let mut background: BTreeMap<String, Running> = BTreeMap::new();
+    let hooks = Hooks::serve().await.values();
     for (line, step) in &scenario.steps {
-        perform(step, cluster, &mut background).await.map_err(|why| format!("line {line}: {why}"))?;
+        perform(step, cluster, &hooks, &mut background).await.map_err(|why| format!("line {line}: {why}"))?;
     }
     Ok(())
 }
@@ -28,10 +38,11 @@ pub async fn run(scenario: &Scenario, cluster: &Cluster) -> Result<(), String> {
 async fn perform(
     step: &Step,
     cluster: &Cluster,
-    background: &mut BTreeMap<String, Child>,
+    hooks: &BTreeMap<String, String>,
+    background: &mut BTreeMap<String, Running>,
 ) -> Result<(), String> {
     match step {
-        Step::Apply(yaml) => apply(&cluster.client, yaml).await,
+        Step::Apply(yaml) => apply(&cluster.client, &fill(yaml, hooks)).await,
         Step::Condition { wait: true, path, test } => until(&cluster.client, path, test).await,
         Step::Condition { wait: false, path, test } => {
             let seen = objects(&cluster.client, path).await?;
@@ -39,35 +50,80 @@ async fn perform(
         }
         Step::Patch { path, body } => {
             let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
-            send(&cluster.client, request.body(body.clone().into_bytes())).await
+            send(&cluster.client, request.body(fill(body, hooks).into_bytes())).await
         }
         Step::Post { path, body } => {
             let request = http::Request::post(path).header("content-type", "application/json");
-            send(&cluster.client, request.body(body.clone().into_bytes())).await
+            send(&cluster.client, request.body(fill(body, hooks).into_bytes())).await
+        }
+        Step::Refused(asked) => {
+            // What the server has taken into its own account cannot be watched; it can only be asked.
+            let asking =
+                async { while Box::pin(perform(asked, cluster, hooks, background)).await.is_ok() {} };
+            tokio::time::timeout(PATIENCE, asking).await.map_err(|_| "it is never refused".to_owned())
+        }
+        Step::Kubelet { node, on } => {
+            cluster.kubelet(node, *on);
+            Ok(())
         }
         Step::Delete { path } => send(&cluster.client, http::Request::delete(path).body(Vec::new())).await,
         Step::Run { words, expect } => {
-            let child = spawn(words, &cluster.kubeconfig)?;
-            judge(&finish(child).await?, expect)
+            let running = spawn(words, &cluster.kubeconfig)?;
+            judge(&finish(running).await?, expect)
         }
         Step::Start { id, words } => {
             background.insert(id.clone(), spawn(words, &cluster.kubeconfig)?);
             Ok(())
         }
         Step::Signal { id, signal } => {
-            let child = background.get(id).ok_or_else(|| format!("{id} was not started"))?;
-            let pid = child.id().ok_or_else(|| format!("{id} has ended already"))?;
+            let running = background.get(id).ok_or_else(|| format!("{id} was not started"))?;
+            let pid = running.child.id().ok_or_else(|| format!("{id} has ended already"))?;
             let status = Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status().await;
             status.map(|_| ()).map_err(|e| e.to_string())
         }
         Step::Join { id, expect } => {
-            let child = background.remove(id).ok_or_else(|| format!("{id} was not started"))?;
-            judge(&finish(child).await?, expect)
+            let running = background.remove(id).ok_or_else(|| format!("{id} was not started"))?;
+            judge(&finish(running).await?, expect)
         }
     }
 }
 
-fn spawn(words: &[String], kubeconfig: &Path) -> Result<Child, String> {
+/// Puts in what is only known now: `$hook`, `$ca`, `$now` and `$now-90s`.
+fn fill(text: &str, hooks: &BTreeMap<String, String>) -> String {
+    let mut text = text.to_owned();
+    for (name, value) in hooks {
+        text = text.replace(&format!("${name}"), value);
+    }
+    let now = Clock::real().now();
+    let mut parts = text.split("$now");
+    let mut filled = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let shift = part.strip_prefix('-').and_then(|rest| rest.split_once('s'));
+        let shift = shift.and_then(|(seconds, rest)| Some((seconds.parse::<i64>().ok()?, rest)));
+        let (seconds, rest) = shift.unwrap_or((0, part));
+        let at: Timestamp = now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(now);
+        filled.push_str(&at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        filled.push_str(rest);
+    }
+    filled
+}
+
+/// A command at work, listened to.
+struct Running {
+    child: Child,
+    stdout: JoinHandle<String>,
+    /// Each line with its time since the beginning.
+    stderr: JoinHandle<Vec<(Duration, String)>>,
+}
+
+/// What a command said and how it ended.
+struct Output {
+    status: ExitStatus,
+    stdout: String,
+    stderr: Vec<(Duration, String)>,
+}
+
+fn spawn(words: &[String], kubeconfig: &Path) -> Result<Running, String> {
     let (program, arguments) = words.split_first().ok_or("no command")?;
     let path = match program.as_str() {
         "evac" => env!("CARGO_BIN_EXE_evac").into(),
@@ -76,7 +132,7 @@ fn spawn(words: &[String], kubeconfig: &Path) -> Result<Child, String> {
             .ok_or("kubectl is not there")?,
         other => return Err(format!("unknown program {other}")),
     };
-    Command::new(path)
+    let mut child = Command::new(path)
         .args(arguments)
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .env("HOME", kubeconfig.parent().unwrap_or(kubeconfig))
@@ -87,20 +143,46 @@ fn spawn(words: &[String], kubeconfig: &Path) -> Result<Child, String> {
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(|e| format!("cannot run {program}: {e}"))
+        .map_err(|e| format!("cannot run {program}: {e}"))?;
+    let began = Instant::now();
+    let mut stdout = child.stdout.take().ok_or("no stdout")?;
+    let mut stderr = BufReader::new(child.stderr.take().ok_or("no stderr")?).lines();
+    let stdout = tokio::spawn(async move {
+        let mut text = Vec::new();
+        let _ = stdout.read_to_end(&mut text).await;
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let stderr = tokio::spawn(async move {
+        let mut lines = Vec::new();
+        while let Ok(Some(line)) = stderr.next_line().await {
+            lines.push((began.elapsed(), line));
+        }
+        lines
+    });
+    Ok(Running { child, stdout, stderr })
 }
 
-async fn finish(child: Child) -> Result<Output, String> {
-    match tokio::time::timeout(PATIENCE * 2, child.wait_with_output()).await {
-        Ok(output) => output.map_err(|e| e.to_string()),
-        Err(_) => Err("the command did not end".into()),
+async fn finish(mut running: Running) -> Result<Output, String> {
+    let waited = tokio::time::timeout(ENDLESS, running.child.wait()).await;
+    if waited.is_err() {
+        let _ = running.child.start_kill();
+    }
+    let stdout = running.stdout.await.map_err(|e| e.to_string())?;
+    let stderr = running.stderr.await.map_err(|e| e.to_string())?;
+    match waited {
+        Ok(status) => Ok(Output { status: status.map_err(|e| e.to_string())?, stdout, stderr }),
+        Err(_) => Err(format!("the command did not end{}", seen(&stdout, &stderr))),
     }
 }
 
+fn seen(stdout: &str, stderr: &[(Duration, String)]) -> String {
+    let timed: Vec<String> =
+        stderr.iter().map(|(at, line)| format!("{:6.2} s  {line}", at.as_secs_f64())).collect();
+    format!("\n--- stdout\n{stdout}--- stderr\n{}\n---", timed.join("\n"))
+}
+
 fn judge(output: &Output, expect: &Expect) -> Result<(), String> {
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let seen = || format!("\n--- stdout\n{stdout}--- stderr\n{stderr}---");
+    let seen = || seen(&output.stdout, &output.stderr);
     let exit = output.status.code();
     // A command that was killed has no exit code; `exit -9` stands for SIGKILL.
     let code = exit.or_else(|| std::os::unix::process::ExitStatusExt::signal(&output.status).map(|s| -s));
@@ -108,15 +190,18 @@ fn judge(output: &Output, expect: &Expect) -> Result<(), String> {
         return Err(format!("ended with {code:?}, expected {}{}", expect.exit, seen()));
     }
     if let Some(lines) = &expect.stdout {
-        let actual: Vec<&str> = stdout.lines().collect();
+        let actual: Vec<&str> = output.stdout.lines().collect();
         if let Some(why) = difference(lines, &actual) {
             return Err(format!("stdout: {why}{}", seen()));
         }
     }
-    let mut rest = stderr.lines();
-    for pattern in &expect.stderr {
-        if !rest.any(|line| matches(pattern, line.trim_end())) {
-            return Err(format!("stderr: nothing matches {pattern:?}{}", seen()));
+    let mut rest = output.stderr.iter();
+    for said in &expect.stderr {
+        let Some((at, _)) = rest.find(|(_, line)| matches(&said.pattern, line.trim_end())) else {
+            return Err(format!("stderr: nothing matches {:?}{}", said.pattern, seen()));
+        };
+        if said.within.is_some_and(|limit| *at > limit) {
+            return Err(format!("stderr: too late: {:?}{}", said.pattern, seen()));
         }
     }
     Ok(())

@@ -85,7 +85,7 @@ async fn forever<T, M>(
     wrap: impl Fn(Report<T>) -> M,
     version_of: impl Fn(&T) -> String,
 ) where
-    T: DeserializeOwned + Clone,
+    T: DeserializeOwned + Clone + Send + 'static,
 {
     while !sender.is_closed() {
         follow_by(http.clone(), source.clone(), sender.clone(), &wrap, &version_of).await;
