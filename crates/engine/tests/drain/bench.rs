@@ -34,8 +34,31 @@ pub enum Fault {
     Lost,
     /// The connection breaks before the request is sent.
     Unsent,
+    /// The connection breaks before the server does anything, and nobody can tell.
+    Dropped,
+    /// A server of before streamed lists: it watches and takes no notice of what it does not know.
+    Older,
     /// The drainer dies here: before the request is sent, or after the server has carried it out.
     Crash { after: bool, died: CancellationToken },
+}
+
+impl Fault {
+    pub fn status(code: u16, reason: &str, message: &str) -> Self {
+        let body = json!({"kind": "Status", "message": message, "reason": reason, "code": code});
+        Self::Answer(code, body)
+    }
+
+    pub fn forbidden(what: &str) -> Self {
+        Self::status(403, "Forbidden", &format!("{what} is forbidden"))
+    }
+
+    pub fn namespace_terminating() -> Self {
+        let body = json!({
+            "kind": "Status", "message": "being terminated", "reason": "Forbidden", "code": 403,
+            "details": {"causes": [{"reason": "NamespaceTerminating", "message": "x"}]}
+        });
+        Self::Answer(403, body)
+    }
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -72,6 +95,7 @@ impl Wire {
             let wire = wire.clone();
             let service = service.clone();
             async move {
+                let mut request = request;
                 let path = request.uri().to_string();
                 let method = request.method().to_string();
                 wire.log.lock().unwrap().push(format!("{method} {path}"));
@@ -89,6 +113,15 @@ impl Wire {
                         Err("broken pipe".into())
                     }
                     Some(Fault::Unsent) => Err("connection refused".into()),
+                    Some(Fault::Dropped) => Err("broken pipe".into()),
+                    Some(Fault::Older) => {
+                        let known = path
+                            .replace("&sendInitialEvents=true", "")
+                            .replace("&resourceVersionMatch=NotOlderThan", "");
+                        *request.uri_mut() = known.parse()?;
+                        let answer = service.oneshot(request).await?;
+                        Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+                    }
                     Some(Fault::Crash { after, died }) => {
                         if after {
                             let _ = service.oneshot(request).await?;
@@ -205,6 +238,31 @@ impl Bench {
             found["status"]["readyReplicas"] == replicas
         })
         .await;
+    }
+
+    /// A pod of it on every node.
+    pub async fn daemon_set(&self, name: &str) {
+        let daemons = json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": {"app": name}}, "template": {
+                "metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}
+        });
+        self.send("POST", "/apis/apps/v1/namespaces/default/daemonsets", &daemons).await;
+        let begin = format!("{name}-");
+        self.until("its pod is there", async || {
+            self.pods_on("node-1").await.iter().any(|pod| pod.starts_with(&begin))
+        })
+        .await;
+    }
+
+    /// Makes the pods on a node unready.
+    pub async fn sicken(&self, node: &str) {
+        for name in self.pods_on(node).await {
+            let path = format!("/api/v1/namespaces/default/pods/{name}");
+            self.send("PATCH", &path, &json!({"metadata": {"annotations": {"evac.dev/fail": "unready"}}}))
+                .await;
+        }
+        self.clock.sleep(Duration::from_secs(5)).await;
     }
 
     pub async fn budget(&self, name: &str, app: &str, spec: Value) {

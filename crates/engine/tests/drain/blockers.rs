@@ -10,37 +10,27 @@ use crate::bench::{Bench, Fault, Told};
 
 const IN_TIME: f64 = 5.0;
 
-fn forbidden(what: &str) -> Fault {
-    Fault::Answer(
-        403,
-        json!({"kind": "Status", "message": format!("{what} is forbidden"), "reason": "Forbidden", "code": 403}),
-    )
-}
-
 fn has_fix(blockers: &[Blocker], code: &str) {
     let found = blockers.iter().find(|blocker| blocker.reason.code() == code);
     let found = found.unwrap_or_else(|| panic!("{code} is not among {blockers:?}"));
     assert!(found.reason.fix().is_some_and(|fix| !fix.is_empty()), "{code} has no fix");
 }
 
+fn named_in_time(told: &Told, code: &str) {
+    let named = told.named();
+    assert!(named.iter().any(|(found, after)| *found == code && *after <= IN_TIME), "{code}: {named:?}");
+}
+
 /// It was named in time, and the drain ended as blocked (3).
 fn is_blocked(told: &Told, code: &str) {
-    assert!(
-        told.named().iter().any(|(found, after)| *found == code && *after <= IN_TIME),
-        "{:?}",
-        told.named()
-    );
+    named_in_time(told, code);
     let End::Blocked { blockers } = told.end() else { panic!("{:?}", told.end()) };
     has_fix(blockers, code);
 }
 
 /// It was named in time, and the drain waited until its time was up (4).
 fn timed_out(told: &Told, code: &str) {
-    assert!(
-        told.named().iter().any(|(found, after)| *found == code && *after <= IN_TIME),
-        "{:?}",
-        told.named()
-    );
+    named_in_time(told, code);
     let End::TimedOut { blockers, .. } = told.end() else { panic!("{:?}", told.end()) };
     has_fix(blockers, code);
 }
@@ -91,26 +81,14 @@ async fn a_budget_that_waits_for_a_sick_replica() {
     let bench = Bench::start(2).await;
     bench.deployment("web", 4).await;
     bench.budget("web", "web", json!({"minAvailable": 3})).await;
-    for name in bench.pods_on("node-2").await {
-        let path = format!("/api/v1/namespaces/default/pods/{name}");
-        bench.send("PATCH", &path, &json!({"metadata": {"annotations": {"evac.dev/fail": "unready"}}})).await;
-    }
-    bench.clock.sleep(Duration::from_secs(5)).await;
+    bench.sicken("node-2").await;
     timed_out(&drain(&bench).await, "BudgetExhausted");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_is_being_deleted() {
     let bench = with_pod(|_| {}).await;
-    bench.wire.fail(|_, path| {
-        path.ends_with("/eviction").then(|| {
-            Fault::Answer(
-                403,
-                json!({"kind": "Status", "message": "being terminated", "reason": "Forbidden", "code": 403,
-                    "details": {"causes": [{"reason": "NamespaceTerminating", "message": "x"}]}}),
-            )
-        })
-    });
+    bench.wire.fail(|_, path| path.ends_with("/eviction").then(Fault::namespace_terminating));
     let told = drain(&bench).await;
     timed_out(&told, "NamespaceTerminating");
 }
@@ -132,14 +110,8 @@ async fn a_node_that_does_not_report() {
 #[tokio::test(start_paused = true)]
 async fn a_webhook_that_says_no() {
     let bench = with_pod(|_| {}).await;
-    bench.wire.fail(|_, path| {
-        path.ends_with("/eviction").then(|| {
-            Fault::Answer(
-                400,
-                json!({"kind": "Status", "message": "admission webhook \"guard.example.com\" denied the request: not today", "code": 400}),
-            )
-        })
-    });
+    let words = "admission webhook \"guard.example.com\" denied the request: not today";
+    bench.wire.fail(move |_, path| path.ends_with("/eviction").then(|| Fault::status(400, "", words)));
     let told = drain(&bench).await;
     timed_out(&told, "WebhookRefused");
     assert!(bench.wire.count("/eviction") <= 4, "a refusal is not answered by hammering");
@@ -160,20 +132,14 @@ async fn a022_local_data_without_its_flag() {
 #[tokio::test(start_paused = true)]
 async fn a011_a_daemon_set_without_its_flag() {
     let bench = Bench::start(1).await;
-    let daemons = json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"},
-        "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": {
-            "metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}
-    });
-    bench.send("POST", "/apis/apps/v1/namespaces/default/daemonsets", &daemons).await;
-    bench.until("the agent is there", async || !bench.pods_on("node-1").await.is_empty()).await;
+    bench.daemon_set("agent").await;
     not_started(&drain(&bench).await, "DaemonSetPod");
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_right_to_evict() {
     let bench = with_pod(|_| {}).await;
-    bench.wire.fail(|_, path| path.ends_with("/eviction").then(|| forbidden("pods/eviction")));
+    bench.wire.fail(|_, path| path.ends_with("/eviction").then(|| Fault::forbidden("pods/eviction")));
     let told = drain(&bench).await;
     let End::Failed { reason: Reason::Forbidden { .. }, blockers } = told.end() else {
         panic!("{:?}", told.end())
@@ -186,7 +152,7 @@ async fn no_right_to_evict() {
 #[tokio::test(start_paused = true)]
 async fn no_right_to_read_pods_ends_before_anything_is_changed() {
     let bench = with_pod(|_| {}).await;
-    bench.wire.fail(|_, path| path.starts_with("/api/v1/pods").then(|| forbidden("pods")));
+    bench.wire.fail(|_, path| path.starts_with("/api/v1/pods").then(|| Fault::forbidden("pods")));
     let told = drain(&bench).await;
     assert!(told.result.is_err());
     assert!(!bench.node("node-1").await.unschedulable);
@@ -198,9 +164,9 @@ async fn no_right_to_read_budgets_and_the_server_still_guards_them() {
     bench.pod("free", |pod| pod["metadata"]["labels"]["app"] = json!("free")).await;
     bench.pod("strict", |_| {}).await;
     bench.budget("web", "web", json!({"minAvailable": 1})).await;
-    bench
-        .wire
-        .fail(|_, path| path.contains("poddisruptionbudgets").then(|| forbidden("poddisruptionbudgets")));
+    bench.wire.fail(|_, path| {
+        path.contains("poddisruptionbudgets").then(|| Fault::forbidden("poddisruptionbudgets"))
+    });
     let told = drain(&bench).await;
     timed_out(&told, "BudgetDisagrees");
     assert_eq!(bench.pods_on("node-1").await, ["strict"]);

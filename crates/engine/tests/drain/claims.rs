@@ -131,9 +131,7 @@ async fn without_the_right_to_write_leases_the_drain_goes_on_and_says_so_once() 
     let bench = Bench::start(2).await;
     bench.pod("a", |_| {}).await;
     bench.wire.fail(|method, path| {
-        (method == "POST" && path.contains("/leases")).then(|| {
-            Fault::Answer(403, json!({"kind": "Status", "message": "leases is forbidden", "reason": "Forbidden", "code": 403}))
-        })
+        (method == "POST" && path.contains("/leases")).then(|| Fault::forbidden("leases"))
     });
     let told = bench.drain(bench.request(&["node-1", "node-2"])).await;
     assert!(is_drained(told.end()), "{:?}", told.end());

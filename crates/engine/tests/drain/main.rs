@@ -7,6 +7,7 @@ mod blockers;
 mod claims;
 mod crashes;
 mod nodes;
+mod reading;
 
 use std::time::Duration;
 
@@ -61,10 +62,7 @@ async fn one_500_and_one_lost_answer_do_not_stop_a_drain() {
         }
         seen.push(name);
         Some(if name.contains("/a/") {
-            Fault::Answer(
-                500,
-                json!({"kind": "Status", "message": "failed calling webhook: EOF", "code": 500}),
-            )
+            Fault::status(500, "", "failed calling webhook: EOF")
         } else {
             Fault::Lost
         })
@@ -92,11 +90,7 @@ async fn a026_a_server_that_is_gone_ends_the_drain_with_a_reason() {
 async fn a_refused_cordon_leaves_everything_as_it_was() {
     let bench = Bench::start(1).await;
     bench.pod("a", |_| {}).await;
-    bench.wire.fail(|method, _| {
-        (method == "PATCH").then(|| {
-            Fault::Answer(403, json!({"kind": "Status", "message": "nodes is forbidden", "reason": "Forbidden", "code": 403}))
-        })
-    });
+    bench.wire.fail(|method, _| (method == "PATCH").then(|| Fault::forbidden("nodes")));
     let told = bench.drain(bench.request(&["node-1"])).await;
     assert!(matches!(told.end(), End::Failed { reason: Reason::CordonRefused { .. }, .. }));
     let ends = told.events.iter().filter(|(_, event)| matches!(event, Event::Ended { .. })).count();
@@ -165,15 +159,12 @@ async fn a_long_wait_for_a_budget_costs_next_to_nothing() {
     bench.deployment("shop", 3).await;
     bench.budget("shop", "shop", json!({"minAvailable": 2})).await;
     // One replica elsewhere is sick, so the budget has nothing to give, for an hour.
-    let sick = bench.pods_on("node-2").await;
-    for name in &sick {
-        let path = format!("/api/v1/namespaces/default/pods/{name}");
-        bench.send("PATCH", &path, &json!({"metadata": {"annotations": {"evac.dev/fail": "unready"}}})).await;
+    for node in ["node-1", "node-2"] {
+        assert!(!bench.pods_on(node).await.is_empty(), "the scheduler used both nodes");
     }
+    bench.sicken("node-2").await;
     let mut request = bench.request(&["node-1"]);
     request.policy.timeout = Some(Duration::from_secs(3600));
-    assert!(!bench.pods_on("node-1").await.is_empty() && !sick.is_empty(), "the scheduler used both nodes");
-    bench.clock.sleep(Duration::from_secs(5)).await;
     let told = bench.drain(request).await;
     assert!(matches!(told.end(), End::TimedOut { .. }), "{:?}", told.end());
     let evictions = bench.wire.count("/eviction");
@@ -277,13 +268,7 @@ async fn a050_without_eviction_pods_are_deleted_past_their_budget() {
 #[tokio::test(start_paused = true)]
 async fn daemonset_pods_stay_when_ignored_and_block_when_not() {
     let bench = Bench::start(2).await;
-    let daemons = json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"},
-        "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": {
-            "metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}
-    });
-    bench.send("POST", "/apis/apps/v1/namespaces/default/daemonsets", &daemons).await;
-    bench.until("the agent is there", async || !bench.pods_on("node-1").await.is_empty()).await;
+    bench.daemon_set("agent").await;
     let told = bench.drain(bench.request(&["node-1"])).await;
     assert!(matches!(told.end(), End::NotStarted { .. }));
     let mut request = bench.request(&["node-1"]);
@@ -387,17 +372,7 @@ async fn a053_pods_of_a_namespace_that_is_being_deleted_are_awaited() {
             pod["metadata"]["annotations"]["evac.dev/stop-seconds"] = json!("6");
         })
         .await;
-    bench.wire.fail(|_, path| {
-        path.ends_with("/eviction").then(|| {
-            Fault::Answer(
-                403,
-                json!({
-                    "kind": "Status", "message": "being terminated", "reason": "Forbidden", "code": 403,
-                    "details": {"causes": [{"reason": "NamespaceTerminating", "message": "old"}]}
-                }),
-            )
-        })
-    });
+    bench.wire.fail(|_, path| path.ends_with("/eviction").then(Fault::namespace_terminating));
     let (told, ()) = tokio::join!(bench.drain(bench.request(&["node-1"])), async {
         bench.clock.sleep(Duration::from_secs(8)).await;
         bench.send("DELETE", "/api/v1/namespaces/old", &json!({})).await;

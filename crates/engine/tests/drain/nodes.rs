@@ -32,10 +32,7 @@ async fn a001_a002_a003_a004_a005_a_node_is_written_once_and_only_when_it_change
 async fn a039_a_refused_patch_leaves_the_node_as_it_was() {
     let bench = Bench::start(1).await;
     let node = bench.node("node-1").await;
-    bench.wire.fail(|method, _| {
-        (method == "PATCH")
-            .then(|| Fault::Answer(500, json!({"kind": "Status", "message": "no", "code": 500})))
-    });
+    bench.wire.fail(|method, _| (method == "PATCH").then(|| Fault::status(500, "", "no")));
     assert!(nodes::set_schedulable(&bench.http, &node, false, false).await.is_err());
     assert!(!bench.node("node-1").await.unschedulable);
 }
