@@ -1,7 +1,7 @@
 //! The chores of this repository behind one door: `cargo xtask test|lint|bench`.
 //!
 //! `test` is what people and CI run. It needs only Rust; what it can do beyond that (the arm on a real
-//! Kubernetes API server needs Go) it does when the tool is there, and says what it left out when not.
+//! Kubernetes API server and the programs of KubeVirt need Go) it does when the tool is there, and says what it left out when not.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod record;
@@ -20,13 +20,13 @@ fn main() -> ExitCode {
         ["lint"] => lint(),
         ["record"] => record::write(&root()),
         ["record", "--check"] => record::check(&root()),
-        ["kubernetes"] => kubernetes().map(|path| match path {
-            Kubernetes::Built(path) => println!("{}", path.display()),
-            Kubernetes::Missing(why) => println!("not built: {why}"),
+        [name @ ("kubernetes" | "kubevirt")] => peer(name).map(|peer| match peer {
+            Peer::Built(path) => println!("{}", path.display()),
+            Peer::Missing(why) => println!("not built: {why}"),
         }),
         _ => {
             eprintln!(
-                "usage: cargo xtask test [ARGUMENTS OF cargo test] | lint | record [--check] | kubernetes"
+                "usage: cargo xtask test [ARGUMENTS OF cargo test] | lint | record [--check] | kubernetes | kubevirt"
             );
             return ExitCode::from(2);
         }
@@ -44,26 +44,27 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// The real control plane for tests, if it can be had on this machine.
-enum Kubernetes {
+/// A program of others that we are tested with, if it can be had on this machine.
+enum Peer {
     Built(PathBuf),
     Missing(String),
 }
 
-fn kubernetes() -> Result<Kubernetes> {
-    let script = root().join("tests/kubernetes/build.sh");
+/// Builds `tests/NAME`, unless that was done before.
+fn peer(name: &str) -> Result<Peer> {
+    let script = root().join("tests").join(name).join("build.sh");
     let output = match Command::new("bash").arg(&script).stderr(std::process::Stdio::inherit()).output() {
         Ok(output) => output,
-        Err(error) => return Ok(Kubernetes::Missing(format!("bash cannot be run: {error}"))),
+        Err(error) => return Ok(Peer::Missing(format!("bash cannot be run: {error}"))),
     };
     match output.status.code() {
         Some(0) => {
             let text = String::from_utf8_lossy(&output.stdout);
             let path = text.lines().last().context("the build printed no path")?;
-            Ok(Kubernetes::Built(path.trim().into()))
+            Ok(Peer::Built(path.trim().into()))
         }
-        Some(3) => Ok(Kubernetes::Missing("Go is not installed or too old".into())),
-        _ => bail!("the real control plane for tests could not be built, see above"),
+        Some(3) => Ok(Peer::Missing("Go is not installed or too old".into())),
+        _ => bail!("tests/{name} could not be built, see above"),
     }
 }
 
@@ -75,12 +76,18 @@ fn test(extra: &[&str]) -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(root()).args(["test", "--workspace"]).args(extra);
     cargo.env("EVAC_SKIPPED", &skipped);
-    match kubernetes()? {
-        Kubernetes::Built(path) => {
-            println!("real Kubernetes API server: {}", path.display());
-            cargo.env("EVAC_KUBERNETES", path);
+    let peers = [
+        ("kubernetes", "EVAC_KUBERNETES", "real Kubernetes API server"),
+        ("kubevirt", "EVAC_KUBEVIRT", "real programs of KubeVirt"),
+    ];
+    for (name, variable, what) in peers {
+        match peer(name)? {
+            Peer::Built(path) => {
+                println!("{what}: {}", path.display());
+                cargo.env(variable, path);
+            }
+            Peer::Missing(why) => println!("{what}: none ({why})"),
         }
-        Kubernetes::Missing(why) => println!("real Kubernetes API server: none ({why})"),
     }
     let status = cargo.status().context("cargo test cannot be run")?;
     report_skipped(&skipped)?;

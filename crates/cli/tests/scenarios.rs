@@ -17,8 +17,12 @@ fn on(arm: Arm, path: &Path) -> datatest_stable::Result<()> {
     let text = std::fs::read_to_string(path)?;
     let scenario = Scenario::parse(&text)?;
     let has_kubernetes = std::env::var_os("EVAC_KUBERNETES").is_some();
-    if !has_kubernetes && (arm == Arm::Kubernetes || scenario.uses("kubectl")) {
+    if !has_kubernetes && (arm == Arm::Kubernetes || scenario.uses(&["kubectl", "oc"])) {
         skip(&format!("scenario {} on {arm:?}: needs the real Kubernetes programs", path.display()));
+        return Ok(());
+    }
+    if std::env::var_os("EVAC_KUBEVIRT").is_none() && scenario.uses(&["virtctl", "./virtctl"]) {
+        skip(&format!("scenario {} on {arm:?}: needs the real programs of KubeVirt", path.display()));
         return Ok(());
     }
     if scenario.powers_machines() && arm == Arm::Kubernetes {

@@ -139,6 +139,11 @@ pub fn kubernetes_program() -> Option<PathBuf> {
     std::env::var_os("EVAC_KUBERNETES").map(PathBuf::from)
 }
 
+/// The real programs of KubeVirt, if this machine could build them.
+pub fn kubevirt_program() -> Option<PathBuf> {
+    std::env::var_os("EVAC_KUBEVIRT").map(PathBuf::from)
+}
+
 async fn start_kubernetes(dir: &tempfile::TempDir, kubeconfig: &std::path::Path) -> Child {
     let mut child = Command::new(kubernetes_program().expect("EVAC_KUBERNETES"))
         .args(["up", "--exit-on-stdin-close", "--dir"])

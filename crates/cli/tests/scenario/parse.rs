@@ -165,18 +165,22 @@ impl Scenario {
     pub fn powers_machines(&self) -> bool {
         self.steps.iter().any(|(_, step)| match step {
             Step::Run { words, .. } | Step::Start { words, .. } => {
-                words.get(1).is_some_and(|word| word == "vm")
-                    && words.get(2).is_some_and(|word| word != "list")
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                match words.as_slice() {
+                    ["evac", "vm", verb, ..] => *verb != "list",
+                    ["virtctl" | "./virtctl", ..] => true,
+                    _ => false,
+                }
             }
             _ => false,
         })
     }
 
-    /// Does it need a kubectl?
-    pub fn uses(&self, program: &str) -> bool {
+    /// Does it need one of these programs?
+    pub fn uses(&self, programs: &[&str]) -> bool {
         self.steps.iter().any(|(_, step)| match step {
             Step::Run { words, .. } | Step::Start { words, .. } => {
-                words.first().is_some_and(|w| w == program)
+                words.first().is_some_and(|word| programs.contains(&word.as_str()))
             }
             _ => false,
         })

@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::cluster::{Cluster, kubernetes_program};
+use super::cluster::{Cluster, kubernetes_program, kubevirt_program};
 use super::hook::Hooks;
 use super::parse::{Expect, Scenario, Step, Test, difference, matches};
 
@@ -130,6 +130,14 @@ fn spawn(words: &[String], kubeconfig: &Path) -> Result<Running, String> {
         "kubectl" => kubernetes_program()
             .map(|program| program.with_file_name("kubectl"))
             .ok_or("kubectl is not there")?,
+        "oc" => {
+            let arguments = arguments.strip_prefix(&["adm".to_owned()]).unwrap_or(arguments);
+            let words: Vec<String> = [&["kubectl".to_owned()], arguments].concat();
+            return spawn(&words, kubeconfig);
+        }
+        "virtctl" | "./virtctl" => kubevirt_program()
+            .map(|program| program.with_file_name("virtctl"))
+            .ok_or("virtctl is not there")?,
         other => return Err(format!("unknown program {other}")),
     };
     let mut child = Command::new(path)
