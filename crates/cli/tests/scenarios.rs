@@ -25,10 +25,6 @@ fn on(arm: Arm, path: &Path) -> datatest_stable::Result<()> {
         skip(&format!("scenario {} on {arm:?}: needs the real programs of KubeVirt", path.display()));
         return Ok(());
     }
-    if scenario.powers_machines() && arm == Arm::Kubernetes {
-        skip(&format!("scenario {} on {arm:?}: start and stop are not served there yet", path.display()));
-        return Ok(());
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let cluster = Cluster::start(arm, scenario.nodes, scenario.machines).await;

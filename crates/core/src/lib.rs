@@ -7,11 +7,13 @@
 pub mod action;
 pub mod assess;
 pub mod budget;
+pub mod certificates;
 pub mod check;
 pub mod claim;
 pub mod explain;
 pub mod fact;
 pub mod index;
+pub mod leadership;
 pub mod machines;
 pub mod ownership;
 pub mod policy;

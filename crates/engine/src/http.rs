@@ -13,6 +13,8 @@ use kube::client::Body;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+use crate::gate::Gate;
+
 #[derive(Debug, Error)]
 pub enum HttpError {
     /// The request did not reach the server.
@@ -78,13 +80,25 @@ pub struct Http {
     client: kube::Client,
     clock: Clock,
     limit: Duration,
+    gate: Gate,
 }
 
 impl Http {
     /// `limit` bounds one request; zero means the default of half a minute.
     pub fn new(client: kube::Client, clock: Clock, limit: Duration) -> Self {
         let limit = if limit.is_zero() { Duration::from_secs(30) } else { limit };
-        Self { client, clock, limit }
+        Self { client, clock, limit, gate: Gate::always_open() }
+    }
+
+    /// The same, except that writes pass only while the gate is open.
+    #[must_use]
+    pub fn behind(mut self, gate: Gate) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     pub fn client(&self) -> &kube::Client {
@@ -100,6 +114,14 @@ impl Http {
     }
 
     pub async fn send_accepting(&self, call: &Call, accept: &'static str) -> Result<Answer, HttpError> {
+        let mut limit = self.limit;
+        let _pass = if call.method == "GET" {
+            None
+        } else {
+            let pass = self.gate.pass(self.clock.now()).ok_or_else(not_leading)?;
+            limit = pass.left.map_or(limit, |left| limit.min(left));
+            Some(pass)
+        };
         let mut request = http::Request::builder().method(call.method).uri(&call.path).header(ACCEPT, accept);
         if let Some(content_type) = call.content_type {
             request = request.header(CONTENT_TYPE, content_type);
@@ -121,8 +143,8 @@ impl Http {
         tokio::select! {
             biased;
             answer = exchange => answer,
-            () = self.clock.sleep(self.limit) => {
-                Err(HttpError::Lost(format!("no answer within {} s", self.limit.as_secs())))
+            () = self.clock.sleep(limit) => {
+                Err(HttpError::Lost(format!("no answer within {} s", limit.as_secs())))
             }
         }
     }
@@ -131,6 +153,10 @@ impl Http {
         let answer = self.send(call).await?;
         parse(&answer)
     }
+}
+
+fn not_leading() -> HttpError {
+    HttpError::Transport("not sent: another operator may be leading".into())
 }
 
 pub fn parse<T: DeserializeOwned>(answer: &Answer) -> Result<T, HttpError> {

@@ -2,6 +2,7 @@
 
 pub mod act;
 pub mod drain;
+pub mod gate;
 pub mod http;
 pub mod nodes;
 pub mod operator;

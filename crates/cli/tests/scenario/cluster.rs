@@ -10,9 +10,13 @@ use evac_apiserver::server::{Api, Settings};
 use evac_apiserver::service::Service;
 use evac_clock::Clock;
 use evac_engine::Http;
+use evac_engine::operator::front::{Front as Served, Wanted};
+use evac_engine::operator::leader::Candidate;
 use evac_engine::operator::{Operator, install};
 use evac_world::{NodeSpec, Options, World};
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::core::DynamicObject;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -33,6 +37,8 @@ pub struct Cluster {
     pub kubeconfig: PathBuf,
     world: World,
     operator: Option<Operator>,
+    /// What the operator serves on a real server, and its claim to lead there.
+    served: Option<(Served, Candidate)>,
     _dir: tempfile::TempDir,
     _server: Server,
 }
@@ -69,6 +75,7 @@ impl Cluster {
         for n in 1..=nodes {
             usable(&client, &format!("node-{n}")).await;
         }
+        let mut served = None;
         let operator = match (&server, machines) {
             (Server::Sandbox { _api: api, .. }, true) => {
                 Some(in_process::machines(api, client.clone()).await.expect("machines can be installed"))
@@ -76,7 +83,10 @@ impl Cluster {
             (Server::Kubernetes { .. }, true) => {
                 let http = Http::new(client.clone(), clock, std::time::Duration::ZERO);
                 install::kinds(&http).await.expect("the kinds can be installed");
-                Some(Operator::start(http))
+                let candidate = Candidate::run(http.clone(), "scenario");
+                let operator = Operator::start(http.clone().behind(candidate.gate().clone()));
+                served = Some((serve(&http, &operator).await, candidate));
+                Some(operator)
             }
             (_, false) => None,
         };
@@ -85,7 +95,7 @@ impl Cluster {
                 hosts_machines(&client, &format!("node-{n}")).await;
             }
         }
-        Self { client, kubeconfig, world, operator, _dir: dir, _server: server }
+        Self { client, kubeconfig, world, operator, served, _dir: dir, _server: server }
     }
 
     pub fn kubelet(&self, node: &str, on: bool) {
@@ -94,11 +104,53 @@ impl Cluster {
     }
 
     pub async fn stop(self) {
+        if let Some((front, candidate)) = self.served {
+            candidate.hand_over().await;
+            front.close().await;
+        }
         if let Some(operator) = self.operator {
             operator.stop().await;
         }
         self.world.stop().await;
     }
+}
+
+/// Serves reviews and `subresources.kubevirt.io` over HTTPS, as `evac operator --listen` does, and waits until the
+/// server uses both.
+async fn serve(http: &Http, operator: &Operator) -> Served {
+    let wanted =
+        Wanted { listen: "127.0.0.1:0".parse().unwrap(), advertise: None, service: "virt-api".into() };
+    let front = Served::open(http, operator.config(), &wanted).await.expect("the operator can serve");
+    let client = http.client().clone();
+    let resource = kube::core::ApiResource::erase::<APIService>(&());
+    let services = kube::Api::<DynamicObject>::all_with(client.clone(), &resource);
+    let available = |service: Option<&DynamicObject>| {
+        let conditions = service.and_then(|service| service.data["status"]["conditions"].as_array());
+        conditions.is_some_and(|list| list.iter().any(|c| c["type"] == "Available" && c["status"] == "True"))
+    };
+    for version in ["v1", "v1alpha3"] {
+        let name = format!("{version}.subresources.kubevirt.io");
+        let waiting = kube::runtime::wait::await_condition(services.clone(), &name, available);
+        tokio::time::timeout(std::time::Duration::from_secs(60), waiting)
+            .await
+            .expect("the API to start and stop machines is available in time")
+            .expect("it can be watched");
+    }
+    let reviewed = async { while !is_reviewed(&client).await {} };
+    tokio::time::timeout(std::time::Duration::from_secs(60), reviewed).await.expect("reviews are asked for");
+    front
+}
+
+/// Whether the server asks for a review yet: nothing tells when it has taken a configuration in, but what comes of it does.
+async fn is_reviewed(client: &kube::Client) -> bool {
+    let wrong = serde_json::json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "nobody"},
+        "spec": {"runStrategy": "Sometimes", "template": {"spec": {"domain": {"devices": {}}}}},
+    });
+    let path = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines?dryRun=All";
+    let request = http::Request::post(path).header("content-type", "application/json");
+    let answer = client.request_text(request.body(wrong.to_string().into_bytes()).unwrap()).await;
+    matches!(answer, Err(kube::Error::Api(status)) if status.message.contains("Invalid RunStrategy"))
 }
 
 /// Waits until the node agent of virtual machines has reported.

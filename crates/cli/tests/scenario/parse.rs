@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Scenario {
     pub nodes: usize,
-    /// With the control plane of virtual machines. Its requests to start and stop need the embedded server.
+    /// With the control plane of virtual machines.
     pub machines: bool,
     pub steps: Vec<(usize, Step)>,
 }
@@ -159,21 +159,6 @@ impl Scenario {
             scenario.steps.push((number, step));
         }
         Ok(scenario)
-    }
-
-    /// Does it ask the control plane of machines for something?
-    pub fn powers_machines(&self) -> bool {
-        self.steps.iter().any(|(_, step)| match step {
-            Step::Run { words, .. } | Step::Start { words, .. } => {
-                let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                match words.as_slice() {
-                    ["evac", "vm", verb, ..] => *verb != "list",
-                    ["virtctl" | "./virtctl", ..] => true,
-                    _ => false,
-                }
-            }
-            _ => false,
-        })
     }
 
     /// Does it need one of these programs?

@@ -78,7 +78,7 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
 }
 
 /// Watches for ever; `follow_by` ends when the server says that there is no such kind.
-async fn forever<T, M>(
+pub(super) async fn forever<T, M>(
     http: Http,
     source: Source,
     sender: mpsc::UnboundedSender<M>,

@@ -2,13 +2,22 @@
 //!
 //! Watches feed it. For each subject that was touched it asks the core what to do; the actions of one subject run one after the
 //! other in a task of their own, and what the server answered comes back as a fact before that subject is
-//! looked at again. So the operator never acts twice on a view that lacks its own writes.
+//! looked at again. So the operator never acts twice on a view that lacks its own writes. Where several operators run, the
+//! gate of its client is open for the leader only: the others keep their view fresh and wait.
 
 mod admission;
+mod caller;
+pub mod certificates;
+mod discovery;
 mod feeds;
+pub mod front;
 pub mod install;
+pub mod leader;
 mod perform;
 pub mod power;
+pub mod publish;
+pub mod serve;
+mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,7 +51,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Starts the machine controllers on the current runtime.
+    /// Starts the machine controllers on the current runtime. They act while the gate of `http` is open.
     pub fn start(http: Http) -> Self {
         let stop = CancellationToken::new();
         let (publish, config) = watch::channel(Config::default());
@@ -124,6 +133,7 @@ impl Loop {
         let (sender, mut inbox) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         feeds::start(&self.http, &sender, &mut tasks);
+        let mut openings = self.http.gate().openings();
         loop {
             self.look(&sender, &mut tasks);
             let alarm = self.next_alarm();
@@ -138,6 +148,8 @@ impl Loop {
                         self.take(input);
                     }
                 }
+                // Whatever was touched meanwhile is acted upon now.
+                Ok(()) = openings.changed() => {}
                 () = sleep_until(self.clock, alarm) => {}
             }
             while tasks.try_join_next().is_some() {}
@@ -234,10 +246,10 @@ impl Loop {
 
     /// Asks the core about everybody who was touched and can be acted upon now.
     fn look(&mut self, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
-        if !self.missing.is_empty() {
+        let now = self.clock.now();
+        if !self.missing.is_empty() || !self.http.gate().is_open(now) {
             return;
         }
-        let now = self.clock.now();
         let due: Vec<Subject> =
             self.alarms.iter().filter(|(_, at)| **at <= now).map(|(subject, _)| subject.clone()).collect();
         for subject in due {
@@ -297,6 +309,9 @@ impl Loop {
     }
 
     fn next_alarm(&self) -> Option<Timestamp> {
+        if !self.http.gate().is_open(self.clock.now()) {
+            return None;
+        }
         self.alarms.values().min().copied()
     }
 }

@@ -1,0 +1,158 @@
+//! Who of several operators acts: the one that holds a lease.
+//!
+//! ```text
+//!             nobody holds it, or its holder was silent for too long
+//!   following ─────────────────────────────────────────────────────▶ leading ──┐ renewed
+//!       ▲                                                              │  ▲────┘
+//!       └── somebody else holds it · it could not be renewed in time ──┘
+//! ```
+//!
+//! A lease is judged by how long it has looked the same *here*, never by the time written in it, so clocks that differ do no
+//! harm. A leader stops acting [`MARGIN`] before the others may take over, counted from when it sent its last renewal.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::fact::{Key, Lease};
+
+pub const NAMESPACE: &str = "kubevirt";
+pub const NAME: &str = "evac-operator";
+/// A lease that looks the same for this long has lost its holder.
+pub const DURATION: Duration = Duration::from_secs(15);
+/// What is under way when a leader stops has this long to arrive.
+pub const MARGIN: Duration = Duration::from_secs(5);
+const RENEW_EVERY: Duration = Duration::from_secs(4);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+pub fn key() -> Key {
+    Key::new(NAMESPACE, NAME)
+}
+
+/// The lease as it was last seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sight {
+    pub lease: Lease,
+    /// Since when it has looked like this.
+    pub since: Timestamp,
+}
+
+impl Sight {
+    /// Takes in what was seen now. News that is older than what is known changes nothing.
+    pub fn update(sight: &mut Option<Self>, lease: Option<Lease>, now: Timestamp) {
+        let version = |lease: &Lease| lease.resource_version.parse::<u64>().ok();
+        match (&*sight, lease) {
+            (Some(known), Some(lease)) if version(&lease) < version(&known.lease) => {}
+            (Some(known), Some(lease)) if lease.resource_version == known.lease.resource_version => {}
+            (_, lease) => *sight = lease.map(|lease| Self { lease, since: now }),
+        }
+    }
+}
+
+/// What a candidate does about the lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Move {
+    /// There is none.
+    Create,
+    /// It is free, lapsed, or ours and due: write our name on the version that was seen.
+    Take,
+    Wait {
+        until: Timestamp,
+    },
+}
+
+/// `tried` is when the last attempt to write failed.
+pub fn decide(me: &str, sight: Option<&Sight>, tried: Option<Timestamp>, now: Timestamp) -> Move {
+    let due = match sight {
+        None => now,
+        Some(sight) if sight.lease.holder.is_empty() => now,
+        Some(sight) if sight.lease.holder == me => after(sight.since, RENEW_EVERY),
+        // Whoever wrote it said how long to wait; one that says nothing gets the usual time.
+        Some(sight) => match u64::try_from(sight.lease.duration_seconds) {
+            Ok(seconds) if seconds > 0 => after(sight.since, Duration::from_secs(seconds)),
+            _ => after(sight.since, DURATION),
+        },
+    };
+    let due = tried.map_or(due, |tried| due.max(after(tried, RETRY_AFTER)));
+    if due > now {
+        return Move::Wait { until: due };
+    }
+    if sight.is_some() { Move::Take } else { Move::Create }
+}
+
+/// Until when a leader may write whose last renewal was sent at `sent`.
+pub fn writes_until(sent: Timestamp) -> Timestamp {
+    after(sent, DURATION.saturating_sub(MARGIN))
+}
+
+fn after(at: Timestamp, wait: Duration) -> Timestamp {
+    at.checked_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::at;
+
+    fn sight(holder: &str, since: i64) -> Sight {
+        let lease = Lease {
+            key: key(),
+            holder: holder.into(),
+            // A clock that is years off.
+            renewed: Some(at(100_000_000)),
+            duration_seconds: 15,
+            resource_version: "7".into(),
+            transitions: 0,
+        };
+        Sight { lease, since: at(since) }
+    }
+
+    #[test]
+    fn a_lease_that_is_missing_or_given_back_is_taken_at_once() {
+        assert_eq!(decide("me", None, None, at(0)), Move::Create);
+        assert_eq!(decide("me", Some(&sight("", 0)), None, at(0)), Move::Take);
+    }
+
+    #[test]
+    fn another_holder_is_waited_for_as_long_as_its_lease_says_whatever_its_clock_says() {
+        let theirs = sight("them", 10);
+        assert_eq!(decide("me", Some(&theirs), None, at(24)), Move::Wait { until: at(25) });
+        assert_eq!(decide("me", Some(&theirs), None, at(25)), Move::Take);
+    }
+
+    #[test]
+    fn a_holder_renews_several_times_before_it_would_have_to_stop() {
+        let mine = sight("me", 0);
+        let Move::Wait { until } = decide("me", Some(&mine), None, at(0)) else { panic!("not due yet") };
+        assert_eq!(decide("me", Some(&mine), None, until), Move::Take);
+        let tries = writes_until(at(0)).duration_since(until).as_secs() / RETRY_AFTER.as_secs() as i64;
+        assert!(tries >= 5, "{tries} tries");
+    }
+
+    #[test]
+    fn a_leader_stops_before_anybody_may_follow_it() {
+        // The others see the renewal when it was written, which is not before it was sent.
+        let theirs = sight("me", 0);
+        let stops = writes_until(at(0));
+        assert!(matches!(decide("other", Some(&theirs), None, stops), Move::Wait { .. }));
+        assert_eq!(decide("other", Some(&theirs), None, after(stops, MARGIN)), Move::Take);
+    }
+
+    #[test]
+    fn after_a_failed_attempt_it_rests_a_moment() {
+        assert_eq!(decide("me", None, Some(at(0)), at(0)), Move::Wait { until: at(1) });
+    }
+
+    #[test]
+    fn old_news_and_repeated_news_do_not_count_as_signs_of_life() {
+        let mut known = Some(sight("them", 0));
+        Sight::update(&mut known, Some(sight("them", 0).lease), at(9));
+        assert_eq!(known.as_ref().unwrap().since, at(0));
+        let mut older = sight("before", 0).lease;
+        older.resource_version = "6".into();
+        Sight::update(&mut known, Some(older), at(9));
+        assert_eq!(known.as_ref().unwrap().lease.holder, "them");
+        Sight::update(&mut known, None, at(9));
+        assert_eq!(known, None);
+    }
+}

@@ -1,0 +1,64 @@
+//! The operator as the cluster sees it: the HTTPS server, open, and published.
+
+use std::net::SocketAddr;
+
+use evac_core::machines::Config;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::publish::{self, Advertise, Place, PublishError};
+use super::serve::{ServeError, Server};
+use crate::http::Http;
+
+#[derive(Debug, Error)]
+pub enum FrontError {
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+}
+
+/// Where to listen, and how to be found.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    pub listen: SocketAddr,
+    /// What fits the address if it is not said.
+    pub advertise: Option<Advertise>,
+    pub service: String,
+}
+
+/// A server that the cluster knows of.
+pub struct Front {
+    server: Server,
+    pub place: Place,
+    _keeping: JoinSet<()>,
+}
+
+impl Front {
+    /// Opens the server, waits until it has certificates, and tells the cluster.
+    pub async fn open(
+        http: &Http,
+        config: watch::Receiver<Config>,
+        wanted: &Wanted,
+    ) -> Result<Self, FrontError> {
+        let named = wanted.advertise.clone().unwrap_or_else(|| Advertise::for_address(wanted.listen));
+        let server = Server::open(http, config, wanted.listen, named.names(&wanted.service)).await?;
+        let advertise = wanted.advertise.clone().unwrap_or_else(|| Advertise::for_address(server.address));
+        let place = Place { advertise, service: wanted.service.clone(), port: server.address.port() };
+        let mut identity = server.identity();
+        publish::publish(http, &place, &mut identity).await?;
+        let mut keeping = JoinSet::new();
+        keeping.spawn(publish::keep(http.clone(), place.clone(), identity));
+        Ok(Self { server, place, _keeping: keeping })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+
+    /// Lets answers that are under way go out, and closes. What was published stays: other replicas may answer.
+    pub async fn close(self) {
+        self.server.close().await;
+    }
+}

@@ -1,0 +1,292 @@
+//! Tells the cluster where the operator's HTTPS server is and whom to trust: a Service, the webhook configurations, and an
+//! APIService for each version of `subresources.kubevirt.io`. Follows the certificates: a new bundle is written at once.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use evac_api::Call;
+use evac_api::call::FIELD_MANAGER;
+use evac_api::kubevirt::{NAMESPACE, request, review};
+use http::Uri;
+use serde_json::{Value, json};
+use thiserror::Error;
+use tokio::sync::watch;
+
+use super::certificates::Identity;
+use super::power;
+use crate::http::{Http, HttpError, parse};
+
+const OWNER: (&str, &str) = ("app.kubernetes.io/managed-by", "evac");
+const APPLY: &str = "application/apply-patch+yaml";
+const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
+const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+
+#[derive(Debug, Error)]
+pub enum PublishError {
+    #[error(
+        "{kind} {name} is there already and is not evac's; another control plane of virtual machines runs here"
+    )]
+    Foreign { kind: String, name: String },
+    #[error("{kind} {name} could not be written: {source}")]
+    Refused { kind: String, name: String, source: HttpError },
+    #[error("the certificates of the server did not come: {0}")]
+    NoCertificates(&'static str),
+}
+
+/// How the API server reaches us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Advertise {
+    /// By a service that selects the operator's pods.
+    Service,
+    /// At an address outside the cluster: host and port.
+    Url { host: String, port: u16 },
+}
+
+impl Advertise {
+    /// What fits an address one listens on: loopback is reached by address, everything else through a service.
+    pub fn for_address(address: SocketAddr) -> Self {
+        if address.ip().is_loopback() {
+            Self::Url { host: address.ip().to_string(), port: address.port() }
+        } else {
+            Self::Service
+        }
+    }
+
+    /// The names and addresses a certificate has to bear.
+    pub fn names(&self, service: &str) -> BTreeSet<String> {
+        let mut names = BTreeSet::from([
+            format!("{service}.{NAMESPACE}.svc"),
+            format!("{service}.{NAMESPACE}.svc.cluster.local"),
+        ]);
+        if let Self::Url { host, .. } = self {
+            names.insert(host.clone());
+        }
+        names
+    }
+
+    fn port(&self) -> u16 {
+        match self {
+            Self::Service => 443,
+            Self::Url { port, .. } => *port,
+        }
+    }
+}
+
+impl FromStr for Advertise {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "service" {
+            return Ok(Self::Service);
+        }
+        let wrong = || format!("'{text}' is neither 'service' nor an address such as https://10.1.2.3:8443");
+        let uri: Uri = text.parse().map_err(|_| wrong())?;
+        if uri.scheme_str() != Some("https") || !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+            return Err(wrong());
+        }
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Self::Url { host, port: uri.port_u16().unwrap_or(443) })
+    }
+}
+
+impl fmt::Display for Advertise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service => f.write_str("service"),
+            Self::Url { host, port } if host.contains(':') => write!(f, "https://[{host}]:{port}"),
+            Self::Url { host, port } => write!(f, "https://{host}:{port}"),
+        }
+    }
+}
+
+/// Where the operator is found.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub advertise: Advertise,
+    /// The name of the Service in the namespace of virtual machines.
+    pub service: String,
+    /// The port the operator listens on.
+    pub port: u16,
+}
+
+/// Waits for certificates, then writes everything once.
+pub async fn publish(
+    http: &Http,
+    place: &Place,
+    identity: &mut watch::Receiver<Option<Identity>>,
+) -> Result<(), PublishError> {
+    let (clock, coming) = (http.clock(), identity.wait_for(Option::is_some));
+    let bundle = tokio::select! {
+        biased;
+        come = coming => match come {
+            Ok(identity) => identity.as_ref().map(|identity| identity.bundle.clone()).unwrap_or_default(),
+            Err(_) => return Err(PublishError::NoCertificates("the server was closed")),
+        },
+        () = clock.sleep(Duration::from_secs(30)) => {
+            return Err(PublishError::NoCertificates("nothing could be written within 30 s"));
+        }
+    };
+    for object in objects(place, &bundle) {
+        write(http, &object).await?;
+    }
+    Ok(())
+}
+
+/// Writes everything again whenever the certificates change; ends with the server.
+pub async fn keep(http: Http, place: Place, mut identity: watch::Receiver<Option<Identity>>) {
+    while identity.changed().await.is_ok() {
+        while let Err(error) = publish(&http, &place, &mut identity).await {
+            tracing::warn!(%error, "callers are not told of new certificates yet");
+            http.clock().sleep(Duration::from_secs(5)).await;
+        }
+    }
+}
+
+/// What the cluster has to hold, with the address of the collection of each.
+fn objects(place: &Place, bundle: &str) -> Vec<(String, Value)> {
+    let bundle = STANDARD.encode(bundle);
+    let mut all = vec![(format!("/api/v1/namespaces/{NAMESPACE}/services"), service(place))];
+    for mut configuration in review::configurations() {
+        let plural = match configuration["kind"].as_str() {
+            Some("MutatingWebhookConfiguration") => "mutatingwebhookconfigurations",
+            _ => "validatingwebhookconfigurations",
+        };
+        for hook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
+            point(hook, place, &bundle);
+        }
+        all.push((format!("{WEBHOOKS}/{plural}"), configuration));
+    }
+    for (at, version) in power::VERSIONS.iter().enumerate() {
+        let object = json!({
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {"name": format!("{version}.{}", power::GROUP)},
+            "spec": {
+                "group": power::GROUP,
+                "version": version,
+                "groupPriorityMinimum": 1000,
+                "versionPriority": 15 - at,
+                "caBundle": bundle,
+                "service": {"namespace": NAMESPACE, "name": place.service, "port": place.advertise.port()},
+            },
+        });
+        all.push((API_SERVICES.to_owned(), object));
+    }
+    for (_, object) in &mut all {
+        object["metadata"]["labels"][OWNER.0] = json!(OWNER.1);
+    }
+    all
+}
+
+fn point(hook: &mut Value, place: &Place, bundle: &str) {
+    let path = hook["clientConfig"]["service"]["path"].as_str().unwrap_or_default().to_owned();
+    hook["clientConfig"] = match &place.advertise {
+        Advertise::Service => json!({
+            "caBundle": bundle,
+            "service": {"namespace": NAMESPACE, "name": place.service, "path": path, "port": 443},
+        }),
+        url @ Advertise::Url { .. } => json!({"caBundle": bundle, "url": format!("{url}{path}")}),
+    };
+    let is_eviction = hook["rules"][0]["resources"][0] == "pods/eviction";
+    if is_eviction {
+        // When nobody answers, only evictions of machines stop; other pods may leave.
+        hook["matchConditions"] = json!([{
+            "name": "only-pods-of-machines",
+            "expression": "object.metadata.name.startsWith('virt-launcher') || object.metadata.name.startsWith('hp-volume-')",
+        }]);
+    }
+}
+
+fn service(place: &Place) -> Value {
+    let spec = match &place.advertise {
+        Advertise::Service => json!({
+            "type": "ClusterIP",
+            "selector": {"app.kubernetes.io/name": "evac-operator"},
+            "ports": [{"name": "https", "port": 443, "targetPort": place.port, "protocol": "TCP"}],
+        }),
+        // The API server takes the host from here and the port from the APIService.
+        Advertise::Url { host, .. } => json!({"type": "ExternalName", "externalName": host}),
+    };
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": place.service, "namespace": NAMESPACE},
+        "spec": spec,
+    })
+}
+
+async fn write(http: &Http, (collection, object): &(String, Value)) -> Result<(), PublishError> {
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (kind, name) = (word(&object["kind"]), word(&object["metadata"]["name"]));
+    let path = format!("{collection}/{name}");
+    let refused = |source| PublishError::Refused { kind: kind.clone(), name: name.clone(), source };
+    match http.read::<Value>(&Call::get(&path)).await {
+        Ok(there) if there["metadata"]["labels"][OWNER.0] != OWNER.1 => {
+            return Err(PublishError::Foreign { kind, name });
+        }
+        Ok(_) => {}
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(refused(error)),
+    }
+    let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
+    let answer = http.send(&request::send("PATCH", path, APPLY, object)).await.map_err(&refused)?;
+    parse::<Value>(&answer).map(drop).map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(advertise: &str) -> Place {
+        Place { advertise: advertise.parse().unwrap(), service: "virt-api".into(), port: 8443 }
+    }
+
+    #[test]
+    fn an_address_is_https_without_a_path_or_the_word_service() {
+        assert_eq!(place("service").advertise, Advertise::Service);
+        assert_eq!(place("https://[::1]:8443/").advertise.to_string(), "https://[::1]:8443");
+        for wrong in ["http://a:1", "https://a/b", "https://a?b", "somewhere", "", "https://"] {
+            assert!(wrong.parse::<Advertise>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn everything_that_is_called_trusts_the_bundle_and_names_one_place() {
+        for (advertise, called) in [("service", "service"), ("https://127.0.0.1:9", "url")] {
+            let all = objects(&place(advertise), "PEM");
+            let bundle = STANDARD.encode("PEM");
+            let mut hooks = 0;
+            for (_, object) in &all {
+                for hook in object["webhooks"].as_array().into_iter().flatten() {
+                    assert_eq!(hook["clientConfig"]["caBundle"], bundle.as_str());
+                    assert!(!hook["clientConfig"][called].is_null(), "{hook}");
+                    assert_eq!(hook["clientConfig"].as_object().unwrap().len(), 2);
+                    hooks += 1;
+                }
+                if object["kind"] == "APIService" {
+                    assert_eq!(object["spec"]["caBundle"], bundle.as_str());
+                }
+            }
+            assert!(hooks >= super::super::Reviewer::paths().len());
+        }
+    }
+
+    #[test]
+    fn without_us_only_evictions_of_machines_stop() {
+        let all = objects(&place("service"), "PEM");
+        let hooks = all.iter().flat_map(|(_, object)| object["webhooks"].as_array().into_iter().flatten());
+        let evictions: Vec<&Value> =
+            hooks.filter(|hook| hook["rules"][0]["resources"][0] == "pods/eviction").collect();
+        assert!(!evictions.is_empty());
+        for hook in evictions {
+            assert_eq!(hook["failurePolicy"], "Fail");
+            assert!(hook["matchConditions"][0]["expression"].as_str().unwrap().contains("virt-launcher"));
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! The operator's HTTPS server: admission reviews, the API `subresources.kubevirt.io`, and signs of health.
+//!
+//! ```text
+//!   API server ──▶ /…-validate, /…-mutate            anybody may ask; the answer is advice to the API server
+//!              ──▶ /apis/subresources.kubevirt.io/…  front proxy only, on behalf of a user who may do this
+//!   kubelet    ──▶ /healthz, /readyz                 anybody
+//! ```
+//!
+//! Bodies are bounded, every stage has a time limit, and what cannot be understood is answered with one sentence.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evac_clock::Clock;
+use evac_core::machines::Config;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls::pki_types::CertificateDer;
+use serde_json::{Value, json};
+use thiserror::Error;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::admission::Reviewer;
+use super::caller::{Callers, Wish};
+use super::certificates::Keeper;
+use super::power;
+use super::tls;
+use crate::http::Http;
+
+/// A review holds an object twice; the API server takes objects of up to 3 MiB.
+const REVIEW_LIMIT: usize = 8 * 1024 * 1024;
+const COMMAND_LIMIT: usize = 64 * 1024;
+const HANDSHAKE: Duration = Duration::from_secs(10);
+const HEADERS: Duration = Duration::from_secs(10);
+/// The API server gives up on a review after ten seconds.
+const ANSWER: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Error)]
+#[error("cannot listen on {address}: {source}")]
+pub struct ServeError {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+/// What the server needs to answer.
+struct Desk {
+    http: Http,
+    reviewer: Reviewer,
+    config: watch::Receiver<Config>,
+    callers: Callers,
+    keeper: Keeper,
+    clock: Clock,
+}
+
+/// An open server.
+pub struct Server {
+    pub address: SocketAddr,
+    desk: Arc<Desk>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Server {
+    /// Opens a server that is called by these names, and starts to answer. Until there are certificates callers wait.
+    pub async fn open(
+        http: &Http,
+        config: watch::Receiver<Config>,
+        address: SocketAddr,
+        names: BTreeSet<String>,
+    ) -> Result<Self, ServeError> {
+        let failed = |source| ServeError { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let desk = Arc::new(Desk {
+            http: http.clone(),
+            reviewer: Reviewer::new(http.clone(), config.clone()),
+            config,
+            callers: Callers::follow(http),
+            keeper: Keeper::start(http, names),
+            clock: http.clock(),
+        });
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        tasks.spawn(accept(listener, desk.clone(), stop.clone(), tasks.clone()));
+        Ok(Self { address, desk, stop, tasks })
+    }
+
+    /// The bundle of authorities callers should trust; it changes when certificates do.
+    pub fn identity(&self) -> watch::Receiver<Option<super::certificates::Identity>> {
+        self.desk.keeper.identity()
+    }
+
+    /// Stops listening, lets answers that are under way go out, and closes.
+    pub async fn close(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn accept(listener: TcpListener, desk: Arc<Desk>, stop: CancellationToken, tasks: TaskTracker) {
+    let acceptor = match tls::acceptor(desk.keeper.identity()) {
+        Ok(acceptor) => acceptor,
+        Err(error) => {
+            tracing::error!(%error, "TLS cannot be used");
+            return;
+        }
+    };
+    loop {
+        let stream = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    // Usually there are too many open files; some close soon.
+                    desk.clock.sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+        };
+        // Small answers go out at once; waiting for more would cost every request 40 ms.
+        let _ = stream.set_nodelay(true);
+        tasks.spawn(converse(stream, acceptor.clone(), desk.clone(), stop.clone()));
+    }
+}
+
+/// One connection, from handshake to goodbye.
+async fn converse(stream: TcpStream, acceptor: TlsAcceptor, desk: Arc<Desk>, stop: CancellationToken) {
+    let stream = tokio::select! {
+        accepted = acceptor.accept(stream) => match accepted {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "a handshake failed");
+                return;
+            }
+        },
+        () = desk.clock.sleep(HANDSHAKE) => return,
+        () = stop.cancelled() => return,
+    };
+    let chain: Arc<[CertificateDer<'static>]> =
+        stream.get_ref().1.peer_certificates().unwrap_or_default().iter().cloned().collect();
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    server.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS);
+    server.http2().timer(TokioTimer::new()).max_concurrent_streams(1000);
+    let service = service_fn(move |request| {
+        let (desk, chain) = (desk.clone(), chain.clone());
+        async move { Ok::<_, std::convert::Infallible>(desk.answer(request, &chain).await) }
+    });
+    let connection = server.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+type Reply = Response<Full<Bytes>>;
+
+impl Desk {
+    async fn answer(&self, request: Request<Incoming>, chain: &[CertificateDer<'static>]) -> Reply {
+        tokio::select! {
+            biased;
+            reply = self.route(request, chain) => reply,
+            () = self.clock.sleep(ANSWER) => {
+                failure(504, "Timeout", &format!("no answer could be given within {} s", ANSWER.as_secs()))
+            }
+        }
+    }
+
+    async fn route(&self, request: Request<Incoming>, chain: &[CertificateDer<'static>]) -> Reply {
+        let path = request.uri().path().to_owned();
+        match path.as_str() {
+            "/healthz" | "/livez" => return text(200, "ok"),
+            "/readyz" => return self.readiness(),
+            _ => {}
+        }
+        if let Some(&path) = Reviewer::paths().iter().find(|&&known| known == path) {
+            return self.review(path, request).await;
+        }
+        if let Some(document) = super::discovery::document(&path) {
+            return json_reply(200, &document);
+        }
+        if path.strip_prefix("/apis/").is_some_and(|rest| rest.starts_with(power::GROUP)) {
+            return self.command(&path, request, chain).await;
+        }
+        failure(404, "NotFound", &format!("nothing is served at {path}"))
+    }
+
+    fn readiness(&self) -> Reply {
+        let certificates = self.keeper.identity().borrow().is_some();
+        let missing =
+            [(certificates, "certificates"), (self.callers.is_ready(), "front proxy of the API server")];
+        let missing: Vec<&str> = missing.iter().filter(|(there, _)| !there).map(|(_, name)| *name).collect();
+        if missing.is_empty() {
+            return text(200, "ok");
+        }
+        text(503, &format!("waiting for: {}", missing.join(", ")))
+    }
+
+    async fn review(&self, path: &str, request: Request<Incoming>) -> Reply {
+        if request.method() != http::Method::POST {
+            return failure(405, "MethodNotAllowed", "reviews are sent by POST");
+        }
+        let body = match read(request, REVIEW_LIMIT).await {
+            Ok(body) => body,
+            Err(refusal) => return refusal,
+        };
+        let review = match understand(&body) {
+            Ok(review) => review,
+            Err(why) => {
+                return failure(400, "BadRequest", &format!("this is not an admission review: {why}"));
+            }
+        };
+        match self.reviewer.review(path, &review).await {
+            Ok(answer) => json_reply(200, &answer),
+            Err(why) => failure(500, "InternalError", &format!("the request could not be reviewed: {why}")),
+        }
+    }
+
+    async fn command(
+        &self,
+        path: &str,
+        request: Request<Incoming>,
+        chain: &[CertificateDer<'static>],
+    ) -> Reply {
+        let user = match self.callers.user(chain, request.headers()) {
+            Ok(user) => user,
+            Err(stranger) => return failure(401, "Unauthorized", &stranger.to_string()),
+        };
+        if let Some(wish) = wish(request.method().as_str(), path) {
+            match self.callers.objection(&user, &wish).await {
+                Ok(None) => {}
+                Ok(Some(why)) => return failure(403, "Forbidden", &why),
+                Err(error) => {
+                    let why = format!("whether {:?} may do this could not be found out: {error}", user.name);
+                    return failure(500, "InternalError", &why);
+                }
+            }
+        }
+        let method = request.method().clone();
+        let body = match read(request, COMMAND_LIMIT).await {
+            Ok(body) => body,
+            Err(refusal) => return refusal,
+        };
+        let config = self.config.borrow().clone();
+        let reply = power::answer(&self.http, &config, method.as_str(), path, &body).await;
+        match reply.body {
+            Some(body) => json_reply(reply.code, &body),
+            None => text(reply.code, ""),
+        }
+    }
+}
+
+/// What a request asks for; `None` for what everybody may see.
+fn wish(method: &str, path: &str) -> Option<Wish> {
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let ["apis", _, version, "namespaces", namespace, resource, name, subresource @ ..] = parts.as_slice()
+    else {
+        return None;
+    };
+    let verb = match method {
+        "GET" | "HEAD" => "get",
+        "POST" => "create",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "update",
+    };
+    let part = |text: &&str| (*text).to_owned();
+    Some(Wish {
+        verb,
+        group: power::GROUP,
+        version: part(version),
+        namespace: part(namespace),
+        resource: part(resource),
+        subresource: subresource.join("/"),
+        name: part(name),
+    })
+}
+
+fn understand(body: &[u8]) -> Result<Value, String> {
+    let review: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    if review["kind"] != "AdmissionReview" || review["apiVersion"] != "admission.k8s.io/v1" {
+        return Err("kind AdmissionReview of admission.k8s.io/v1 is expected".into());
+    }
+    match review["request"]["uid"].as_str() {
+        Some(uid) if !uid.is_empty() => Ok(review),
+        _ => Err("request.uid is missing".into()),
+    }
+}
+
+async fn read(request: Request<Incoming>, limit: usize) -> Result<Bytes, Reply> {
+    match Limited::new(request.into_body(), limit).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let why = format!("the request is larger than {limit} bytes");
+            Err(failure(413, "RequestEntityTooLarge", &why))
+        }
+        Err(error) => Err(failure(400, "BadRequest", &format!("the request broke off: {error}"))),
+    }
+}
+
+fn reply(code: u16, kind: &'static str, body: Bytes) -> Reply {
+    let mut reply = Response::new(Full::new(body));
+    *reply.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    reply.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    reply
+}
+
+fn text(code: u16, text: &str) -> Reply {
+    reply(code, "text/plain; charset=utf-8", Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn json_reply(code: u16, body: &Value) -> Reply {
+    reply(code, "application/json", body.to_string().into())
+}
+
+fn failure(code: u16, reason: &str, message: &str) -> Reply {
+    let body = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    });
+    json_reply(code, &body)
+}

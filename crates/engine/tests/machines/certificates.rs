@@ -1,0 +1,109 @@
+//! The certificates of the operator's server through the months: replicas agree, and callers are never surprised.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evac_api::Call;
+use evac_api::kubevirt::request;
+use evac_apiserver::Service;
+use evac_apiserver::identity::Identity as Caller;
+use evac_apiserver::server::{Api, Settings};
+use evac_clock::Clock;
+use evac_engine::Http;
+use evac_engine::operator::certificates::{Identity, Keeper, SECRET};
+use jiff::Timestamp;
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use serde_json::{Value, json};
+
+const NAME: &str = "virt-api.kubevirt.svc";
+
+/// A server without anything on it.
+async fn bare() -> Http {
+    let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+    let api = Api::new(clock, Settings { seed: 7, ..Settings::default() });
+    let client = kube::Client::new(Service::trusted(api, Caller::admin()), "default");
+    let http = Http::new(client, clock, Duration::ZERO);
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubevirt"}});
+    let answer = http.send(&request::create("/api/v1/namespaces", &namespace)).await.unwrap();
+    assert_eq!(answer.status, 201);
+    http
+}
+
+fn names(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+async fn identity(keeper: &Keeper) -> Identity {
+    keeper.identity().wait_for(Option::is_some).await.unwrap().clone().unwrap()
+}
+
+/// Would a caller that trusts this bundle accept the certificate, called by this name at this time?
+fn is_trusted(bundle: &str, identity: &Identity, name: &str, now: Timestamp) -> bool {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+    let (first, rest) = identity.key.cert.split_first().unwrap();
+    let seconds = u64::try_from(now.as_second()).unwrap();
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    verifier.verify_server_cert(first, rest, &name, &[], now).is_ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_learns_of_changes_half_a_day_late_is_never_turned_away() {
+    let http = bare().await;
+    let clock = http.clock();
+    let one = Keeper::start(&http, names(&[NAME]));
+    let two = Keeper::start(&http, names(&[NAME, "10.1.2.3"]));
+    identity(&one).await;
+    identity(&two).await;
+    let mut late = identity(&one).await.bundle;
+    let (mut seen, mut bundles) = (BTreeSet::new(), BTreeSet::new());
+    for _ in 0..2 * 100 {
+        clock.sleep(Duration::from_secs(12 * 3600)).await;
+        let now = clock.now();
+        for keeper in [&one, &two] {
+            let current = identity(keeper).await;
+            assert!(is_trusted(&late, &current, NAME, now), "at {now}");
+            assert!(is_trusted(&current.bundle, &current, "10.1.2.3", now), "at {now}");
+        }
+        let current = identity(&one).await;
+        assert_eq!(current.bundle, identity(&two).await.bundle, "replicas share what they show");
+        seen.insert(current.key.cert[0].to_vec());
+        bundles.insert(current.bundle.clone());
+        late = current.bundle;
+    }
+    assert!(seen.len() >= 9, "{} certificates in 100 days", seen.len());
+    assert!(bundles.len() >= 4, "one authority, two, two after the change, one: {}", bundles.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_spoilt_or_removed_is_made_again() {
+    let http = bare().await;
+    let keeper = Keeper::start(&http, names(&[NAME]));
+    let mut shown = keeper.identity();
+    identity(&keeper).await;
+    let path = format!("/api/v1/namespaces/kubevirt/secrets/{SECRET}");
+    let mut secret: Value = http.read(&Call::get(&path)).await.unwrap();
+    secret["data"]["tls.key"] = json!("bm90aGluZw==");
+    shown.mark_unchanged();
+    let answer = http.send(&request::send("PUT", path.clone(), "application/json", &secret)).await.unwrap();
+    assert_eq!(answer.status, 200);
+    shown.changed().await.unwrap();
+    let now = http.clock().now();
+    let current = identity(&keeper).await;
+    assert!(is_trusted(&current.bundle, &current, NAME, now));
+    shown.mark_unchanged();
+    http.send(&request::send("DELETE", path, "application/json", &json!({}))).await.unwrap();
+    shown.changed().await.unwrap();
+    let current = identity(&keeper).await;
+    assert!(is_trusted(&current.bundle, &current, NAME, now));
+}
