@@ -101,7 +101,7 @@ pub fn resource_list<'a>(
             "singularName": kind.singular,
             "namespaced": kind.namespaced,
             "kind": kind.kind,
-            "verbs": kind.verbs,
+            "verbs": verbs(kind),
         });
         if !kind.short_names.is_empty() {
             entry["shortNames"] = json!(kind.short_names);
@@ -113,7 +113,7 @@ pub fn resource_list<'a>(
             entry["storageVersionHash"] = json!(storage_version_hash(kind));
         }
         resources.push(entry);
-        for sub in sorted(&kind.subresources) {
+        for sub in subresources(kind) {
             let mut entry = json!({
                 "name": format!("{}/{}", kind.plural, sub.name),
                 "singularName": "",
@@ -128,12 +128,16 @@ pub fn resource_list<'a>(
             resources.push(entry);
         }
     }
-    Some(json!({
+    let mut list = json!({
         "kind": "APIResourceList",
-        "apiVersion": "v1",
         "groupVersion": api_version(group, version),
         "resources": resources,
-    }))
+    });
+    // The core group's list is older than the rule that every object says its version.
+    if !group.is_empty() {
+        list["apiVersion"] = json!("v1");
+    }
+    Some(list)
 }
 
 /// The aggregated form for `/api` (`core` true) or `/apis`.
@@ -170,7 +174,7 @@ fn aggregated_resource(kind: &Kind) -> Value {
     resource.insert("responseKind".into(), response_kind(kind, &kind.group, &kind.version, &kind.kind));
     resource.insert("scope".into(), json!(if kind.namespaced { "Namespaced" } else { "Cluster" }));
     resource.insert("singularResource".into(), json!(kind.singular));
-    resource.insert("verbs".into(), json!(kind.verbs));
+    resource.insert("verbs".into(), json!(verbs(kind)));
     if !kind.short_names.is_empty() {
         resource.insert("shortNames".into(), json!(kind.short_names));
     }
@@ -178,7 +182,7 @@ fn aggregated_resource(kind: &Kind) -> Value {
         resource.insert("categories".into(), json!(kind.categories));
     }
     if !kind.subresources.is_empty() {
-        let subresources: Vec<Value> = sorted(&kind.subresources)
+        let subresources: Vec<Value> = subresources(kind)
             .into_iter()
             .map(|sub| {
                 json!({
@@ -203,10 +207,23 @@ fn response_kind(parent: &Kind, group: &str, version: &str, kind: &str) -> Value
     })
 }
 
-fn sorted(subresources: &[Subresource]) -> Vec<&Subresource> {
-    let mut all: Vec<&Subresource> = subresources.iter().collect();
-    all.sort_by(|a, b| a.name.cmp(&b.name));
+/// Sorted, except for custom resources, where the status comes first.
+fn subresources(kind: &Kind) -> Vec<&Subresource> {
+    let mut all: Vec<&Subresource> = kind.subresources.iter().collect();
+    if kind.is_builtin() {
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+    }
     all
+}
+
+/// Sorted, except for custom resources, which have an order of their own.
+fn verbs(kind: &Kind) -> Vec<&'static str> {
+    const OF_CUSTOM: &[&str] =
+        &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+    if kind.is_builtin() {
+        return kind.verbs.to_vec();
+    }
+    OF_CUSTOM.iter().copied().filter(|verb| kind.allows(verb)).collect()
 }
 
 struct Version<'a> {
@@ -292,15 +309,19 @@ fn parse_version(version: &str) -> Option<(u8, u32, u32)> {
     None
 }
 
-/// A stable mark of group, version and kind of the stored form; clients compare it, nothing more.
+/// A mark of group, version and kind of the stored form, by which clients see that it changed.
 fn storage_version_hash(kind: &Kind) -> String {
     use base64::Engine as _;
-    let text = format!("{}/{}/{}", kind.storage.0, kind.version, kind.kind);
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for byte in text.bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    base64::engine::general_purpose::STANDARD.encode(hash.to_be_bytes())
+    let version = match (kind.custom.as_ref(), kind.kind.as_ref()) {
+        (Some(custom), _) => custom.storage_version.as_str(),
+        // A real server of this release stores these in an older form.
+        (None, "CustomResourceDefinition") => "v1beta1",
+        (None, "DeviceTaintRule") => "v1beta2",
+        (None, _) => kind.version.as_ref(),
+    };
+    let text = format!("{}/{version}/{}", kind.storage.0, kind.kind);
+    let hash = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    base64::engine::general_purpose::STANDARD.encode(hash.as_ref().get(..8).unwrap_or_default())
 }
 
 #[cfg(test)]

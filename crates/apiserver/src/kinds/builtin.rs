@@ -133,6 +133,7 @@ fn core_kinds(t: &mut Types) -> Vec<Kind> {
             .sub("ephemeralcontainers", READ_WRITE)
             .sub_of("eviction", ("policy", "v1", "Eviction"), &[CREATE])
             .sub("resize", READ_WRITE),
+        kind::<core::Binding>(t, Strategy { has_status: false, ..Strategy::PLAIN }).verbs(CREATE_ONLY),
         kind::<core::PodTemplate>(t, workloads::POD_TEMPLATE),
         kind::<core::ReplicationController>(t, workloads::REPLICATION_CONTROLLER)
             .short(&["rc"])
@@ -188,7 +189,7 @@ fn cluster_kinds(t: &mut Types) -> Vec<Kind> {
         kind::<storage_v1::CSINode>(t, storage::CSI_NODE),
         kind::<storage_v1::CSIDriver>(t, storage::CSI_DRIVER),
         kind::<storage_v1::CSIStorageCapacity>(t, storage::CSI_STORAGE_CAPACITY),
-        // Nothing here allocates devices; a scheduler must be able to see that there are none.
+        // Can be listed, not written; see `rest::profile`.
         kind::<resource_v1::DeviceClass>(t, SPEC_ONLY),
         kind::<resource_v1::DeviceTaintRule>(t, Strategy::SPEC_AND_STATUS),
         kind::<resource_v1::ResourceClaim>(

@@ -33,6 +33,9 @@ pub(super) const DEFINITION: Strategy = Strategy {
                 set_default(version, flag, false);
             }
         }
+        if list_at(object, "/status/storedVersions").is_empty() && object.get("status").is_some() {
+            remember_stored_version(object);
+        }
     },
     prepare_create: |object, _| {
         as_map(object).insert("status".into(), json!({}));

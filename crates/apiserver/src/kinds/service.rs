@@ -29,6 +29,7 @@ pub(super) const SERVICE: Strategy = Strategy {
         }
         service(new, errors);
     },
+    validate_status: |_, new, errors| load_balancer(new, errors),
     name: NameRule::Label,
     create_on_update: true,
     fields: fields::SERVICE,
@@ -36,7 +37,47 @@ pub(super) const SERVICE: Strategy = Strategy {
     ..Strategy::STATUS
 };
 
+/// The addresses that a load balancer gave a service.
+fn load_balancer(object: &Value, errors: &mut Errors) {
+    const PATH: &str = "status.loadBalancer.ingress";
+    let ingress = list_at(object, "/status/loadBalancer/ingress");
+    if text_at(object, "/spec/type") != "LoadBalancer" && !ingress.is_empty() {
+        errors.push(FieldError::forbidden(PATH, "may only be used when `spec.type` is 'LoadBalancer'"));
+        return;
+    }
+    for (i, entry) in ingress.iter().enumerate() {
+        let (ip, mode, host) = (text(entry, "ip"), text(entry, "ipMode"), text(entry, "hostname"));
+        if !ip.is_empty() {
+            valid_ip(ip, &format!("{PATH}[{i}].ip"), errors);
+        }
+        let path = format!("{PATH}[{i}].ipMode");
+        match (mode, ip) {
+            ("", "") | ("Proxy" | "VIP", _) if mode.is_empty() || !ip.is_empty() => {}
+            ("", _) => errors.push(FieldError::required(path, "must be specified when `ip` is set")),
+            (_, "") => {
+                errors.push(FieldError::forbidden(path, "may not be specified when `ip` is not set"));
+            }
+            (other, _) => errors.push(FieldError::not_supported(path, other, &["Proxy", "VIP"])),
+        }
+        let path = format!("{PATH}[{i}].hostname");
+        if !host.is_empty() {
+            for complaint in names::dns1123_subdomain(host) {
+                errors.push(FieldError::invalid(path.as_str(), host, complaint));
+            }
+            if host.parse::<std::net::IpAddr>().is_ok() {
+                errors.push(FieldError::invalid(path, host, "must be a DNS name, not an IP address"));
+            }
+        }
+    }
+}
+
 fn default_service(object: &mut Value) {
+    let balancer = object.pointer_mut("/status/loadBalancer").and_then(Value::as_object_mut);
+    for entry in balancer.into_iter().flat_map(|balancer| each(balancer, "ingress")) {
+        if entry.get("ip").and_then(Value::as_str).is_some_and(|ip| !ip.is_empty()) {
+            set_default(entry, "ipMode", "VIP");
+        }
+    }
     let spec = obj_mut(object, "spec");
     set_default(spec, "sessionAffinity", "None");
     match spec.get("sessionAffinity").and_then(Value::as_str) {

@@ -302,6 +302,8 @@ pub(super) const CSI_NODE: Strategy = Strategy {
     validate: csi_node,
     validate_update: |_, new, _, errors| csi_node(new, errors),
     unconditional_update: false,
+    has_status: true,
+    status_keeps_metadata: true,
     ..Strategy::PLAIN
 };
 

@@ -5,7 +5,9 @@
 //! Everything is made from the kinds; the caller keeps the results until kinds change.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
+use ring::digest;
 use serde_json::{Map, Value, json};
 
 use crate::discovery::GIT_VERSION;
@@ -22,10 +24,7 @@ pub fn v3_index(kinds: &Kinds) -> Value {
     for (group, version) in group_versions(kinds) {
         let path = path_of(group, version);
         let mark = fingerprint(kinds, group, version);
-        paths.insert(
-            path.clone(),
-            json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={mark:016X}")}),
-        );
+        paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={mark}")}));
     }
     json!({"paths": paths})
 }
@@ -43,7 +42,7 @@ pub fn v3(kinds: &Kinds, path: &str) -> Option<Value> {
         schemas.add_kind(kind, kinds);
         operations::add(kind, Dialect::V3, &mut paths);
     }
-    schemas.add_options(group, version);
+    schemas.mark_kinds(kinds);
     Some(json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": GIT_VERSION},
@@ -87,12 +86,11 @@ fn parse_path(path: &str) -> Option<(&str, &str)> {
 }
 
 /// Changes when the kinds of a group version do: names, verbs, and for custom ones what they look like.
-fn fingerprint(kinds: &Kinds, group: &str, version: &str) -> u64 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+fn fingerprint(kinds: &Kinds, group: &str, version: &str) -> String {
+    let mut hash = digest::Context::new(&digest::SHA512);
     let mut add = |text: &str| {
-        for byte in text.bytes().chain([0]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        hash.update(text.as_bytes());
+        hash.update(&[0]);
     };
     for kind in kinds.of_group_version(group, version) {
         add(&kind.kind);
@@ -104,7 +102,17 @@ fn fingerprint(kinds: &Kinds, group: &str, version: &str) -> u64 {
             add(&schemas::inline(&kind.schema, Dialect::V3).to_string());
         }
     }
-    hash
+    hexadecimal(hash.finish().as_ref())
+}
+
+/// Bytes as text, two letters each.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // Writing to a text cannot fail.
+        let _ = write!(text, "{byte:02X}");
+    }
+    text
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! Paths and operations: which requests each resource answers, with their parameters.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
-use super::schemas::{Dialect, PATCH, type_name};
+use super::schemas::{DELETE_OPTIONS, Dialect, PATCH, STATUS, body_name, type_name};
 use crate::kinds::{
     CREATE, DELETE, DELETE_COLLECTION, GET, Kind, LIST, PATCH as PATCH_VERB, Subresource, UPDATE,
 };
@@ -95,13 +97,12 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     fn subresource(&self, sub: &Subresource, own: &Target<'_>) -> Map<String, Value> {
-        let same = sub.kind == self.kind.kind;
-        let target = Target {
-            group: &sub.group,
-            version: &sub.version,
-            kind: &sub.kind,
-            // Bodies of other kinds are not described in the document of this group.
-            body: if same { own.body.clone() } else { String::new() },
+        let body = body_name(sub).map_or_else(|| own.body.clone(), str::to_owned);
+        // For custom resources every operation is one on the resource.
+        let target = if self.kind.is_builtin() {
+            Target { group: &sub.group, version: &sub.version, kind: &sub.kind, body }
+        } else {
+            Target { body, ..*own }
         };
         let mut item = Map::new();
         for verb in sub.verbs {
@@ -125,7 +126,7 @@ impl Maker<'_> {
     ) -> Map<String, Value> {
         let mut operation = Map::new();
         let group = if self.kind.group.is_empty() { "core" } else { &self.kind.group };
-        operation.insert("tags".into(), json!([format!("{group}_{}", self.kind.version).replace('.', "_")]));
+        operation.insert("tags".into(), json!([format!("{}_{}", tag(group), self.kind.version)]));
         operation.insert("description".into(), json!(format!("{action} {}", target.kind)));
         operation.insert("parameters".into(), Value::Array(parameters));
         operation.insert("x-kubernetes-action".into(), json!(action));
@@ -138,7 +139,21 @@ impl Maker<'_> {
     }
 
     fn body(&self, name: &str) -> Value {
-        if name.is_empty() { json!({"type": "object"}) } else { self.dialect.reference(name) }
+        self.dialect.reference(name)
+    }
+
+    /// The forms in which a body may be sent.
+    fn content(&self, schema: &Value) -> Value {
+        if self.kind.is_builtin() {
+            json!({"*/*": {"schema": schema}})
+        } else {
+            json!({"application/json": {"schema": schema}, "application/yaml": {"schema": schema}})
+        }
+    }
+
+    /// Custom resources do not say how lists are merged, which a strategic patch would need.
+    fn patch_types(&self) -> &'static [&'static str] {
+        if self.kind.is_builtin() { &PATCH_TYPES } else { PATCH_TYPES.split_at(3).0 }
     }
 
     fn responses(&self, method: &str, body: &str) -> Value {
@@ -192,12 +207,26 @@ impl Maker<'_> {
     }
 
     fn delete(&self, action: &str, target: &Target<'_>) -> Value {
-        let parameters = ["dryRun", "propagationPolicy"]
-            .iter()
-            .map(|n| query(n, "string", self.dialect))
-            .chain([query("gracePeriodSeconds", "integer", self.dialect)])
-            .collect();
-        Value::Object(self.operation("delete", action, target, parameters))
+        // Deleting a collection of custom resources is described as if it took no options.
+        let silent = !self.kind.is_builtin() && action == "deletecollection";
+        let texts = ["dryRun", "propagationPolicy"].map(|n| query(n, "string", self.dialect));
+        let number = query("gracePeriodSeconds", "integer", self.dialect);
+        let parameters = if silent { Vec::new() } else { texts.into_iter().chain([number]).collect() };
+        let answer = Target { body: STATUS.to_owned(), ..*target };
+        let mut operation = self.operation("delete", action, &answer, parameters);
+        let schema = self.dialect.reference(DELETE_OPTIONS);
+        match self.dialect {
+            _ if silent => {}
+            Dialect::V3 => {
+                operation.insert("requestBody".into(), json!({"content": self.content(&schema)}));
+            }
+            Dialect::V2 => {
+                if let Some(Value::Array(parameters)) = operation.get_mut("parameters") {
+                    parameters.push(json!({"name": "body", "in": "body", "schema": schema}));
+                }
+            }
+        }
+        Value::Object(operation)
     }
 
     /// POST, PUT and PATCH: kubectl looks for `fieldValidation` and `dryRun` before it relies on them.
@@ -217,20 +246,38 @@ impl Maker<'_> {
         let mut operation = self.operation(method, method, target, parameters);
         match self.dialect {
             Dialect::V3 => {
-                let types: &[&str] = if method == "patch" { &PATCH_TYPES } else { &["*/*"] };
-                let content: Map<String, Value> =
-                    types.iter().map(|t| ((*t).to_owned(), json!({"schema": self.body(body)}))).collect();
+                let content = if method == "patch" {
+                    let all = self.patch_types().iter();
+                    json!(all.map(|t| (*t, json!({"schema": self.body(body)}))).collect::<BTreeMap<_, _>>())
+                } else {
+                    self.content(&self.body(body))
+                };
                 operation.insert("requestBody".into(), json!({"content": content, "required": true}));
             }
             Dialect::V2 => {
-                let types: &[&str] =
-                    if method == "patch" { &PATCH_TYPES } else { &["application/json", "application/yaml"] };
+                let types: &[&str] = if method == "patch" {
+                    self.patch_types()
+                } else {
+                    &["application/json", "application/yaml"]
+                };
                 operation.insert("consumes".into(), json!(types));
                 operation.insert("produces".into(), json!(["application/json"]));
             }
         }
         Value::Object(operation)
     }
+}
+
+/// `rbac.authorization.k8s.io` is `rbacAuthorization` here.
+fn tag(group: &str) -> String {
+    let mut parts = group.trim_end_matches(".k8s.io").split('.');
+    let mut tag = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let mut letters = part.chars();
+        tag.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        tag.push_str(letters.as_str());
+    }
+    tag
 }
 
 fn query(name: &str, kind: &str, dialect: Dialect) -> Value {

@@ -1,11 +1,14 @@
 //! Type descriptions as JSON schemas.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
+use k8s_openapi::api;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use serde_json::{Map, Value, json};
 
-use crate::kinds::{Kind, Kinds};
-use crate::schema::builtin::{INT_OR_STRING, QUANTITY};
+use crate::kinds::{Kind, Kinds, Subresource};
+use crate::schema::builtin::{FIELDS_V1, INT_OR_STRING, MICRO_TIME, QUANTITY, RAW_EXTENSION, Types, is_free};
 use crate::schema::{Checks, ListKind, PatchStrategy, Schema, SchemaRef, Shape};
 
 /// The two versions of OpenAPI.
@@ -34,9 +37,37 @@ pub(super) fn type_name(kind: &Kind) -> String {
     format!("{}.{}.{}", reversed.join("."), kind.version, kind.kind)
 }
 
-const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+pub(super) const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+pub(super) const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 pub(super) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
+
+/// Types that are not kinds of their own: bodies of subresources, options, refusals.
+fn bodies() -> &'static BTreeMap<String, SchemaRef> {
+    static TYPES: OnceLock<BTreeMap<String, SchemaRef>> = OnceLock::new();
+    TYPES.get_or_init(|| {
+        let mut types = Types::new();
+        types.load::<api::autoscaling::v1::Scale>();
+        types.load::<api::policy::v1::Eviction>();
+        types.load::<api::core::v1::Binding>();
+        types.load::<api::authentication::v1::TokenRequest>();
+        types.load::<meta::DeleteOptions>();
+        types.load::<meta::ListMeta>();
+        types.load::<meta::Status>();
+        types.iter().map(|(name, schema)| (name.to_owned(), schema.clone())).collect()
+    })
+}
+
+/// The published name of the type of a subresource's body, if it is not the object itself.
+pub(super) fn body_name(sub: &Subresource) -> Option<&'static str> {
+    Some(match (sub.group.as_ref(), sub.kind.as_ref()) {
+        ("autoscaling", "Scale") => "io.k8s.api.autoscaling.v1.Scale",
+        ("policy", "Eviction") => "io.k8s.api.policy.v1.Eviction",
+        ("", "Binding") => "io.k8s.api.core.v1.Binding",
+        ("authentication.k8s.io", "TokenRequest") => "io.k8s.api.authentication.v1.TokenRequest",
+        _ => return None,
+    })
+}
 
 /// The named types of a document.
 pub(super) struct Schemas {
@@ -52,21 +83,54 @@ impl Schemas {
     /// A kind, its list, and everything they refer to.
     pub(super) fn add_kind(&mut self, kind: &Kind, kinds: &Kinds) {
         let name = type_name(kind);
-        let mut schema = if kind.custom.is_some() {
+        let schema = if kind.custom.is_some() {
             self.custom(kind, kinds)
         } else {
             self.named(&kind.schema);
             self.done.get(&name).cloned().unwrap_or_default()
         };
-        let mark = json!([{"group": kind.group, "kind": kind.kind, "version": kind.version}]);
-        schema["x-kubernetes-group-version-kind"] = mark;
         self.done.insert(name.clone(), schema);
+        self.mark(&name, &kind.group, &kind.version, &kind.kind);
         if kind.is_stored() {
             self.add_list(kind, &name);
         }
-        self.done.entry(PATCH.to_owned()).or_insert_with(|| {
-            json!({"description": "A change to an object, in one of the patch formats.", "type": "object"})
-        });
+        for sub in &kind.subresources {
+            if let Some(body) = body_name(sub) {
+                self.body(body);
+                self.mark(body, &sub.group, &sub.version, &sub.kind);
+            }
+        }
+        if kind.allows(crate::kinds::PATCH) {
+            self.done.entry(PATCH.to_owned()).or_insert_with(|| {
+                json!({"description": "A change to an object, in one of the patch formats.", "type": "object"})
+            });
+        }
+        if kind.allows(crate::kinds::DELETE) {
+            self.body(STATUS);
+            self.mark(STATUS, "", "v1", "Status");
+            self.body(DELETE_OPTIONS);
+            self.mark(DELETE_OPTIONS, "", "v1", "DeleteOptions");
+            self.mark(DELETE_OPTIONS, &kind.group, &kind.version, "DeleteOptions");
+        }
+    }
+
+    /// A type that is no kind of its own.
+    fn body(&mut self, name: &str) {
+        if let Some(schema) = bodies().get(name) {
+            self.named(schema);
+        }
+    }
+
+    /// Says what objects of a type call themselves.
+    fn mark(&mut self, name: &str, group: &str, version: &str, kind: &str) {
+        let mark = json!({"group": group, "kind": kind, "version": version});
+        let Some(Value::Object(schema)) = self.done.get_mut(name) else { return };
+        let marks = schema.entry("x-kubernetes-group-version-kind").or_insert_with(|| json!([]));
+        if let Some(marks) = marks.as_array_mut()
+            && !marks.contains(&mark)
+        {
+            marks.push(mark);
+        }
     }
 
     fn add_list(&mut self, kind: &Kind, item: &str) {
@@ -74,57 +138,38 @@ impl Schemas {
             Some(prefix) => format!("{prefix}{}", kind.list_kind),
             None => format!("{item}List"),
         };
-        self.done.entry(LIST_META.to_owned()).or_insert_with(|| {
-            json!({
-                "description": "What a list says about itself.",
-                "type": "object",
-                "properties": {
-                    "continue": {"type": "string"},
-                    "remainingItemCount": {"type": "integer", "format": "int64"},
-                    "resourceVersion": {"type": "string"},
-                    "selfLink": {"type": "string"},
-                },
-            })
-        });
+        self.body(LIST_META);
+        let metadata = match self.dialect {
+            Dialect::V2 => self.dialect.reference(LIST_META),
+            Dialect::V3 => json!({
+                "description": "What the list says about itself.",
+                "allOf": [self.dialect.reference(LIST_META)],
+            }),
+        };
         let list = json!({
-            "description": format!("A list of {}.", kind.kind),
+            "description": format!("{} is a list of {}", kind.list_kind, kind.kind),
             "type": "object",
             "required": ["items"],
             "properties": {
-                "apiVersion": {"type": "string"},
-                "kind": {"type": "string"},
-                "metadata": self.dialect.reference(LIST_META),
-                "items": {"type": "array", "items": self.dialect.reference(item)},
+                "apiVersion": own_type("apiVersion"),
+                "kind": own_type("kind"),
+                "metadata": metadata,
+                "items": {
+                    "description": format!("List of {}.", kind.plural),
+                    "type": "array",
+                    "items": self.dialect.reference(item),
+                },
             },
-            "x-kubernetes-group-version-kind":
-                [{"group": kind.group, "kind": kind.list_kind, "version": kind.version}],
         });
-        self.done.insert(list_name, list);
+        self.done.insert(list_name.clone(), list);
+        self.mark(&list_name, &kind.group, &kind.version, &kind.list_kind);
     }
 
-    /// What a deletion may carry.
-    pub(super) fn add_options(&mut self, group: &str, version: &str) {
-        self.done.insert(
-            DELETE_OPTIONS.to_owned(),
-            json!({
-                "description": "How an object is to be deleted.",
-                "type": "object",
-                "properties": {
-                    "apiVersion": {"type": "string"},
-                    "kind": {"type": "string"},
-                    "dryRun": {"type": "array", "items": {"type": "string"}},
-                    "gracePeriodSeconds": {"type": "integer", "format": "int64"},
-                    "orphanDependents": {"type": "boolean"},
-                    "propagationPolicy": {"type": "string"},
-                    "preconditions": {
-                        "type": "object",
-                        "properties": {"resourceVersion": {"type": "string"}, "uid": {"type": "string"}},
-                    },
-                },
-                "x-kubernetes-group-version-kind":
-                    [{"group": group, "kind": "DeleteOptions", "version": version}],
-            }),
-        );
+    /// Kinds of other groups that these refer to.
+    pub(super) fn mark_kinds(&mut self, kinds: &Kinds) {
+        for kind in kinds.iter().filter(|kind| kind.is_builtin()) {
+            self.mark(&type_name(kind), &kind.group, &kind.version, &kind.kind);
+        }
     }
 
     pub(super) fn finish(self) -> Value {
@@ -137,16 +182,14 @@ impl Schemas {
         if !schema.is_object() || schema.get("type").is_none() {
             schema["type"] = json!("object");
         }
-        let metadata = kinds
-            .by_kind("", "v1", "Namespace")
-            .and_then(|n| n.schema.get().field("metadata").cloned())
-            .map_or_else(|| json!({"type": "object"}), |meta| self.value(&meta));
+        let object = kinds.by_kind("", "v1", "Namespace").map(|n| n.schema.clone()).unwrap_or_default();
+        let metadata = self.field("metadata", object.get());
         if let Some(fields) = schema.as_object_mut() {
             let properties = fields.entry("properties").or_insert_with(|| json!({}));
             for name in ["apiVersion", "kind"] {
                 let described = properties.get(name).and_then(|p| p.get("description")).is_some();
                 if !described {
-                    properties[name] = json!({"type": "string"});
+                    properties[name] = own_type(name);
                 }
             }
             properties["metadata"] = metadata;
@@ -160,9 +203,11 @@ impl Schemas {
         if self.done.contains_key(name) {
             return;
         }
-        // Types refer to themselves: the place is taken before the content is made.
+        // Types refer to themselves: the place is taken before the content is made. A field that treats
+        // its type in its own way says so itself.
         self.done.insert(name.to_owned(), Value::Null);
-        let content = match name {
+        let schema = schema.original();
+        let mut content = match name {
             QUANTITY if self.dialect == Dialect::V3 => {
                 json!({"oneOf": [{"type": "string"}, {"type": "number"}]})
             }
@@ -171,9 +216,11 @@ impl Schemas {
                 json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
             }
             INT_OR_STRING => json!({"type": "string", "format": "int-or-string"}),
+            MICRO_TIME => json!({"type": "string", "format": "date-time"}),
+            RAW_EXTENSION | FIELDS_V1 => json!({"type": "object"}),
+            _ if is_free(name) => json!({}),
             _ => self.content(schema.get()),
         };
-        let mut content = content;
         // How a patch treats it is a matter of the field that has this type.
         if let Some(map) = content.as_object_mut() {
             map.remove("x-kubernetes-patch-strategy");
@@ -197,16 +244,32 @@ impl Schemas {
         }
     }
 
-    /// A field: references are wrapped where something is said about the field itself.
-    fn field(&mut self, schema: &SchemaRef) -> Value {
-        let mut value = self.value(schema);
-        if schema.name().is_some() && self.dialect == Dialect::V3 {
-            let mut wrapped = Map::new();
-            wrapped.insert("allOf".into(), json!([value]));
-            patch_strategy(&schema.get().patch, false, &mut wrapped);
-            value = Value::Object(wrapped);
+    /// A field of an object. References are wrapped where something is said about the field itself.
+    fn field(&mut self, name: &str, parent: &Schema) -> Value {
+        let Some(schema) = parent.field(name) else { return json!({}) };
+        let value = self.value(schema);
+        if schema.name().is_none() {
+            return value;
         }
-        value
+        let mut wrapped = Map::new();
+        if let Some(text) = parent.go.as_ref().and_then(|go| go.described.get(name)) {
+            wrapped.insert("description".into(), json!(&**text));
+        }
+        patch_strategy(&schema.get().patch, false, &mut wrapped);
+        let is_copy = schema.original().get().go != schema.get().go;
+        if is_copy && schema.get().go.as_ref().is_some_and(|go| go.granular) {
+            wrapped.insert("x-kubernetes-map-type".into(), json!("granular"));
+        }
+        if wrapped.is_empty() {
+            return value;
+        }
+        match (self.dialect, value) {
+            (Dialect::V2, Value::Object(reference)) => wrapped.extend(reference),
+            (_, value) => {
+                wrapped.insert("allOf".into(), json!([value]));
+            }
+        }
+        Value::Object(wrapped)
     }
 
     fn content(&mut self, schema: &Schema) -> Value {
@@ -234,12 +297,15 @@ impl Schemas {
             }
             Shape::IntOrString => {
                 out.insert("x-kubernetes-int-or-string".into(), json!(true));
+                if self.dialect == Dialect::V3 {
+                    out.insert("anyOf".into(), json!([{"type": "integer"}, {"type": "string"}]));
+                }
             }
             Shape::Object { fields, required, atomic } => {
                 out.insert("type".into(), json!("object"));
                 if !fields.is_empty() {
                     let properties: Map<String, Value> =
-                        fields.iter().map(|(k, v)| (k.to_string(), self.field(v))).collect();
+                        fields.keys().map(|k| (k.to_string(), self.field(k, schema))).collect();
                     out.insert("properties".into(), Value::Object(properties));
                 }
                 if !required.is_empty() {
@@ -284,8 +350,20 @@ impl Schemas {
         if schema.preserve_unknown {
             out.insert("x-kubernetes-preserve-unknown-fields".into(), json!(true));
         }
+        // The older dialect cannot say that anything goes, or that nothing does.
+        if self.dialect == Dialect::V2 && (schema.nullable || schema.preserve_unknown) {
+            out.remove("type");
+        }
         if schema.embedded_resource {
             out.insert("x-kubernetes-embedded-resource".into(), json!(true));
+        }
+        if let Some(go) = &schema.go {
+            if !go.values.is_empty() {
+                out.insert("enum".into(), json!(go.values.iter().map(|v| &**v).collect::<Vec<_>>()));
+            }
+            if go.granular {
+                out.insert("x-kubernetes-map-type".into(), json!("granular"));
+            }
         }
         if let Some(checks) = &schema.checks {
             self.checks(checks, &mut out);
@@ -343,6 +421,15 @@ impl Schemas {
             }
         }
     }
+}
+
+/// The two fields by which an object says what it is.
+fn own_type(name: &str) -> Value {
+    let text = match name {
+        "kind" => "What kind of object this is, in CamelCase.",
+        _ => "The group and version of the API in which the object is written.",
+    };
+    json!({"description": text, "type": "string"})
 }
 
 /// Whole limits without a fraction.

@@ -114,6 +114,6 @@ fn custom_resources_have_the_fields_every_object_has() {
     let machine = &document["components"]["schemas"]["com.example.v1.Machine"];
     assert_eq!(machine["properties"]["size"]["type"], "integer");
     assert_eq!(machine["properties"]["apiVersion"]["type"], "string");
-    assert!(machine["properties"]["metadata"]["$ref"].is_string());
+    assert!(machine["properties"]["metadata"]["allOf"][0]["$ref"].is_string());
     assert!(document["paths"]["/apis/example.com/v1/namespaces/{namespace}/machines/{name}"].is_object());
 }

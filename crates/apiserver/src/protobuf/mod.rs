@@ -1,9 +1,11 @@
-//! Request bodies in Kubernetes' protobuf form, turned into the JSON that everything else here reads.
+//! Kubernetes' protobuf form of objects: bodies become the JSON that everything else here reads, and answers
+//! are turned back for clients that ask for it.
 //!
-//! kubectl and the Go clients send built-in kinds as protobuf when they may. They read JSON answers just as
-//! well, so only this direction exists. `messages.txt` holds the facts: per message its fields with number,
-//! JSON name and type (`[]` repeated, `{}` a map with string keys; a field without a JSON name is inlined).
+//! kubectl and the Go clients use it for built-in kinds when they may. `messages.txt` holds the facts: per
+//! message its fields with number, JSON name and type (`[]` repeated, `{}` a map with string keys; a field
+//! without a JSON name is inlined).
 
+mod encode;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -14,9 +16,12 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+pub use self::encode::{from_json, watch_frames};
 use self::wire::{Field, Payload, fields};
 
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+/// The same for the frames of a watch.
+pub const WATCH_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 /// What every body begins with.
 const MAGIC: &[u8] = b"k8s\0";
 /// Deeper nesting than any Kubernetes type has; a body beyond it is an attack or garbage.
@@ -25,7 +30,9 @@ const DEPTH_LIMIT: usize = 64;
 /// Why a body is not a Kubernetes object in protobuf form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtobufError {
-    #[error("the body does not begin with the mark of Kubernetes protobuf")]
+    #[error("empty data")]
+    Empty,
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
     NoMark,
     #[error("the body is cut off or damaged")]
     Damaged,
@@ -95,6 +102,9 @@ fn parse_message(line: &'static str) -> (&'static str, BTreeMap<u64, FieldType>)
 
 /// The JSON form of a protobuf body.
 pub fn to_json(body: &[u8]) -> Result<Value, ProtobufError> {
+    if body.is_empty() {
+        return Err(ProtobufError::Empty);
+    }
     let body = body.strip_prefix(MAGIC).ok_or(ProtobufError::NoMark)?;
     let (mut api_version, mut kind, mut raw): (String, String, &[u8]) = Default::default();
     for field in fields(body) {
@@ -119,6 +129,11 @@ pub fn to_json(body: &[u8]) -> Result<Value, ProtobufError> {
     object.insert("apiVersion".into(), json!(api_version));
     object.insert("kind".into(), json!(kind));
     Ok(Value::Object(object))
+}
+
+/// Whether a kind has a protobuf form here.
+pub fn knows(api_version: &str, kind: &str) -> bool {
+    message_name(api_version, kind).is_some()
 }
 
 /// The message of a kind: `apps/v1 Deployment` is `apps.v1.Deployment`; options belong to every group.

@@ -1,16 +1,17 @@
 //! What is not a resource: discovery, OpenAPI, health, version.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use http::header::ACCEPT;
-use http::{HeaderMap, Method};
+use http::header::{HOST, IF_NONE_MATCH};
+use http::{HeaderMap, Method, Uri};
+use ring::digest::{SHA512, digest};
 use serde_json::Value;
 
-use super::negotiate::{Form, accepted};
+use super::negotiate::{Form, Offer, accepted, must_read_json, reads_json};
 use super::path::Route;
-use super::reply::Reply;
+use super::reply::{Caching, Reply};
 use crate::aggregated as others;
 use crate::discovery;
 use crate::openapi;
@@ -20,7 +21,13 @@ use crate::status::ApiError;
 /// Documents that are costly to build and change only when kinds do.
 #[derive(Default)]
 pub struct Documents {
-    cache: Mutex<BTreeMap<String, Bytes>>,
+    cache: Mutex<BTreeMap<String, Arc<Document>>>,
+}
+
+/// A document, and a mark that changes with its content.
+struct Document {
+    text: Bytes,
+    etag: String,
 }
 
 impl Documents {
@@ -28,75 +35,134 @@ impl Documents {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    fn get(&self, key: &str, build: impl FnOnce() -> Option<Value>) -> Option<Bytes> {
+    fn get(&self, key: &str, build: impl FnOnce() -> Option<Value>) -> Option<Arc<Document>> {
         if let Some(found) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
             return Some(found.clone());
         }
         let text: Bytes = serde_json::to_vec(&build()?).unwrap_or_default().into();
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), text.clone());
-        Some(text)
+        let mark = openapi::hexadecimal(digest(&SHA512, &text).as_ref());
+        let document = Arc::new(Document { text, etag: format!("\"{mark}\"") });
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), document.clone());
+        Some(document)
     }
 }
 
 const DISCOVERY_V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const PRIVATE: &str = "no-cache, private";
 
-pub fn serve(api: &Api, method: &Method, route: &Route, headers: &HeaderMap) -> Result<Reply, ApiError> {
+pub fn serve(
+    api: &Api,
+    method: &Method,
+    uri: &Uri,
+    route: &Route,
+    headers: &HeaderMap,
+) -> Result<Reply, ApiError> {
     if *route == Route::Unknown {
         return Err(ApiError::no_such_page());
     }
     if !matches!(*method, Method::GET | Method::HEAD) {
         return Err(ApiError::method_not_allowed());
     }
-    let kinds = api.kinds();
-    let documents = &api.documents;
-    let aggregated = accepted(headers).is_ok_and(|form| form == Form::AggregatedDiscovery);
-    let found = match route {
-        Route::LegacyGroup | Route::Groups if aggregated => {
-            let legacy = *route == Route::LegacyGroup;
-            let key = if legacy { "aggregated legacy" } else { "aggregated" };
-            let text = documents.get(key, || {
-                let own = discovery::aggregated(kinds.iter().map(|k| &**k), legacy);
-                Some(if legacy { own } else { others::join_everything(own, &api.announced()) })
-            });
-            let mut reply = Reply::text(200, text.unwrap_or_default());
-            reply.content_type = DISCOVERY_V2;
-            return Ok(reply);
+    match route {
+        Route::LegacyGroup | Route::Groups | Route::Group(_) | Route::Resources { .. } => {
+            discover(api, uri, route, headers)
         }
-        Route::LegacyGroup => documents.get("legacy", || Some(discovery::core_versions("127.0.0.1"))),
-        Route::Groups => documents.get("groups", || {
-            let own = discovery::group_list(kinds.iter().map(|k| &**k));
-            Some(others::join_groups(own, &api.announced()))
-        }),
-        Route::Group(group) => documents.get(&format!("group {group}"), || {
-            discovery::group(kinds.iter().map(|k| &**k), group)
-                .or_else(|| others::group(&api.announced(), group))
-        }),
-        Route::Resources { group, version } => documents.get(&format!("resources {group}/{version}"), || {
-            discovery::resource_list(kinds.iter().map(|k| &**k), group, version)
-                .or_else(|| others::resource_list(&api.announced(), group, version))
-        }),
-        Route::OpenApiV2 => {
-            if !openapi_v2_readable(headers) {
-                return Err(ApiError::new(
-                    406,
-                    "NotAcceptable",
-                    "only the following media types are accepted: application/json",
-                ));
-            }
-            documents.get("openapi v2", || Some(openapi::v2(&kinds)))
+        Route::OpenApiV2 | Route::OpenApiV3(_) => Ok(describe(api, uri, route, headers)),
+        Route::Version => {
+            must_read_json(headers)?;
+            Ok(Reply::json(200, &discovery::version()))
         }
-        Route::OpenApiV3(path) if path.is_empty() => {
-            documents.get("openapi v3", || Some(openapi::v3_index(&kinds)))
-        }
-        Route::OpenApiV3(path) => documents.get(&format!("openapi v3 {path}"), || openapi::v3(&kinds, path)),
-        Route::Version => Some(serde_json::to_vec(&discovery::version()).unwrap_or_default().into()),
-        Route::Health(_) => return Ok(Reply::plain("ok")),
-        Route::Resource(_) | Route::Unknown => None,
-    };
-    found.map(|text| Reply::text(200, text)).ok_or_else(ApiError::no_such_page)
+        Route::Health(_) => Ok(Reply::plain("ok")),
+        Route::Resource(_) | Route::Unknown => Err(ApiError::no_such_page()),
+    }
 }
 
-fn openapi_v2_readable(headers: &HeaderMap) -> bool {
-    let accept = headers.get(ACCEPT).and_then(|h| h.to_str().ok()).unwrap_or_default();
-    accept.is_empty() || accept.contains("application/json") || accept.contains("*/*")
+/// What groups, versions and resources there are.
+fn discover(api: &Api, uri: &Uri, route: &Route, headers: &HeaderMap) -> Result<Reply, ApiError> {
+    let kinds = api.kinds();
+    let kinds = || kinds.iter().map(|k| &**k);
+    let documents = &api.documents;
+    let legacy = *route == Route::LegacyGroup;
+    let found = match route {
+        Route::Group(group) => documents.get(&format!("group {group}"), || {
+            discovery::group(kinds(), group).or_else(|| others::group(&api.announced(), group))
+        }),
+        Route::Resources { group, version } => documents.get(&format!("resources {group}/{version}"), || {
+            discovery::resource_list(kinds(), group, version)
+                .or_else(|| others::resource_list(&api.announced(), group, version))
+        }),
+        Route::Groups => documents
+            .get("groups", || Some(others::join_groups(discovery::group_list(kinds()), &api.announced()))),
+        _ => documents.get(&format!("legacy {}", address(uri, headers)), || {
+            Some(discovery::core_versions(&address(uri, headers)))
+        }),
+    };
+    let found = found.ok_or_else(|| match route {
+        // A router knows the group, and that it has no such version.
+        Route::Resources { group, .. } if kinds().any(|k| k.is_builtin() && k.group == *group) => {
+            ApiError::no_such_path()
+        }
+        _ => ApiError::no_such_page(),
+    })?;
+    let top = legacy || *route == Route::Groups;
+    let built_in = match route {
+        Route::Resources { group, version } => {
+            kinds().any(|k| k.is_builtin() && k.group == *group && k.version == *version)
+        }
+        _ => legacy,
+    };
+    let (form, media) = accepted(headers, &Offer::discovery(top, built_in))?;
+    if form == Form::AggregatedDiscovery {
+        let key = if legacy { "aggregated legacy" } else { "aggregated" };
+        let document = documents.get(key, || {
+            let own = discovery::aggregated(kinds(), legacy);
+            Some(if legacy { own } else { others::join_everything(own, &api.announced()) })
+        });
+        let document = document.ok_or_else(ApiError::no_such_page)?;
+        let reply = cached(&document, headers, "Accept", "public");
+        return Ok(if reply.code == 200 { Reply { content_type: DISCOVERY_V2, ..reply } } else { reply });
+    }
+    Ok(Reply { media, ..Reply::text(200, found.text.clone()) })
+}
+
+/// Where the client found this server.
+fn address(uri: &Uri, headers: &HeaderMap) -> String {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    host.or_else(|| uri.authority().map(http::uri::Authority::as_str)).unwrap_or("127.0.0.1").to_owned()
+}
+
+/// What objects look like. These documents are refused without a word.
+fn describe(api: &Api, uri: &Uri, route: &Route, headers: &HeaderMap) -> Reply {
+    let kinds = api.kinds();
+    let documents = &api.documents;
+    let (found, vary) = match route {
+        Route::OpenApiV3(path) if path.is_empty() => {
+            let index = documents.get("openapi v3", || Some(openapi::v3_index(&kinds)));
+            let text = index.map(|index| index.text.clone()).unwrap_or_default();
+            return Reply { content_type: "text/plain; charset=utf-8", ..Reply::text(200, text) };
+        }
+        Route::OpenApiV3(path) => {
+            (documents.get(&format!("openapi v3 {path}"), || openapi::v3(&kinds, path)), "Accept")
+        }
+        _ => (documents.get("openapi v2", || Some(openapi::v2(&kinds))), "Accept-Encoding, Accept"),
+    };
+    let Some(found) = found else { return Reply::empty(404) };
+    if !reads_json(headers) {
+        let caching = Caching { etag: String::new(), vary, control: PRIVATE };
+        return Reply { caching: Some(caching), ..Reply::empty(406) };
+    }
+    // An address with a mark of the content never shows another content.
+    let marked = uri.query().is_some_and(|query| query.starts_with("hash="));
+    cached(&found, headers, vary, if marked { "public, immutable" } else { PRIVATE })
+}
+
+/// A document for a client that may have it already.
+fn cached(document: &Document, headers: &HeaderMap, vary: &'static str, control: &'static str) -> Reply {
+    let known = headers.get(IF_NONE_MATCH).and_then(|mark| mark.to_str().ok());
+    let reply = if known == Some(document.etag.as_str()) {
+        Reply::empty(304)
+    } else {
+        Reply::text(200, document.text.clone())
+    };
+    Reply { caching: Some(Caching { etag: document.etag.clone(), vary, control }), ..reply }
 }

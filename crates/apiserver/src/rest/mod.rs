@@ -39,18 +39,19 @@ use crate::auth::{self, Attributes};
 use crate::identity::Identity;
 use crate::kinds::{Kind, Part};
 use crate::protobuf;
+use crate::schema::decode::summary;
 use crate::server::Api;
 use crate::status::ApiError;
 
 /// Answers one request. `trusted` is the caller's identity when the transport vouches for it.
 pub async fn answer(api: &Arc<Api>, request: Request<Bytes>, trusted: Option<&Identity>) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let yaml = negotiate::wants_yaml(&parts.headers);
+    let plain = negotiate::plainly_accepted(&parts.headers);
     let reply = match handle(api, &parts.method, &parts.uri, parts.headers, body, trusted).await {
         Ok(reply) => reply,
-        Err(error) => Reply::failure(&error),
+        Err(error) => Reply { media: plain, ..Reply::failure(&error) },
     };
-    if yaml { reply.into_yaml().into() } else { reply.into() }
+    reply.encoded().into()
 }
 
 async fn handle(
@@ -70,7 +71,7 @@ async fn handle(
             let asked = Attributes::Path { verb: &verb, path: uri.path() };
             let identity = auth::impersonated(api, &headers, caller, &asked)?;
             auth::allow(api, &identity, &asked)?;
-            return documents::serve(api, method, &other, &headers);
+            return documents::serve(api, method, uri, &other, &headers);
         }
     };
     if body.len() > api.settings.body_limit {
@@ -80,7 +81,6 @@ async fn handle(
             format!("Request entity too large: limit is {}", api.settings.body_limit),
         ));
     }
-    let (headers, body) = as_json(headers, body)?;
     let query = Query::parse(uri.query())?;
     let verb = verb(method, &path, &query);
     let asked = auth::attributes(verb.as_ref().map_or("", |verb| *verb), &path);
@@ -89,6 +89,15 @@ async fn handle(
         auth::allow(api, &identity, &asked)?;
     }
     let kinds = api.kinds();
+    let (headers, body) = match kinds.by_plural(&path.group, &path.version, &path.resource) {
+        Some(kind)
+            if matches!(*method, Method::POST | Method::PUT)
+                || !body.is_empty() && *method == Method::DELETE =>
+        {
+            as_json(kind, &path.subresource, headers, body)?
+        }
+        _ => (headers, body),
+    };
     if is_binding_collection(&path) && *method == Method::POST {
         // The older way to bind a pod: its name is in the body.
         let binding: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -101,7 +110,8 @@ async fn handle(
     };
     let verb = verb?;
     must_exist_here(&kind, &path, verb)?;
-    let form = negotiate::accepted(&headers)?;
+    let many = path.name.is_empty() && *method == Method::GET;
+    let (form, media) = negotiate::accepted(&headers, &negotiate::Offer::objects(&kind, many))?;
     let wish = query.include_object.as_deref().unwrap_or_default();
     if form == negotiate::Form::Table && crate::table::Include::parse(wish).is_none() {
         return Err(ApiError::bad_request(format!(
@@ -117,20 +127,34 @@ async fn handle(
     };
     let mut reply = perform(api, &call, verb).await?;
     reply.warnings.extend(warning);
+    reply.media = media;
     Ok(reply)
 }
 
 /// A protobuf body becomes JSON before anybody looks at it.
-fn as_json(mut headers: HeaderMap, body: Bytes) -> Result<(HeaderMap, Bytes), ApiError> {
+fn as_json(
+    kind: &Kind,
+    subresource: &str,
+    mut headers: HeaderMap,
+    body: Bytes,
+) -> Result<(HeaderMap, Bytes), ApiError> {
     let is_protobuf = headers
         .get(http::header::CONTENT_TYPE)
         .and_then(|h| h.to_str().ok())
         .is_some_and(|text| text.starts_with(protobuf::MEDIA_TYPE));
-    if !is_protobuf || body.is_empty() {
+    if !is_protobuf {
         return Ok((headers, body));
     }
-    let object = protobuf::to_json(&body)
-        .map_err(|error| ApiError::new(415, "UnsupportedMediaType", error.to_string()))?;
+    let object = protobuf::to_json(&body).map_err(|error| {
+        if matches!(error, protobuf::ProtobufError::UnknownKind { .. }) {
+            return ApiError::new(415, "UnsupportedMediaType", error.to_string());
+        }
+        let wanted = kind.subresource(subresource).map_or(&kind.kind, |sub| &sub.kind);
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {wanted}): {error} ({})",
+            summary(&body)
+        ))
+    })?;
     headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
     Ok((headers, serde_json::to_vec(&object).unwrap_or_default().into()))
 }
@@ -169,7 +193,8 @@ async fn aggregated(
     *request.uri_mut() = uri.clone();
     *request.headers_mut() = headers;
     request.extensions_mut().insert(identity.clone());
-    Ok(handler(request).await)
+    let media = negotiate::plainly_accepted(request.headers());
+    Ok(Reply { media, ..handler(request).await })
 }
 
 fn verb(method: &Method, path: &ResourcePath, query: &Query) -> Result<&'static str, ApiError> {

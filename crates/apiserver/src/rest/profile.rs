@@ -10,6 +10,12 @@ use crate::status::ApiError;
 const NOT_ENFORCED: &[(&str, &str)] = &[
     ("", "limitranges"),
     ("", "resourcequotas"),
+    // Nothing here allocates devices; a scheduler must be able to see that there are none.
+    ("resource.k8s.io", "deviceclasses"),
+    ("resource.k8s.io", "devicetaintrules"),
+    ("resource.k8s.io", "resourceclaims"),
+    ("resource.k8s.io", "resourceclaimtemplates"),
+    ("resource.k8s.io", "resourceslices"),
     ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
 ];

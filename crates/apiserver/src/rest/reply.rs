@@ -1,11 +1,14 @@
 //! Answers before they become HTTP.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
+use futures::StreamExt as _;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, VARY, WARNING};
 use http::{Response, StatusCode};
 use serde_json::Value;
 
 use super::body::Body;
+use super::negotiate::Media;
+use crate::protobuf;
 use crate::status::ApiError;
 
 /// A finished answer.
@@ -17,6 +20,20 @@ pub struct Reply {
     pub warnings: Vec<String>,
     /// When to try again, in seconds; 0 for nothing to say.
     pub retry_after: u32,
+    /// The encoding the client chose; the body is JSON until it is sent.
+    pub media: Media,
+    /// What caches may know about a document.
+    pub caching: Option<Caching>,
+}
+
+/// What caches between a client and a document go by.
+#[derive(Debug, Clone)]
+pub struct Caching {
+    /// Changes with the content.
+    pub etag: String,
+    /// The request headers on which the answer depends.
+    pub vary: &'static str,
+    pub control: &'static str,
 }
 
 impl Reply {
@@ -32,6 +49,8 @@ impl Reply {
             content_type: "application/json",
             warnings: Vec::new(),
             retry_after: 0,
+            media: Media::Json,
+            caching: None,
         }
     }
 
@@ -42,7 +61,14 @@ impl Reply {
             content_type: "text/plain; charset=utf-8",
             warnings: Vec::new(),
             retry_after: 0,
+            media: Media::Json,
+            caching: None,
         }
+    }
+
+    /// A code and nothing else.
+    pub fn empty(code: u16) -> Self {
+        Self { code, content_type: "", ..Self::plain("") }
     }
 
     /// The answer to a refused request.
@@ -58,17 +84,26 @@ impl Reply {
         }
     }
 
-    /// The same answer as YAML, for clients that asked for it. Watches stay as they are.
+    /// The same answer in the encoding that the client chose. What has no such form stays JSON.
     #[must_use]
-    pub fn into_yaml(mut self) -> Self {
-        if self.content_type == "application/json"
-            && let Body::Whole(Some(json)) = &self.body
-            && let Ok(value) = serde_json::from_slice::<Value>(json)
-            && let Ok(yaml) = serde_saphyr::to_string(&value)
-        {
-            self.body = Body::whole(yaml);
-            self.content_type = "application/yaml";
+    pub fn encoded(mut self) -> Self {
+        if self.media == Media::Json || self.content_type != "application/json" {
+            return self;
         }
+        self.body = match (self.media, self.body) {
+            (Media::Protobuf, Body::Stream(lines)) => {
+                self.content_type = protobuf::WATCH_MEDIA_TYPE;
+                Body::Stream(Box::pin(lines.map(|lines| protobuf::watch_frames(&lines))))
+            }
+            (media, Body::Whole(Some(json))) => match encode(media, &json) {
+                Some((bytes, content_type)) => {
+                    self.content_type = content_type;
+                    Body::whole(bytes)
+                }
+                None => Body::Whole(Some(json)),
+            },
+            (_, body) => body,
+        };
         self
     }
 
@@ -79,14 +114,36 @@ impl Reply {
     }
 }
 
+fn encode(media: Media, json: &[u8]) -> Option<(Vec<u8>, &'static str)> {
+    let value: Value = serde_json::from_slice(json).ok()?;
+    match media {
+        Media::Json => None,
+        Media::Yaml => Some((serde_saphyr::to_string(&value).ok()?.into_bytes(), "application/yaml")),
+        Media::Protobuf => Some((protobuf::from_json(&value)?, protobuf::MEDIA_TYPE)),
+    }
+}
+
 impl From<Reply> for Response<Body> {
     fn from(reply: Reply) -> Self {
         let mut response = Response::new(reply.body);
         *response.status_mut() =
             StatusCode::from_u16(reply.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(reply.content_type));
-        headers.insert("cache-control", HeaderValue::from_static("no-cache, private"));
+        if !reply.content_type.is_empty() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(reply.content_type));
+        }
+        let control = reply.caching.as_ref().map_or("no-cache, private", |caching| caching.control);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(control));
+        if let Some(caching) = &reply.caching {
+            for name in caching.vary.split(", ") {
+                headers.append(VARY, HeaderValue::from_static(name));
+            }
+            if !caching.etag.is_empty()
+                && let Ok(etag) = HeaderValue::from_str(&caching.etag)
+            {
+                headers.insert(ETAG, etag);
+            }
+        }
         for warning in reply.warnings {
             let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
             if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {

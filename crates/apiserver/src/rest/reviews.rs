@@ -34,6 +34,9 @@ pub fn answer(api: &Api, call: &Call) -> Result<Reply, ApiError> {
         }
         "SelfSubjectRulesReview" => {
             let namespace = review["spec"]["namespace"].as_str().unwrap_or_default().to_owned();
+            if namespace.is_empty() {
+                return Err(ApiError::bad_request("no namespace on request"));
+            }
             review["status"] = auth::rules_of(api, &call.identity, &namespace);
         }
         other => {

@@ -80,13 +80,7 @@ pub fn too_old(asked: &str, oldest: u64) -> ApiError {
 }
 
 fn stream_reply(lines: impl futures::Stream<Item = Bytes> + Send + 'static) -> Reply {
-    Reply {
-        code: 200,
-        body: Body::Stream(Box::pin(lines)),
-        content_type: "application/json",
-        warnings: Vec::new(),
-        retry_after: 0,
-    }
+    Reply { body: Body::Stream(Box::pin(lines)), ..Reply::text(200, Bytes::new()) }
 }
 
 struct Stream {

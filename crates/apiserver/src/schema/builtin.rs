@@ -12,10 +12,10 @@ use super::{GoFacts, ListKind, PatchStrategy, Schema, SchemaRef, Shape, Zero};
 pub const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 pub const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 pub const RAW_EXTENSION: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
+pub const FIELDS_V1: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1";
 pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 pub const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";
 pub const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
-const FIELDS_V1: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1";
 const EXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.";
 
 /// The published types that were asked for, with everything they refer to.
@@ -113,7 +113,22 @@ impl Types {
             .flatten()
             .filter_map(|(field, facts)| Some((Arc::from(*field), facts.zero?)))
             .collect();
-        let go = GoFacts { type_name: own.go.clone(), inlined, zero };
+        let described: BTreeMap<Arc<str>, Arc<str>> = json
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+            .filter(|(_, property)| reference(property).is_some())
+            .filter_map(|(field, property)| Some((Arc::from(field.as_str()), text(property, "description")?)))
+            .collect();
+        let go = GoFacts {
+            type_name: own.go.clone(),
+            inlined,
+            zero,
+            described,
+            values: if schema.is_scalar() { own.values.clone() } else { Vec::new() },
+            granular: own.atomic == Some(false),
+        };
         if go != GoFacts::default() {
             schema.go = Some(Box::new(go));
         }
@@ -133,6 +148,7 @@ impl Types {
             Some("array") => {
                 let item_facts = FieldFacts {
                     go: own.go.as_deref().and_then(|go| go.strip_prefix("[]")).map(Arc::from),
+                    values: own.values.clone(),
                     ..FieldFacts::default()
                 };
                 Shape::List {
@@ -150,10 +166,11 @@ impl Types {
                             (Arc::from(name.as_str()), self.node(property, &own))
                         })
                         .collect();
-                    Shape::Object { fields: described, required: required(json), atomic }
+                    Shape::Object { fields: described, required: required(json, fields), atomic }
                 } else if let Some(value) = json.get("additionalProperties").filter(|v| v.is_object()) {
                     let value_facts = FieldFacts {
                         go: own.go.as_deref().and_then(|go| go.strip_prefix("map[string]")).map(Arc::from),
+                        values: own.values.clone(),
                         ..FieldFacts::default()
                     };
                     Shape::Map { value: self.node(value, &value_facts), atomic }
@@ -175,8 +192,11 @@ impl Types {
             return target;
         }
         // The field treats its type differently than the type asks for: give it a copy of its own.
-        let copy = SchemaRef::named(definition);
+        let copy = SchemaRef::copy_of(&target);
         let mut schema = target.get().clone();
+        if own.atomic == Some(false) {
+            schema.go.get_or_insert_default().granular = true;
+        }
         if let (Shape::Object { atomic, .. } | Shape::Map { atomic, .. }, Some(wanted)) =
             (&mut schema.shape, own.atomic)
         {
@@ -203,7 +223,7 @@ fn kind_from_patch(strategy: Option<&PatchStrategy>) -> ListKind {
 }
 
 /// Types that hold any JSON.
-fn is_free(name: &str) -> bool {
+pub fn is_free(name: &str) -> bool {
     name == RAW_EXTENSION
         || name == FIELDS_V1
         || name.strip_prefix(EXTENSIONS).is_some_and(|short| {
@@ -218,13 +238,20 @@ fn text(json: &Value, key: &str) -> Option<Arc<str>> {
     json.get(key).and_then(Value::as_str).map(Arc::from)
 }
 
-fn required(json: &Value) -> Vec<Arc<str>> {
-    json.get("required")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(|name| name.as_str().map(Arc::from))
-        .collect()
+/// The required fields of a type. In Rust an object always has metadata, in Kubernetes it need not.
+fn required(json: &Value, facts: Option<&'static TypeFacts>) -> Vec<Arc<str>> {
+    let said = |field: &str| facts.and_then(|f| f.get(field)).and_then(|f| f.needed);
+    let in_rust = json.get("required").and_then(Value::as_array).into_iter().flatten();
+    let mut all: Vec<Arc<str>> = in_rust
+        .filter_map(Value::as_str)
+        .filter(|field| said(field).unwrap_or(*field != "metadata"))
+        .map(Arc::from)
+        .collect();
+    let added = facts.into_iter().flatten().filter(|(_, f)| f.needed == Some(true));
+    all.extend(added.map(|(field, _)| Arc::from(*field)));
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 /// The definition a JSON schema node refers to, directly or through a single `allOf`.

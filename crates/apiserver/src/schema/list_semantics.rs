@@ -20,6 +20,10 @@ pub(super) struct FieldFacts {
     pub go: Option<Arc<str>>,
     pub inlined: Option<Arc<str>>,
     pub zero: Option<Zero>,
+    /// Whether the field is required, where the Rust types say otherwise.
+    pub needed: Option<bool>,
+    /// The values it may have, or its elements.
+    pub values: Vec<Arc<str>>,
 }
 
 pub(super) type TypeFacts = BTreeMap<&'static str, FieldFacts>;
@@ -79,6 +83,8 @@ fn read_facts(words: &str) -> FieldFacts {
                     _ => Zero::Drop,
                 });
             }
+            "need" => facts.needed = Some(value == "yes"),
+            "enum" => facts.values = value.split(',').map(Arc::from).collect(),
             "via" => facts.inlined = Some(value.into()),
             _ => {}
         }
@@ -115,8 +121,9 @@ mod tests {
                         "{line}"
                     ),
                     "default" => assert!(serde_json::from_str::<Value>(value).is_ok(), "{line}"),
+                    "need" => assert!(["yes", "no"].contains(&value), "{line}"),
                     "zero" => assert!(["always", "keep", "drop"].contains(&value), "{line}"),
-                    "key" | "go" | "via" => assert!(!value.is_empty(), "{line}"),
+                    "key" | "go" | "via" | "enum" => assert!(!value.is_empty(), "{line}"),
                     other => panic!("unknown fact {other} in {line}"),
                 }
             }

@@ -31,20 +31,33 @@ struct Slot {
     /// The published name (`io.k8s.api.core.v1.Container`) if the type has one.
     name: Option<Arc<str>>,
     schema: OnceLock<Schema>,
+    /// For a copy that a field treats in its own way: the type itself.
+    original: Option<SchemaRef>,
 }
 
 static ANYTHING: Schema = Schema::anything();
 
 impl SchemaRef {
     pub fn new(schema: Schema) -> Self {
-        let slot = Slot { name: None, schema: OnceLock::new() };
+        let slot = Slot::default();
         let _ = slot.schema.set(schema);
         Self(Arc::new(slot))
     }
 
     /// A named type whose content is given later with [`SchemaRef::fill`].
     pub fn named(name: &str) -> Self {
-        Self(Arc::new(Slot { name: Some(name.into()), schema: OnceLock::new() }))
+        Self(Arc::new(Slot { name: Some(name.into()), ..Slot::default() }))
+    }
+
+    /// A copy of a named type for a field that treats it in its own way; its content is given later.
+    pub fn copy_of(original: &Self) -> Self {
+        let name = original.0.name.clone();
+        Self(Arc::new(Slot { name, original: Some(original.clone()), ..Slot::default() }))
+    }
+
+    /// The type itself, if this is the copy of one.
+    pub fn original(&self) -> &Self {
+        self.0.original.as_ref().unwrap_or(self)
     }
 
     /// Gives a named type its content. The first content stays.
@@ -87,7 +100,7 @@ pub struct Schema {
 }
 
 /// What clients notice of the Go types behind a built-in type: names in the messages of decoding errors,
-/// and what becomes of zero values.
+/// what becomes of zero values, what the documentation says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GoFacts {
     /// The type where it does not follow from the shape (`v1.PullPolicy` for a string).
@@ -96,6 +109,12 @@ pub struct GoFacts {
     pub inlined: BTreeMap<Arc<str>, Arc<str>>,
     /// For fields of an object: what stands there when the value is zero, if it is not the usual.
     pub zero: BTreeMap<Arc<str>, Zero>,
+    /// For fields of an object whose type has a name: what is said about the field itself.
+    pub described: BTreeMap<Arc<str>, Arc<str>>,
+    /// The values it is documented to have. The checks themselves are written in code.
+    pub values: Vec<Arc<str>>,
+    /// Marked as owned field by field, which is the usual anyway.
+    pub granular: bool,
 }
 
 /// What becomes of a zero value (`""`, `0`, `{}`) of a field when an object is written out. Usually objects
@@ -226,6 +245,11 @@ impl Schema {
             checks: None,
             go: None,
         }
+    }
+
+    /// A single value, neither object nor list.
+    pub fn is_scalar(&self) -> bool {
+        matches!(self.shape, Shape::String | Shape::Integer | Shape::Number | Shape::Boolean)
     }
 
     /// The type of a named field or map value, if it is described.

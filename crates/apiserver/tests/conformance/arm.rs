@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evac_apiserver::identity::Identity;
+use evac_apiserver::protobuf;
 use evac_apiserver::server::{Api, Settings};
 use evac_apiserver::service::Service;
 use evac_clock::Clock;
@@ -12,6 +13,8 @@ use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use tower::Service as _;
+
+use super::binary;
 
 /// How long a watch may take to deliver what a case waits for.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -22,7 +25,7 @@ pub struct Ask {
     pub method: String,
     pub path: String,
     pub headers: Vec<(String, String)>,
-    pub body: String,
+    pub body: Bytes,
     pub events: Option<usize>,
 }
 
@@ -38,7 +41,7 @@ pub struct Answer {
 
 /// One of the two servers.
 pub enum Arm {
-    Embedded { trusted: Service, guarded: Service },
+    Embedded { api: Arc<Api>, trusted: Service, guarded: Service },
     Real { admin: kube::Client, nobody: kube::Client },
 }
 
@@ -47,10 +50,22 @@ impl Arm {
         let api: Arc<Api> = Api::new(Clock::real(), Settings::default());
         // The same administrator as the real server has.
         let admin = Identity { name: "admin".into(), uid: "admin".into(), ..Identity::admin() };
-        Self::Embedded { trusted: Service::trusted(api.clone(), admin), guarded: Service::guarded(api) }
+        let trusted = Service::trusted(api.clone(), admin);
+        Self::Embedded { trusted, guarded: Service::guarded(api.clone()), api }
+    }
+
+    /// Makes the embedded server lose its past; the real one for such cases does that all the time.
+    fn forget(&self) -> Answer {
+        if let Self::Embedded { api, .. } = self {
+            api.store.compact(api.store.revision());
+        }
+        Answer { code: 200, headers: Vec::new(), body: Value::Null }
     }
 
     pub async fn send(&self, ask: &Ask) -> Answer {
+        if ask.method == "FORGET" {
+            return self.forget();
+        }
         let nobody = ask.headers.iter().any(|(n, v)| n == "As" && v == "nobody");
         let mut request = Request::builder().method(ask.method.as_str()).uri(ask.path.as_str());
         if !ask.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case("user-agent")) {
@@ -59,9 +74,9 @@ impl Arm {
         for (name, value) in ask.headers.iter().filter(|(n, _)| n != "As") {
             request = request.header(name.as_str(), value.as_str());
         }
-        let body = Bytes::from(ask.body.clone());
+        let body = ask.body.clone();
         match self {
-            Self::Embedded { trusted, guarded } => {
+            Self::Embedded { trusted, guarded, .. } => {
                 let request = request.body(Full::new(body)).unwrap();
                 let mut service = if nobody { guarded.clone() } else { trusted.clone() };
                 let response = service.call(request).await.unwrap();
@@ -88,21 +103,24 @@ where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Debug,
 {
-    let told = ["content-type", "warning", "retry-after", "allow"];
-    let headers = told
+    let told = ["content-type", "warning", "retry-after", "allow", "vary"];
+    let headers: Vec<(String, String)> = told
         .iter()
         .flat_map(|name| headers.get_all(*name).iter().map(move |v| (*name, v)))
         .map(|(name, value)| (name.to_owned(), value.to_str().unwrap_or("?").to_owned()))
         .collect();
+    let form =
+        headers.iter().find(|(name, _)| name == "content-type").map_or("", |(_, value)| value.as_str());
     let body = match events.filter(|_| code == 200) {
-        Some(count) => read_events(body, count).await,
+        Some(count) if form == protobuf::WATCH_MEDIA_TYPE => read_events(body, count, binary::event).await,
+        Some(count) => read_events(body, count, line).await,
         None => {
             // A request that was taken for a watch would never end.
             match tokio::time::timeout(PATIENCE, body.collect()).await {
                 Err(_) => json!("the answer did not end in time"),
                 Ok(read) => {
                     let bytes = read.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-                    serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)))
+                    if form == protobuf::MEDIA_TYPE { binary::object(&bytes) } else { text(&bytes) }
                 }
             }
         }
@@ -110,17 +128,32 @@ where
     Answer { code, headers, body }
 }
 
-async fn read_events<B>(mut body: B, count: usize) -> Value
+fn text(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(bytes)))
+}
+
+/// Takes one event, a line of JSON, from the beginning of what was read.
+fn line(read: &mut Vec<u8>) -> Option<Value> {
+    let end = read.iter().position(|byte| *byte == b'\n')?;
+    let line: Vec<u8> = read.drain(..=end).collect();
+    Some(text(&line))
+}
+
+async fn read_events<B>(mut body: B, count: usize, next: fn(&mut Vec<u8>) -> Option<Value>) -> Value
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Debug,
 {
-    let mut text = Vec::new();
+    let mut read = Vec::new();
     let mut events = Vec::new();
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while events.len() < count {
+        if let Some(event) = next(&mut read) {
+            events.push(event);
+            continue;
+        }
         match tokio::time::timeout_at(deadline, body.frame()).await {
-            Ok(Some(Ok(frame))) => text.extend_from_slice(&frame.into_data().unwrap_or_default()),
+            Ok(Some(Ok(frame))) => read.extend_from_slice(&frame.into_data().unwrap_or_default()),
             Ok(Some(Err(error))) => {
                 events.push(json!(format!("broken: {error:?}")));
                 break;
@@ -133,12 +166,6 @@ where
                 events.push(json!("no further event in time"));
                 break;
             }
-        }
-        while let Some(end) = text.iter().position(|b| *b == b'\n').filter(|_| events.len() < count) {
-            let line: Vec<u8> = text.drain(..=end).collect();
-            events.push(
-                serde_json::from_slice(&line).unwrap_or_else(|_| json!(String::from_utf8_lossy(&line))),
-            );
         }
     }
     Value::Array(events)

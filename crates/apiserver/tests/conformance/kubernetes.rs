@@ -16,10 +16,21 @@ pub struct Real {
     _dir: tempfile::TempDir,
 }
 
+/// Usually a server forgets the past only every five minutes, and answers from its cache even longer.
+const FORGETFUL: &[&str] =
+    &["--apiserver-flag=--etcd-compaction-interval=2s", "--apiserver-flag=--watch-cache-sizes=configmaps#0"];
+
+/// Starts one if it is needed.
+pub async fn start_if(needed: bool, forgetful: bool) -> Option<Real> {
+    if needed { start(forgetful).await } else { None }
+}
+
 /// `None` when no program is named, which is said loudly.
-pub async fn start() -> Option<Real> {
+async fn start(forgetful: bool) -> Option<Real> {
     let Ok(program) = std::env::var("EVAC_KUBERNETES") else {
-        skipped();
+        if !forgetful {
+            skipped();
+        }
         return None;
     };
     let dir = tempfile::tempdir().expect("a directory for the control plane");
@@ -28,6 +39,7 @@ pub async fn start() -> Option<Real> {
         .arg("--dir")
         .arg(dir.path())
         .args(["--no-scheduler", "--no-controller-manager", "--exit-on-stdin-close"])
+        .args(if forgetful { FORGETFUL } else { &[] })
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

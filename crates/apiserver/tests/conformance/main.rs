@@ -7,7 +7,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic")]
 
 mod arm;
+mod binary;
 mod compare;
+mod documents;
 mod generated;
 mod hook;
 mod kubernetes;
@@ -45,6 +47,11 @@ const TOPICS: &[(&str, &str)] = &[
     ("access", include_str!("cases/access.txt")),
     ("paths", include_str!("cases/paths.txt")),
     ("kinds", include_str!("cases/kinds.txt")),
+    ("discovering", include_str!("cases/discovering.txt")),
+    ("protobuf", include_str!("cases/protobuf.txt")),
+    ("statuses", include_str!("cases/statuses.txt")),
+    ("devices", include_str!("cases/devices.txt")),
+    ("forgetting", include_str!("cases/forgetting.txt")),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,17 +65,33 @@ async fn both_servers_give_the_same_answers() {
     if wanted.is_empty() || "generated".contains(&wanted) {
         cases.extend(generated::cases());
     }
-    let count = cases.len();
-    let real = kubernetes::start().await;
-    let embedded = Arm::embedded();
+    let (forgetting, others): (Vec<Case>, Vec<Case>) =
+        cases.into_iter().partition(|case| case.topic == "forgetting");
+    let count = others.len() + forgetting.len();
     let hooks = hook::Hooks::serve().await;
-    let outcomes: Vec<Outcome> = futures::stream::iter(cases.into_iter().enumerate())
-        .map(|(number, case)| {
-            run::run(case, format!("c{number:04}"), &embedded, real.as_ref().map(|r| &r.arm), &hooks)
-        })
-        .buffered(AT_ONCE)
-        .collect()
-        .await;
+    let embedded = Arm::embedded();
+    let documents = "documents".contains(&wanted);
+    let (real, forgetful) = tokio::join!(
+        kubernetes::start_if(documents || !others.is_empty(), false),
+        kubernetes::start_if(!forgetting.is_empty(), true)
+    );
+    // What one of them forgets, the others must still know.
+    let own = forgetting.iter().map(|_| Arm::embedded()).collect::<Vec<_>>();
+    let arms = std::iter::repeat_n(&embedded, others.len()).chain(&own);
+    let reals = std::iter::repeat_n(real.as_ref(), others.len())
+        .chain(std::iter::repeat_n(forgetful.as_ref(), own.len()));
+    let mut outcomes: Vec<Outcome> =
+        futures::stream::iter(others.into_iter().chain(forgetting).zip(arms.zip(reals)).enumerate())
+            .map(|(number, (case, (arm, real)))| {
+                run::run(case, format!("c{number:04}"), arm, real.map(|r| &r.arm), &hooks)
+            })
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+    if let Some(real) = real.as_ref().filter(|_| documents) {
+        outcomes.extend(documents::run(&embedded, &real.arm).await);
+    }
+    let count = count.max(outcomes.len());
     let mut different = 0;
     for outcome in &outcomes {
         if !outcome.differences.is_empty() {
@@ -76,7 +99,7 @@ async fn both_servers_give_the_same_answers() {
             tell(&outcome.report());
         }
     }
-    if real.is_none() {
+    if real.is_none() && forgetful.is_none() {
         tell(&format!("conformance: {count} cases on the embedded server alone, {different} broken\n"));
     } else {
         tell(&format!("conformance: {count} cases, {different} differences\n"));

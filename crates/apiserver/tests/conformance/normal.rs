@@ -79,7 +79,7 @@ impl Normaliser {
 
     fn object(&mut self, value: &mut Value) {
         let is_list = value["kind"].as_str().is_some_and(|k| k.ends_with("List") || k == "Table");
-        let is_bookmark = value["type"] == "BOOKMARK";
+        let is_bookmark = value["type"] == "BOOKMARK" && value["object"].is_object();
         if is_bookmark {
             value["object"]["metadata"]["resourceVersion"] = json!("<rv>");
         }

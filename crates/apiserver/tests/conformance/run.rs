@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Bytes;
+use evac_apiserver::protobuf;
 use serde_json::Value;
 
 use super::arm::{Answer, Arm, Ask};
@@ -20,7 +22,7 @@ const BIG: usize = 3 * 1024 * 1024 + 1;
 
 /// What became of a case.
 pub struct Outcome {
-    title: String,
+    pub title: String,
     pub differences: Vec<String>,
 }
 
@@ -50,7 +52,7 @@ impl<'a> Side<'a> {
             method: step.method.clone(),
             path: self.filled(&step.path),
             headers: step.headers.iter().map(|(n, v)| (n.clone(), self.filled(v))).collect(),
-            body: self.filled(&step.body),
+            body: self.body(step),
             events: step.events,
         };
         let mut answer = self.arm.send(&ask).await;
@@ -70,6 +72,15 @@ impl<'a> Side<'a> {
             self.values.insert(name.clone(), value);
         }
         answer
+    }
+
+    fn body(&self, step: &Step) -> Bytes {
+        let text = self.filled(&step.body);
+        if !step.protobuf {
+            return text.into();
+        }
+        let object = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", step.line()));
+        protobuf::from_json(&object).unwrap_or_else(|| panic!("{}: no protobuf form", step.line())).into()
     }
 
     /// Replaces `$name` by what was kept; other dollars (`$patch`) stay.

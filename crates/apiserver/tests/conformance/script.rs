@@ -21,10 +21,14 @@
 //! - `> name = /pointer` keeps a value of the answer; `$name` uses it. `$ns` is the case's namespace.
 //! - `> until 200` repeats the step until it answers so, for what becomes true a moment later.
 //! - `> skip /pointer` leaves a part of the answer out of the comparison; say why in a comment.
+//! - `> as protobuf` sends the body, written as JSON, in protobuf form.
+//! - `FORGET all` makes the embedded server lose its past, which the real one of these cases does by itself.
 //! - `@name(a; b)` stands for the text of a `def`, with its parameters replaced.
 //! - The header `As: nobody` sends the request without the administrator's token.
 
 use std::collections::BTreeMap;
+
+use evac_apiserver::protobuf;
 
 /// A named sequence of requests.
 #[derive(Debug, Clone)]
@@ -52,6 +56,8 @@ pub struct Step {
     pub keep: Vec<(String, String)>,
     pub until: Option<u16>,
     pub skip: Vec<String>,
+    /// The body is sent in protobuf form.
+    pub protobuf: bool,
 }
 
 impl Step {
@@ -159,6 +165,9 @@ fn direct(step: &mut Step, directive: &str) {
         step.until = Some(code.parse().unwrap_or_else(|_| panic!("not a code: {directive}")));
     } else if let Some(pointer) = directive.strip_prefix("skip ") {
         step.skip.push(pointer.to_owned());
+    } else if directive == "as protobuf" {
+        step.protobuf = true;
+        step.set_header("Content-Type", protobuf::MEDIA_TYPE);
     } else if let Some((name, pointer)) = directive.split_once(" = ") {
         step.keep.push((name.to_owned(), pointer.to_owned()));
     } else {

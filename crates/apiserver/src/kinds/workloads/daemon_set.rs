@@ -37,6 +37,7 @@ pub(in crate::kinds) const DAEMON_SET: Strategy = Strategy {
         meta::immutable(old, new, "/spec/selector", "spec.selector", errors);
         daemon_set(new, errors);
     },
+    validate_status: |old, new, errors| super::status::check(old, new, &super::status::DAEMON_SET, errors),
     ..Strategy::SPEC_AND_STATUS
 };
 

@@ -20,6 +20,7 @@ pub(in crate::kinds) const DEPLOYMENT: Strategy = Strategy {
         deployment(new, errors);
         meta::immutable(old, new, "/spec/selector", "spec.selector", errors);
     },
+    validate_status: |old, new, errors| super::status::check(old, new, &super::status::DEPLOYMENT, errors),
     ..Strategy::SPEC_AND_STATUS
 };
 
@@ -33,6 +34,7 @@ pub(in crate::kinds) const REPLICA_SET: Strategy = Strategy {
         replica_set(new, errors);
         meta::immutable(old, new, "/spec/selector", "spec.selector", errors);
     },
+    validate_status: |old, new, errors| super::status::check(old, new, &super::status::REPLICA_SET, errors),
     ..Strategy::SPEC_AND_STATUS
 };
 

@@ -15,6 +15,7 @@ mod daemon_set;
 mod deployment;
 mod job;
 mod stateful_set;
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -75,6 +76,7 @@ pub(super) const REPLICATION_CONTROLLER: Strategy = Strategy {
     validate_update: |_, new, _, errors| replication_controller(new, errors),
     fields: fields::REPLICATION_CONTROLLER,
     unsupported: Unsupported::Label,
+    validate_status: |old, new, errors| status::check(old, new, &status::REPLICA_SET, errors),
     ..Strategy::SPEC_AND_STATUS
 };
 

@@ -23,6 +23,7 @@ pub(in crate::kinds) const STATEFUL_SET: Strategy = Strategy {
         }
     },
     name: NameRule::Label,
+    validate_status: |old, new, errors| super::status::check(old, new, &super::status::STATEFUL_SET, errors),
     ..Strategy::SPEC_AND_STATUS
 };
 

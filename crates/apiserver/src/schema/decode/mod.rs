@@ -12,11 +12,11 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-pub use self::text::Media;
 use self::walk::Walk;
 use super::builtin::Types;
 use super::{GoFacts, Schema, SchemaRef, canonical, list_semantics, prune};
 use crate::status::{About, ApiError, FieldError};
+pub use text::{Media, summary};
 
 /// What to do about unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

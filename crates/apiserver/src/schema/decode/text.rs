@@ -63,7 +63,7 @@ fn syntax(error: &serde_json::Error, body: &[u8]) -> String {
 }
 
 /// The beginning of a body, for the complaint that it is not recognised.
-pub(super) fn summary(body: &[u8]) -> String {
+pub fn summary(body: &[u8]) -> String {
     const SHOWN: usize = 30;
     if body.is_empty() {
         return "<empty>".to_owned();
