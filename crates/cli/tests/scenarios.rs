@@ -16,6 +16,9 @@ use scenario::{Arm, Cluster, Scenario};
 fn on(arm: Arm, path: &Path) -> datatest_stable::Result<()> {
     let text = std::fs::read_to_string(path)?;
     let scenario = Scenario::parse(&text)?;
+    if scenario.real_server_only && arm == Arm::Sandbox {
+        return Ok(());
+    }
     let has_kubernetes = std::env::var_os("EVAC_KUBERNETES").is_some();
     if !has_kubernetes && (arm == Arm::Kubernetes || scenario.uses(&["kubectl", "oc"])) {
         skip(&format!("scenario {} on {arm:?}: needs the real Kubernetes programs", path.display()));

@@ -3,6 +3,8 @@
 //! ```text
 //! # A line of the story.
 //! nodes 3
+//! machines                         with the control plane of virtual machines
+//! only on a real server            not on the sandbox
 //! apply <<END                      objects, as kubectl apply would
 //! …YAML…
 //! END

@@ -8,6 +8,8 @@ pub struct Scenario {
     pub nodes: usize,
     /// With the control plane of virtual machines.
     pub machines: bool,
+    /// The embedded server cannot play this part.
+    pub real_server_only: bool,
     pub steps: Vec<(usize, Step)>,
 }
 
@@ -86,7 +88,7 @@ pub enum Line {
 
 impl Scenario {
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut scenario = Self { nodes: 3, machines: false, steps: Vec::new() };
+        let mut scenario = Self { nodes: 3, machines: false, real_server_only: false, steps: Vec::new() };
         let mut lines = text.lines().enumerate().peekable();
         while let Some((at, raw)) = lines.next() {
             let line = raw.trim_end();
@@ -103,6 +105,10 @@ impl Scenario {
                 }
                 "machines" => {
                     scenario.machines = true;
+                    continue;
+                }
+                "only" if rest == "on a real server" => {
+                    scenario.real_server_only = true;
                     continue;
                 }
                 "apply" => {

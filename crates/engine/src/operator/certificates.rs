@@ -111,7 +111,8 @@ impl Store {
     fn bundle(&self) -> String {
         let next = self.next.as_ref().map(|pair| pair.certificate.as_str());
         let all = [Some(self.authority.certificate.as_str()), next, self.former.as_deref()];
-        all.into_iter().flatten().map(|text| format!("{}\n", text.trim())).collect()
+        let lines: Vec<&str> = all.into_iter().flatten().map(str::trim).collect();
+        lines.join("\n") + "\n"
     }
 
     fn known(&self, names: &BTreeSet<String>) -> Option<Known> {
@@ -145,13 +146,11 @@ impl Store {
         names: &BTreeSet<String>,
         now: Timestamp,
     ) -> Result<Self, CertificateError> {
-        let mut store = match (before, work) {
-            (Some(store), Work::Renew | Work::Announce | Work::Promote | Work::Forget) => store.clone(),
-            _ => {
-                let authority = authority(now)?;
-                let serving = serving(&authority, names, now)?;
-                return Ok(Self { authority, next: None, former: None, serving });
-            }
+        let keeps = matches!(work, Work::Renew | Work::Announce | Work::Promote | Work::Forget);
+        let Some(mut store) = before.filter(|_| keeps).cloned() else {
+            let authority = authority(now)?;
+            let serving = serving(&authority, names, now)?;
+            return Ok(Self { authority, next: None, former: None, serving });
         };
         match work {
             Work::Announce => store.next = Some(authority(now)?),

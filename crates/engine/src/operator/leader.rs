@@ -90,17 +90,15 @@ impl State {
         let mut looked = false;
         let clock = self.http.clock();
         loop {
-            let until = if looked {
-                match leadership::decide(&self.me, self.sight.as_ref(), self.tried, clock.now()) {
-                    Move::Wait { until } => until,
-                    _ => {
-                        self.write().await;
-                        continue;
-                    }
-                }
-            } else {
-                Timestamp::MAX
-            };
+            let mut until = Timestamp::MAX;
+            if looked {
+                let next = leadership::decide(&self.me, self.sight.as_ref(), self.tried, clock.now());
+                let Move::Wait { until: later } = next else {
+                    self.write().await;
+                    continue;
+                };
+                until = later;
+            }
             tokio::select! {
                 biased;
                 _ = &mut resigned => break,

@@ -23,15 +23,27 @@ use serde_json::{Value, json};
 const NAME: &str = "virt-api.kubevirt.svc";
 
 /// A server without anything on it.
-async fn bare() -> Http {
-    let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
-    let api = Api::new(clock, Settings { seed: 7, ..Settings::default() });
-    let client = kube::Client::new(Service::trusted(api, Caller::admin()), "default");
-    let http = Http::new(client, clock, Duration::ZERO);
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubevirt"}});
-    let answer = http.send(&request::create("/api/v1/namespaces", &namespace)).await.unwrap();
-    assert_eq!(answer.status, 201);
-    http
+struct Bare(Arc<Api>);
+
+impl Bare {
+    async fn start() -> Self {
+        let bare = Self(Api::new(Clock::starting_at(day(0.0)), Settings { seed: 7, ..Settings::default() }));
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubevirt"}});
+        let call = request::create("/api/v1/namespaces", &namespace);
+        assert_eq!(bare.at(0.0).send(&call).await.unwrap().status, 201);
+        bare
+    }
+
+    /// A client in whose world this many days have passed.
+    fn at(&self, days: f64) -> Http {
+        let client = kube::Client::new(Service::trusted(self.0.clone(), Caller::admin()), "default");
+        Http::new(client, Clock::starting_at(day(days)), Duration::ZERO)
+    }
+}
+
+fn day(days: f64) -> Timestamp {
+    let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    epoch.checked_add(Duration::from_secs_f64(days * 24.0 * 3600.0)).unwrap()
 }
 
 fn names(names: &[&str]) -> BTreeSet<String> {
@@ -57,37 +69,50 @@ fn is_trusted(bundle: &str, identity: &Identity, name: &str, now: Timestamp) -> 
     verifier.verify_server_cert(first, rest, &name, &[], now).is_ok()
 }
 
+/// Replicas come and go; each finds what the others left and does what is due.
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_learns_of_changes_half_a_day_late_is_never_turned_away() {
-    let http = bare().await;
-    let clock = http.clock();
-    let one = Keeper::start(&http, names(&[NAME]));
-    let two = Keeper::start(&http, names(&[NAME, "10.1.2.3"]));
-    identity(&one).await;
-    identity(&two).await;
-    let mut late = identity(&one).await.bundle;
+    let bare = Bare::start().await;
+    let mut late = None;
     let (mut seen, mut bundles) = (BTreeSet::new(), BTreeSet::new());
-    for _ in 0..2 * 100 {
-        clock.sleep(Duration::from_secs(12 * 3600)).await;
-        let now = clock.now();
+    for half in 0..2 * 100 {
+        let http = bare.at(f64::from(half) / 2.0);
+        let one = Keeper::start(&http, names(&[NAME]));
+        let two = Keeper::start(&http, names(&[NAME, "10.1.2.3"]));
+        http.clock().sleep(Duration::from_secs(60)).await;
+        let now = http.clock().now();
+        let current = identity(&one).await;
+        assert_eq!(current.bundle, identity(&two).await.bundle, "replicas share what they show");
+        let late = late.replace(current.bundle.clone()).unwrap_or_else(|| current.bundle.clone());
         for keeper in [&one, &two] {
             let current = identity(keeper).await;
             assert!(is_trusted(&late, &current, NAME, now), "at {now}");
             assert!(is_trusted(&current.bundle, &current, "10.1.2.3", now), "at {now}");
         }
-        let current = identity(&one).await;
-        assert_eq!(current.bundle, identity(&two).await.bundle, "replicas share what they show");
         seen.insert(current.key.cert[0].to_vec());
-        bundles.insert(current.bundle.clone());
-        late = current.bundle;
+        bundles.insert(current.bundle);
     }
     assert!(seen.len() >= 9, "{} certificates in 100 days", seen.len());
     assert!(bundles.len() >= 4, "one authority, two, two after the change, one: {}", bundles.len());
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_keeper_that_is_left_alone_renews_in_time() {
+    let bare = Bare::start().await;
+    let http = bare.at(0.0);
+    let keeper = Keeper::start(&http, names(&[NAME]));
+    let first = identity(&keeper).await;
+    http.clock().sleep(Duration::from_secs(11 * 24 * 3600)).await;
+    let current = identity(&keeper).await;
+    assert_ne!(first.key.cert, current.key.cert);
+    assert_eq!(first.bundle, current.bundle);
+    assert!(is_trusted(&first.bundle, &current, NAME, day(20.0)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_somebody_spoilt_or_removed_is_made_again() {
-    let http = bare().await;
+    let bare = Bare::start().await;
+    let http = bare.at(0.0);
     let keeper = Keeper::start(&http, names(&[NAME]));
     let mut shown = keeper.identity();
     identity(&keeper).await;

@@ -81,6 +81,10 @@ impl Cluster {
         panic!("waited ten minutes for {path}; it is {last:#}");
     }
 
+    pub async fn pass_millis(&self, millis: u64) {
+        self.clock.sleep(Duration::from_millis(millis)).await;
+    }
+
     /// Lets simulated time pass.
     pub async fn pass(&self, seconds: u64) {
         self.clock.sleep(Duration::from_secs(seconds)).await;

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod certificates;
 mod cluster;
+mod https;
+mod leaders;
 mod limits;
 mod requests;
 mod wire;
