@@ -241,13 +241,20 @@ fn truth(value: &str) -> bool {
     !matches!(value.to_ascii_lowercase().as_str(), "0" | "false")
 }
 
+/// What Go says about a number that cannot be read.
+pub fn unreadable(error: &std::num::ParseIntError) -> &'static str {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    if matches!(error.kind(), PosOverflow | NegOverflow) { "value out of range" } else { "invalid syntax" }
+}
+
 fn number(value: &str) -> Result<i64, ApiError> {
     if value.is_empty() {
         return Ok(0);
     }
-    value
-        .parse()
-        .map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing \"{value}\": invalid syntax")))
+    value.parse().map_err(|error| {
+        let why = unreadable(&error);
+        ApiError::bad_request(format!("strconv.ParseInt: parsing \"{value}\": {why}"))
+    })
 }
 
 #[cfg(test)]

@@ -135,11 +135,12 @@ pub fn revision(text: &str) -> Result<u64, ApiError> {
 /// Parses a resource version; the complaint is for the caller to wrap.
 pub fn parsed(text: &str) -> Result<u64, String> {
     let quoted = crate::status::quoted(text);
-    text.parse().map_err(|_| {
-        format!(
-            "resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: invalid syntax"
-        )
-    })
+    let complaint =
+        |why| format!("resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: {why}");
+    if text.starts_with('+') {
+        return Err(complaint("invalid syntax"));
+    }
+    text.parse().map_err(|error| complaint(super::query::unreadable(&error)))
 }
 
 pub fn must_have_reached(api: &Api, wanted: u64) -> Result<(), ApiError> {

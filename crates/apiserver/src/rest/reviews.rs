@@ -10,10 +10,9 @@ use crate::server::Api;
 use crate::status::ApiError;
 
 pub fn answer(api: &Api, call: &Call) -> Result<Reply, ApiError> {
-    let mut review = super::write::parse_plain(call, &call.kind.kind)?;
-    review["kind"] = json!(call.kind.kind);
-    review["apiVersion"] = json!(call.kind.api_version());
-    if review["metadata"].is_null() {
+    let decoded = super::write::decode_body(call)?;
+    let mut review = decoded.object;
+    if review["metadata"].is_null() || *call.kind.kind == *"SelfSubjectReview" {
         review["metadata"] = json!({});
     }
     super::ownership::Owner::of_body(call, &call.kind.schema, &call.kind.api_version(), api.now())
@@ -43,7 +42,7 @@ pub fn answer(api: &Api, call: &Call) -> Result<Reply, ApiError> {
             return Err(ApiError::not_implemented(format!("{other} is outside the profile of this server")));
         }
     }
-    Ok(Reply::json(201, &review))
+    Ok(Reply::json(201, &review).with_warnings(decoded.warnings))
 }
 
 /// A question about access is about somebody, and about either a resource or a path.

@@ -519,7 +519,7 @@ fn check_patch_options(call: &Call, form: PatchForm) -> Result<(), ApiError> {
     query::refuse("PatchOptions", &errors)
 }
 
-fn decode_body(call: &Call) -> Result<Decoded, ApiError> {
+pub fn decode_body(call: &Call) -> Result<Decoded, ApiError> {
     let media = match body_form(&call.headers)? {
         BodyForm::Json => Media::Json,
         BodyForm::Yaml => Media::Yaml,
@@ -547,20 +547,6 @@ pub fn validation(call: &Call) -> FieldValidation {
         query::FieldValidation::Warn => FieldValidation::Warn,
         query::FieldValidation::Strict => FieldValidation::Strict,
     }
-}
-
-/// Reads a body that is not an object of the path's kind: options, evictions, bindings.
-pub fn parse_plain(call: &Call, what: &str) -> Result<Value, ApiError> {
-    let media = match body_form(&call.headers)? {
-        BodyForm::Json => Media::Json,
-        BodyForm::Yaml => Media::Yaml,
-    };
-    decode::free_document(&call.body, media).map(|(value, _)| value).map_err(|error| {
-        ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {what}): couldn't get version/kind; json \
-             parse error: {error}"
-        ))
-    })
 }
 
 pub fn options_of(call: &Call, kind: &str) -> Value {

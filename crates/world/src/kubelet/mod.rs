@@ -286,5 +286,40 @@ fn status_patch(pod: &Pod, wanted: &PodStatus) -> Option<Value> {
     if fields.is_empty() {
         return None;
     }
+    // Conditions are merged field by field: what a condition no longer says is taken back.
+    for condition in fields.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+        let mut told = held["conditions"].as_array().into_iter().flatten();
+        let before = told.find(|c| c["type"] == condition["type"]).and_then(Value::as_object);
+        if let (Some(before), Some(fields)) = (before, condition.as_object_mut()) {
+            for field in before.keys() {
+                fields.entry(field.as_str()).or_insert(Value::Null);
+            }
+        }
+    }
     Some(json!({ "metadata": { "uid": pod.metadata.uid }, "status": next }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(value: Value) -> PodStatus {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_pod_that_became_ready_no_longer_says_why_it_was_not() {
+        let held = status(json!({"conditions": [
+            {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "wait"},
+            {"type": "DisruptionTarget", "status": "True", "reason": "Other"}]}));
+        let pod = Pod { status: Some(held), ..Pod::default() };
+        let wanted = status(json!({"conditions": [{"type": "Ready", "status": "True"}]}));
+        let patch = status_patch(&pod, &wanted).unwrap();
+        assert_eq!(
+            patch["status"]["conditions"],
+            json!([{"type": "Ready", "status": "True", "reason": null, "message": null}])
+        );
+        let settled = Pod { status: Some(wanted.clone()), ..Pod::default() };
+        assert_eq!(status_patch(&settled, &wanted), None);
+    }
 }
