@@ -155,6 +155,19 @@ fn affinity(spec: &Value, meta: &Value, target: Option<Target<'_>>) -> Value {
             None => *rules = json!([term]),
         }
     }
+    if let Some(avoid) = target.map(|target| &target.job.avoid).filter(|avoid| !avoid.is_empty()) {
+        let rather_not = json!({
+            "weight": 100,
+            "preference": {
+                "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": avoid}],
+            },
+        });
+        let wishes = &mut affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+        match wishes.as_array_mut() {
+            Some(wishes) => wishes.push(rather_not),
+            None => *wishes = json!([rather_not]),
+        }
+    }
     affinity
 }
 
@@ -286,7 +299,7 @@ mod tests {
         vmi["spec"]["affinity"] = json!({"podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack"}]
         }});
-        let job = Job { name: "m".into(), uid: Uid("mu".into()) };
+        let job = Job { name: "m".into(), uid: Uid("mu".into()), avoid: vec!["n9".into()] };
         let added = map_of(&json!({"zone": "b", "disk": "fast"}));
         let pod = render(&vmi, "t", Some(Target { job: &job, added_selector: Some(&added) }));
         assert_eq!(pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"], "mu");
@@ -297,5 +310,8 @@ mod tests {
         assert_eq!(rules[1]["topologyKey"], "kubernetes.io/hostname");
         assert_eq!(pod["spec"]["nodeSelector"]["zone"], "a");
         assert_eq!(pod["spec"]["nodeSelector"]["disk"], "fast");
+        let wish = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution/0/preference/matchExpressions/0";
+        let wish = pod.pointer(wish).expect("a node where it failed before is avoided");
+        assert_eq!(*wish, json!({"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n9"]}));
     }
 }

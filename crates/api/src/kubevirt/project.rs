@@ -2,6 +2,7 @@
 
 use evac_core::fact::{Owner, PodPhase};
 use evac_core::machines::fact::{MachineStatus, PhaseTimes, ReplicaSetStatus, StartFailure};
+use evac_core::machines::guard::Guard;
 use evac_core::machines::{
     Condition, Host, Instance, Kind, Launcher, Machine, Migration, MigrationPhase, MigrationState, Phase,
     Power, ReplicaSet, RunStrategy, Seen, condition, names,
@@ -10,7 +11,7 @@ use evac_core::selector::Selector;
 use evac_core::{Key, Uid};
 
 use super::wire;
-use crate::wire::{Meta, Node, OwnerReference};
+use crate::wire::{Budget, IntOrString, Meta, Node, OwnerReference};
 
 /// An object the machine controllers follow.
 pub trait Follow: Sized {
@@ -18,6 +19,11 @@ pub trait Follow: Sized {
     fn metadata(&self) -> &Meta;
     fn seen(self) -> Seen;
     fn gone(self) -> Seen;
+
+    /// Whether it has to do with machines at all.
+    fn concerns_us(&self) -> bool {
+        true
+    }
 }
 
 fn key(meta: &Meta) -> Key {
@@ -189,6 +195,51 @@ impl Follow for Node {
     }
 }
 
+impl From<Budget> for Guard {
+    fn from(budget: Budget) -> Self {
+        let owner = controller(&budget.metadata.owner_references);
+        let (instance, instance_uid) = owner.map_or_else(Default::default, |owner| (owner.name, owner.uid.0));
+        let selector = budget.spec.selector.unwrap_or_default();
+        let covers = selector.match_expressions.is_empty()
+            && selector.match_labels.len() == 1
+            && selector.match_labels.get(names::CREATED_BY) == Some(&instance_uid);
+        Self {
+            key: key(&budget.metadata),
+            uid: Uid(budget.metadata.uid),
+            version: budget.metadata.resource_version,
+            instance,
+            instance_uid: Uid(instance_uid),
+            deleting: budget.metadata.deletion_timestamp.is_some(),
+            min_available: match budget.spec.min_available {
+                Some(IntOrString::Int(number)) => Some(number.into()),
+                _ => None,
+            },
+            covers,
+        }
+    }
+}
+
+impl Follow for Budget {
+    const KIND: Kind = Kind::Budget;
+
+    fn metadata(&self) -> &Meta {
+        &self.metadata
+    }
+
+    fn seen(self) -> Seen {
+        Seen::Guard(Box::new(self.into()))
+    }
+
+    fn gone(self) -> Seen {
+        Seen::GuardGone(key(&self.metadata), Uid(self.metadata.uid))
+    }
+
+    fn concerns_us(&self) -> bool {
+        controller(&self.metadata.owner_references)
+            .is_some_and(|owner| owner.kind == "VirtualMachineInstance")
+    }
+}
+
 impl From<wire::ReplicaSet> for ReplicaSet {
     fn from(set: wire::ReplicaSet) -> Self {
         let name = set.metadata.name.clone();
@@ -292,6 +343,7 @@ impl From<wire::Migration> for Migration {
             phase_times: times(migration.status.phase_transition_timestamps),
             conditions: migration.status.conditions,
             state_recorded: migration.status.migration_state.is_some(),
+            target_node: migration.status.migration_state.unwrap_or_default().target_node,
         }
     }
 }

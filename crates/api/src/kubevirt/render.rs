@@ -1,7 +1,8 @@
 //! Renders instances from templates, and the small objects beside them.
 
-use evac_core::machines::names;
 use evac_core::machines::slots::{Ledger, Slot};
+use evac_core::machines::{guard, names};
+use evac_core::{Key, Uid};
 use serde_json::{Map, Value, json};
 
 use super::{API_VERSION, NAMESPACE, wire};
@@ -74,6 +75,48 @@ pub fn migration(namespace: &str, instance: &str, added_selector: Option<&Value>
         object["spec"]["addedNodeSelector"] = selector.clone();
     }
     object
+}
+
+/// A migration because the node of the instance is wanted.
+pub fn evacuation(instance: &Key, name: &str, node: &str, priority: &str) -> Value {
+    json!({
+        "apiVersion": API_VERSION,
+        "kind": "VirtualMachineInstanceMigration",
+        "metadata": {
+            "name": name,
+            "namespace": instance.namespace,
+            "annotations": {names::EVACUATION_MIGRATION: node},
+            "labels": {names::MIGRATION_SELECTOR: instance.name},
+        },
+        "spec": {"vmiName": instance.name, "priority": priority},
+    })
+}
+
+/// The budget that keeps the pods of an instance from being evicted.
+pub fn budget(instance: &Key, uid: &Uid, name: &str) -> Value {
+    json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {
+            "name": name,
+            "namespace": instance.namespace,
+            "annotations": {
+                "evac.dev/about": "Keeps this guest from being shut down by an eviction; it asks for more pods than a guest can have.",
+            },
+            "ownerReferences": [{
+                "apiVersion": API_VERSION,
+                "kind": "VirtualMachineInstance",
+                "name": instance.name,
+                "uid": uid,
+                "controller": true,
+                "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {
+            "minAvailable": guard::MIN_AVAILABLE,
+            "selector": {"matchLabels": {names::CREATED_BY: uid}},
+        },
+    })
 }
 
 pub fn ledger(ledger: &Ledger) -> Value {

@@ -18,6 +18,7 @@ pub fn plural(kind: Kind) -> &'static str {
         Kind::Migration => "virtualmachineinstancemigrations",
         Kind::Pod => "pods",
         Kind::Node => "nodes",
+        Kind::Budget => "poddisruptionbudgets",
     }
 }
 
@@ -29,6 +30,7 @@ pub fn kind_name(kind: Kind) -> &'static str {
         Kind::Migration => "VirtualMachineInstanceMigration",
         Kind::Pod => "Pod",
         Kind::Node => "Node",
+        Kind::Budget => "PodDisruptionBudget",
     }
 }
 
@@ -36,6 +38,7 @@ pub fn kind_name(kind: Kind) -> &'static str {
 pub fn collection(kind: Kind) -> String {
     match kind {
         Kind::Pod | Kind::Node => format!("/api/v1/{}", plural(kind)),
+        Kind::Budget => format!("/apis/policy/v1/{}", plural(kind)),
         _ => format!("/apis/{GROUP}/{VERSION}/{}", plural(kind)),
     }
 }
@@ -46,6 +49,7 @@ pub fn in_namespace(kind: Kind, namespace: &str) -> String {
     match kind {
         Kind::Node => "/api/v1/nodes".to_owned(),
         Kind::Pod => format!("/api/v1/namespaces/{namespace}/pods"),
+        Kind::Budget => format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"),
         _ => format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{}", plural(kind)),
     }
 }
@@ -128,6 +132,7 @@ pub fn event(
     let digest = names::digest(&[&uid.0, reason, message, &at]);
     let api_version = match kind {
         Kind::Pod | Kind::Node => "v1",
+        Kind::Budget => "policy/v1",
         _ => super::API_VERSION,
     };
     let body = json!({

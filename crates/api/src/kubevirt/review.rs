@@ -1,7 +1,7 @@
 //! Admission: which requests are shown to us, and how an answer is written.
 
-use evac_core::Key;
 use evac_core::machines::admission::{Denial, MachineSpec};
+use evac_core::machines::eviction::Asked;
 use evac_core::machines::{Instance, Migration, admission, names};
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ pub const MIGRATION_CREATE_PATH: &str = "/migration-validate-create";
 pub const MIGRATION_UPDATE_PATH: &str = "/migration-validate-update";
 pub const MIGRATION_MUTATE_PATH: &str = "/migration-mutate-create";
 pub const INSTANCE_MUTATE_PATH: &str = "/virtualmachineinstances-mutate";
-pub const EVICTION_PATH: &str = "/launcher-eviction-validate";
+pub const EVICTION_PATH: &str = "/pod-eviction-validate";
 
 fn hook(name: &str, path: &str, resource: &str, operations: &[&str]) -> Value {
     json!({
@@ -35,17 +35,33 @@ fn hook(name: &str, path: &str, resource: &str, operations: &[&str]) -> Value {
     })
 }
 
-/// Evictions of any pod are shown to us; those of other pods are allowed at once.
-fn eviction_hook() -> Value {
-    let mut hook =
-        hook("virt-launcher-eviction-interceptor.kubevirt.io", EVICTION_PATH, "pods/eviction", &["CREATE"]);
+/// Evictions of pods that belong to guests. Where the server can tell them by name the others pass without us, so that they do not
+/// depend on us being there.
+fn eviction_hook(name: &str, prefix: &str, conditions: bool) -> Value {
+    let mut hook = hook(name, EVICTION_PATH, "pods/eviction", &["*"]);
     hook["rules"][0]["apiGroups"] = json!([""]);
     hook["rules"][0]["apiVersions"] = json!(["v1"]);
+    // The mark is an effect, and it is left out in trials.
+    hook["sideEffects"] = json!("NoneOnDryRun");
+    if conditions {
+        hook["matchConditions"] = json!([{
+            "name": "only-pods-of-guests",
+            "expression": format!("object.metadata.name.startsWith('{prefix}')"),
+        }]);
+    }
     hook
 }
 
-/// The configurations that make a server ask us.
-pub fn configurations() -> [Value; 2] {
+/// The configurations that make a server ask us; `conditions` where it knows match conditions.
+pub fn configurations(conditions: bool) -> [Value; 2] {
+    let mut both = all_configurations(conditions);
+    if conditions && let Some(hooks) = both[0].get_mut("webhooks").and_then(Value::as_array_mut) {
+        hooks.push(eviction_hook("hotplug-pod-eviction-interceptor.kubevirt.io", "hp-volume-", true));
+    }
+    both
+}
+
+fn all_configurations(conditions: bool) -> [Value; 2] {
     [
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -53,7 +69,7 @@ pub fn configurations() -> [Value; 2] {
             "metadata": {"name": "virt-api-validator"},
             "webhooks": [
                 hook("virtualmachine-validator.kubevirt.io", MACHINE_PATH, "virtualmachines", &["CREATE", "UPDATE"]),
-                eviction_hook(),
+                eviction_hook("virt-launcher-eviction-interceptor.kubevirt.io", "virt-launcher", conditions),
                 hook(
                     "migration-create-validator.kubevirt.io",
                     MIGRATION_CREATE_PATH,
@@ -120,20 +136,32 @@ fn decide(review: &Value, denial: Option<Denial>) -> Value {
     denial.map_or_else(|| allow(review), |denial| deny(review, &denial))
 }
 
-/// Which instance an unfinished launcher runs; `None` for pods whose eviction is nobody's business here.
-pub fn launched_by(pod: &Value) -> Option<Key> {
+/// What the answer to an eviction depends on, of the pod it is about.
+pub fn asked(pod: &Value) -> Asked {
     let metadata = &pod["metadata"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let is_launcher = metadata["labels"][names::APP] == "virt-launcher";
-    let finished = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    let name = text(&metadata["annotations"][names::DOMAIN]);
-    (is_launcher && !finished && !name.is_empty())
-        .then(|| Key { namespace: text(&metadata["namespace"]), name })
+    let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
+    Asked {
+        name: text(&metadata["name"]),
+        namespace: text(&metadata["namespace"]),
+        role: text(&metadata["labels"][names::APP]),
+        finished: matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")),
+        domain: metadata["annotations"][names::DOMAIN].as_str().map(str::to_owned),
+        node: text(&pod["spec"]["nodeName"]),
+        owners: owners.map(|owner| text(&owner["name"])).collect(),
+    }
 }
 
-/// Reviews the eviction of a launcher.
-pub fn eviction(review: &Value, instance: Option<&Instance>, default_strategy: &str) -> Value {
-    decide(review, admission::eviction(instance, default_strategy))
+/// Whether an eviction is only tried out: both the request and its body can say so.
+pub fn is_trial(review: &Value) -> bool {
+    let request = &review["request"];
+    let options = request["object"]["deleteOptions"]["dryRun"].as_array();
+    request["dryRun"] == true || options.is_some_and(|list| list.iter().any(|item| item == "All"))
+}
+
+/// Who asked for an eviction, if it says so.
+pub fn requested_by(review: &Value) -> Option<&str> {
+    review["request"]["object"]["metadata"]["annotations"][names::REQUESTED_BY].as_str()
 }
 
 /// Reviews a machine that is created or changed.
@@ -172,13 +200,17 @@ pub fn migration_of(review: &Value) -> Option<Migration> {
 /// Reviews a new migration, given what it is about.
 pub fn migration_create(review: &Value, instance: Option<&Instance>, others: &[Migration]) -> Value {
     let Some(new) = migration_of(review) else { return allow(review) };
-    let user = review["request"]["userInfo"]["username"].as_str().unwrap_or_default();
-    decide(review, admission::migration(&new, is_system(user), instance, others))
+    let trusted = is_system(&review["request"]["userInfo"]);
+    decide(review, admission::migration(&new, trusted, instance, others))
 }
 
 /// Only the control plane itself may say how urgent a migration is.
-fn is_system(user: &str) -> bool {
-    user.ends_with(":kubevirt-controller") || user == "system:serviceaccount:kubevirt:evac"
+fn is_system(user: &Value) -> bool {
+    let name = user["username"].as_str().unwrap_or_default();
+    // An operator outside the cluster has no service account but is trusted with everything.
+    let trusted =
+        user["groups"].as_array().is_some_and(|groups| groups.iter().any(|group| group == "system:masters"));
+    trusted || name.ends_with(":kubevirt-controller") || name == "system:serviceaccount:kubevirt:evac"
 }
 
 pub fn migration_update(review: &Value) -> Value {

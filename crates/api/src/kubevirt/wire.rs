@@ -203,7 +203,7 @@ pub struct MigrationStatus {
     pub phase_transition_timestamps: Vec<PhaseTime>,
     #[serde(deserialize_with = "nullable")]
     pub conditions: Vec<Condition>,
-    pub migration_state: Option<serde::de::IgnoredAny>,
+    pub migration_state: Option<MigrationState>,
 }
 
 /// A launcher pod.

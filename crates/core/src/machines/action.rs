@@ -88,6 +88,7 @@ pub enum Kind {
     Migration,
     Pod,
     Node,
+    Budget,
 }
 
 /// One object a controller looks after.
@@ -115,6 +116,8 @@ pub enum Part {
 pub struct Job {
     pub name: String,
     pub uid: Uid,
+    /// Nodes where earlier tries failed.
+    pub avoid: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,6 +137,19 @@ pub enum Action {
     },
     CreateReplica {
         set: Key,
+        uid: Uid,
+        name: String,
+    },
+    /// Asks for a migration because the node of the instance is wanted.
+    CreateMigration {
+        instance: Key,
+        uid: Uid,
+        name: String,
+        node: String,
+        priority: &'static str,
+    },
+    CreateBudget {
+        instance: Key,
         uid: Uid,
         name: String,
     },

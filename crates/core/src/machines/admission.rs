@@ -36,29 +36,6 @@ impl Denial {
     }
 }
 
-/// Refuses the eviction of a launcher whose machine is to be moved and not shut down. `instance` is `None`
-/// when it cannot be found. The code 429 makes drains come back for the pod.
-pub fn eviction(instance: Option<&Instance>, default_strategy: &str) -> Option<Denial> {
-    let refuse = |message: String| Some(Denial { code: 429, message, causes: Vec::new() });
-    let Some(instance) = instance else {
-        return refuse("the instance of this launcher cannot be found".into());
-    };
-    let name = format!("{}/{}", instance.key.namespace, instance.key.name);
-    let strategy = instance.eviction_strategy.as_deref().unwrap_or(default_strategy);
-    match (strategy, instance.is_migratable()) {
-        ("LiveMigrate", false) => {
-            refuse(format!("VMI {name} is configured with an eviction strategy but is not live-migratable"))
-        }
-        ("LiveMigrate" | "LiveMigrateIfPossible", true) => {
-            refuse(format!("VMI {name} is not shut down by an eviction (strategy {strategy}); migrate it"))
-        }
-        ("External", _) => refuse(format!(
-            "VMI {name} is not shut down by an eviction (strategy {strategy}); its owner must"
-        )),
-        _ => None,
-    }
-}
-
 /// What a machine says about running, as written.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MachineSpec<'a> {
@@ -183,35 +160,6 @@ mod tests {
             said(MachineSpec { strategy: Some("always"), ..MachineSpec::default() }).as_deref(),
             Some("Invalid RunStrategy (always)")
         );
-    }
-
-    #[test]
-    fn an_eviction_never_shuts_down_a_machine_that_is_to_be_moved() {
-        let code = |strategy: Option<&str>, migratable: bool| {
-            let mut vmi = instance("a", Phase::Running);
-            vmi.eviction_strategy = strategy.map(Into::into);
-            vmi.conditions.retain(|condition| condition.kind != "LiveMigratable");
-            if migratable {
-                vmi.conditions.push(Condition {
-                    kind: "LiveMigratable".into(),
-                    status: "True".into(),
-                    ..Condition::default()
-                });
-            }
-            eviction(Some(&vmi), "LiveMigrate").map(|denial| denial.code)
-        };
-        for (strategy, migratable, expected) in [
-            (Some("LiveMigrate"), true, Some(429)),
-            (Some("LiveMigrate"), false, Some(429)),
-            (Some("LiveMigrateIfPossible"), true, Some(429)),
-            (Some("LiveMigrateIfPossible"), false, None),
-            (Some("External"), false, Some(429)),
-            (Some("None"), true, None),
-            (None, true, Some(429)),
-        ] {
-            assert_eq!(code(strategy, migratable), expected, "{strategy:?}, migratable {migratable}");
-        }
-        assert_eq!(eviction(None, "None").unwrap().code, 429);
     }
 
     #[test]

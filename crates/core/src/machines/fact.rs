@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::condition::{self, Condition};
+use super::guard::Guard;
 use crate::fact::{Key, Owner, PodPhase, Taint, Uid};
 use crate::selector::Selector;
 
@@ -397,6 +398,8 @@ pub struct Migration {
     pub phase_times: PhaseTimes,
     pub conditions: Vec<Condition>,
     pub state_recorded: bool,
+    /// Where it went, once that is recorded at its end.
+    pub target_node: String,
 }
 
 impl Migration {
@@ -412,6 +415,8 @@ impl Migration {
             "system-critical" => 100,
             "user-triggered" => 50,
             "system-maintenance" => 20,
+            // Those who empty a node may not state a priority beside KubeVirt's own control plane.
+            "" if self.annotations.contains_key(super::names::EVACUATION_MIGRATION) => 100,
             _ => 0,
         }
     }
@@ -451,4 +456,6 @@ pub enum Seen {
     LauncherGone(Key, Uid),
     Host(Box<Host>),
     HostGone(String),
+    Guard(Box<Guard>),
+    GuardGone(Key, Uid),
 }

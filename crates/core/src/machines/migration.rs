@@ -11,9 +11,9 @@ use super::action::{Action, Decision, Job, Kind, Part, Tree};
 use super::condition::{Condition, Conditions, seconds};
 use super::fact::{Instance, Launcher, Migration, MigrationPhase, MigrationState, Phase};
 use super::instance::phase_times;
-use super::names;
-use super::slots::{self, Ledger, Slot};
+use super::slots::{self, Ledger, Slot, Waiting};
 use super::store::Machines;
+use super::{evacuation, names};
 use crate::fact::Key;
 
 /// Finished migrations kept per instance.
@@ -22,6 +22,8 @@ const UNSCHEDULABLE_SECONDS: i64 = 300;
 const PENDING_SECONDS: i64 = 900;
 const OVER_QUOTA: &str = "migrationRejectedByResourceQuota";
 const BACKOFF_SECONDS: i64 = 20;
+/// How long a target that fits nowhere may keep a slot that others wait for.
+const CROWDED_SECONDS: i64 = 1;
 /// An instance may be heard of after its migration; only then is it missing.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 
@@ -150,7 +152,7 @@ fn is_eligible(machines: &Machines, migration: &Migration, now: Timestamp) -> bo
 
 /// The migrations under way as this view knows them, each with the node it leaves.
 pub fn under_way(machines: &Machines) -> Vec<Slot> {
-    let running = machines.migrations().filter(|one| one.phase.is_under_way());
+    let running = machines.unfinished().filter(|one| one.phase.is_under_way());
     running
         .map(|one| {
             let instance = machines.instance(&one.instance);
@@ -167,18 +169,30 @@ pub fn under_way(machines: &Machines) -> Vec<Slot> {
 /// Those of the waiting that the free slots go to.
 pub fn next_in_line(machines: &Machines, now: Timestamp) -> BTreeSet<Key> {
     let ledger = live_ledger(machines);
-    let waiting = machines
-        .migrations()
-        .filter(|one| !ledger.holds(&one.uid) && is_eligible(machines, one, now))
-        .filter_map(|one| {
-            let node = machines.instance(&one.instance)?.node.as_str();
-            Some((one.rank(), one.created, &one.key, node))
-        })
-        .collect();
-    slots::admitted(&ledger, &machines.config, waiting).into_iter().cloned().collect()
+    in_line(machines, &ledger, now).into_iter().cloned().collect()
 }
 
-fn active_pods(machines: &Machines, instance: &Instance) -> usize {
+fn in_line<'a>(machines: &'a Machines, ledger: &Ledger, now: Timestamp) -> Vec<&'a Key> {
+    let waiting = machines
+        .unfinished()
+        .filter(|one| !ledger.holds(&one.uid) && is_eligible(machines, one, now))
+        .filter_map(|one| {
+            let instance = machines.instance(&one.instance)?;
+            let automatic = one.is_automatic();
+            Some(Waiting {
+                key: &one.key,
+                node: instance.node.as_str(),
+                rank: one.rank(),
+                failures: if automatic { evacuation::failures(machines, &one.instance) } else { 0 },
+                size: if automatic { instance.memory } else { 0 },
+                created: one.created,
+            })
+        })
+        .collect();
+    slots::admitted(ledger, &machines.config, waiting)
+}
+
+pub(super) fn active_pods(machines: &Machines, instance: &Instance) -> usize {
     machines.launchers_of(&instance.uid).iter().filter(|pod| !pod.is_finished()).count()
 }
 
@@ -371,7 +385,11 @@ impl Look<'_> {
                         &self.instance.uid.0,
                         Some(&self.migration.uid.0),
                     ),
-                    job: Some(Job { name: self.migration.key.name.clone(), uid: self.migration.uid.clone() }),
+                    job: Some(Job {
+                        name: self.migration.key.name.clone(),
+                        uid: self.migration.uid.clone(),
+                        avoid: self.disappointing_nodes(),
+                    }),
                 });
             }
             return;
@@ -420,7 +438,31 @@ impl Look<'_> {
         }
     }
 
-    /// A target that does not come up is given up after a while.
+    /// Where earlier tries ended in vain: the next one should rather go elsewhere.
+    fn disappointing_nodes(&self) -> Vec<String> {
+        if !self.migration.is_automatic() {
+            return Vec::new();
+        }
+        let all = self.machines.migrations_of(&self.migration.instance);
+        let nodes: BTreeSet<String> = all
+            .iter()
+            .rev()
+            .filter(|one| one.is_automatic())
+            .skip_while(|one| !one.phase.is_final())
+            .take_while(|one| one.phase == MigrationPhase::Failed)
+            .map(|one| one.target_node.clone())
+            .filter(|node| !node.is_empty())
+            .collect();
+        nodes.into_iter().collect()
+    }
+
+    /// Whether the slot of this one would go to another that waits.
+    fn somebody_else_could_move(&self) -> bool {
+        let ledger = live_ledger(self.machines).without(|slot| slot.uid == self.migration.uid);
+        in_line(self.machines, &ledger, self.now).into_iter().any(|key| *key != self.migration.key)
+    }
+
+    /// A target that does not come up is given up after a while, and at once if others could use its slot.
     fn watch_over(&self, target: &Launcher, decision: &mut Decision) {
         let limit = |annotation: &str, default: i64| {
             self.migration
@@ -434,7 +476,10 @@ impl Look<'_> {
             limits.push(limit(names::UNSCHEDULABLE_TIMEOUT, UNSCHEDULABLE_SECONDS));
         }
         let Some(created) = target.created else { return };
-        let allowed = limits.into_iter().min().unwrap_or(PENDING_SECONDS);
+        let mut allowed = limits.into_iter().min().unwrap_or(PENDING_SECONDS);
+        if target.is_unschedulable() && self.migration.is_automatic() && self.somebody_else_could_move() {
+            allowed = allowed.min(CROWDED_SECONDS);
+        }
         let until = created.checked_add(SignedDuration::from_secs(allowed)).unwrap_or(self.now);
         if target.node.is_empty() && until <= self.now && !target.deleting {
             decision.push(Action::Delete {

@@ -8,7 +8,10 @@ pub mod action;
 pub mod admission;
 pub mod condition;
 pub mod config;
+pub mod evacuation;
+pub mod eviction;
 pub mod fact;
+pub mod guard;
 pub mod instance;
 pub mod machine;
 pub mod migration;
@@ -16,10 +19,12 @@ pub mod names;
 pub mod power;
 pub mod printable;
 pub mod replica_set;
+pub mod roles;
 pub mod slots;
 pub mod start_failure;
 mod store;
 pub mod strategy;
+mod subject;
 #[cfg(test)]
 mod testing;
 
@@ -30,5 +35,7 @@ pub use fact::{
     Host, Instance, Launcher, Machine, Migration, MigrationPhase, MigrationState, Phase, Power, ReplicaSet,
     Request, RunStrategy, Seen,
 };
+pub use roles::{Role, Roles};
 pub use store::{Machines, Trouble};
 pub use strategy::Strategy;
+pub use subject::decide;

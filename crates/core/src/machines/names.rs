@@ -19,6 +19,9 @@ pub const UNSCHEDULABLE_TIMEOUT: &str = "kubevirt.io/migrationUnschedulablePodTi
 pub const PENDING_TIMEOUT: &str = "kubevirt.io/migrationPendingPodTimeoutSeconds";
 pub const IGNORE_BACKOFF: &str = "kubevirt.io/func-test-ignore-migration-backoff";
 pub const EVICTION_IN_PROGRESS: &str = "descheduler.alpha.kubernetes.io/eviction-in-progress";
+/// What a descheduler calls itself in the evictions it asks for.
+pub const DESCHEDULER: &str = "sigs.k8s.io/descheduler";
+pub const REQUESTED_BY: &str = "requested-by";
 pub const EVICTION_SOURCE: &str = "kubevirt.io/eviction-source";
 pub const REQUEST_EVICT_ONLY: &str = "descheduler.alpha.kubernetes.io/request-evict-only";
 pub const UNPAUSED_GATE: &str = "kubevirt.io/virtual-machine-unpaused";
@@ -69,6 +72,19 @@ fn joined(prefix: &str, parts: &[&str]) -> String {
 /// The launcher of an instance, or the target of one of its migrations.
 pub fn launcher(instance: &str, instance_uid: &str, job_uid: Option<&str>) -> String {
     joined(&format!("virt-launcher-{instance}-"), &[instance_uid, job_uid.unwrap_or("boot")])
+}
+
+/// What the names of migrations begin with that were made because a node is wanted.
+pub const EVACUATION_PREFIX: &str = "kubevirt-evacuation-";
+
+/// The next migration of an instance off its node; `last` is the identity of the newest one so far.
+pub fn evacuation(instance_uid: &str, last: &str) -> String {
+    joined(EVACUATION_PREFIX, &[instance_uid, last])
+}
+
+/// The budget that guards an instance.
+pub fn budget(instance_uid: &str) -> String {
+    joined("kubevirt-disruption-budget-", &[instance_uid])
 }
 
 /// The `n`th replica a set has created; `taken` numbers are skipped by the caller.

@@ -5,6 +5,7 @@
 //! operators that both believe to lead, or one with an old view, collide on the ledger and not in the cluster.
 //! An entry leaves when its migration is known to be over or gone, both of which can never become untrue again.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -77,29 +78,46 @@ impl Ledger {
     }
 }
 
-/// Whom the free slots go to: the highest rank first, then the longest wait; a full node does not hold up others.
-pub fn admitted<'a>(
-    ledger: &Ledger,
-    config: &Config,
-    mut waiting: Vec<(u32, Option<jiff::Timestamp>, &'a Key, &'a str)>,
-) -> Vec<&'a Key> {
-    waiting.sort_by(|a, b| (std::cmp::Reverse(a.0), a.1, a.2).cmp(&(std::cmp::Reverse(b.0), b.1, b.2)));
+/// A migration that lacks nothing but a slot.
+#[derive(Debug, Clone)]
+pub struct Waiting<'a> {
+    pub key: &'a Key,
+    /// The node the guest leaves.
+    pub node: &'a str,
+    pub rank: u32,
+    /// How often it was tried in vain.
+    pub failures: usize,
+    /// How long it is expected to take, by the guest's memory; 0 where the order of asking counts alone.
+    pub size: u64,
+    pub created: Option<jiff::Timestamp>,
+}
+
+/// Whom the free slots go to. The highest rank first; then those never tried in vain, so that a guest that fits nowhere holds up
+/// nobody; then the node with the fewest on their way, so that nodes share; then the largest, which would otherwise
+/// be waited for at the end; then the longest wait. A full node does not hold up others.
+pub fn admitted<'a>(ledger: &Ledger, config: &Config, mut waiting: Vec<Waiting<'a>>) -> Vec<&'a Key> {
     let mut outbound: BTreeMap<&str, usize> = BTreeMap::new();
     for slot in &ledger.slots {
         *outbound.entry(slot.node.as_str()).or_default() += 1;
     }
     let mut free = (config.parallel_per_cluster as usize).saturating_sub(ledger.slots.len());
     let mut granted = Vec::new();
-    for (_, _, key, node) in waiting {
-        if free == 0 {
+    while free > 0 {
+        waiting.retain(|one| {
+            outbound.get(one.node).copied().unwrap_or(0) < config.parallel_outbound_per_node as usize
+        });
+        let order = |one: &Waiting<'a>| {
+            let leaving = outbound.get(one.node).copied().unwrap_or(0);
+            (Reverse(one.rank), one.failures, leaving, Reverse(one.size), one.created, one.key)
+        };
+        let Some(next) = (0..waiting.len()).min_by(|a, b| order(&waiting[*a]).cmp(&order(&waiting[*b])))
+        else {
             break;
-        }
-        let leaving = outbound.entry(node).or_default();
-        if *leaving < config.parallel_outbound_per_node as usize {
-            *leaving += 1;
-            free -= 1;
-            granted.push(key);
-        }
+        };
+        let one = waiting.swap_remove(next);
+        *outbound.entry(one.node).or_default() += 1;
+        free -= 1;
+        granted.push(one.key);
     }
     granted
 }
@@ -143,15 +161,44 @@ mod tests {
         let config = Config { parallel_per_cluster: 3, ..Config::default() };
         let at = |second| jiff::Timestamp::from_second(second).ok();
         let keys: Vec<Key> = ["a", "b", "c", "d", "e"].iter().map(|name| Key::new("d", *name)).collect();
+        let wait = |rank, second, n: usize, node| Waiting {
+            key: &keys[n],
+            node,
+            rank,
+            failures: 0,
+            size: 0,
+            created: at(second),
+        };
         let waiting = vec![
-            (0, at(1), &keys[0], "n1"),
-            (100, at(9), &keys[1], "n1"),
-            (100, at(8), &keys[2], "n1"),
-            (20, at(2), &keys[3], "n2"),
-            (100, at(9), &keys[4], "n1"),
+            wait(0, 1, 0, "n1"),
+            wait(100, 9, 1, "n1"),
+            wait(100, 8, 2, "n1"),
+            wait(20, 2, 3, "n2"),
+            wait(100, 9, 4, "n1"),
         ];
         let granted: Vec<_> =
             admitted(&Ledger::default(), &config, waiting).iter().map(|key| key.name.as_str()).collect();
         assert_eq!(granted, ["c", "b", "d"]);
+    }
+
+    #[test]
+    fn nodes_share_the_slots_and_the_largest_goes_first() {
+        let config = Config::default();
+        let keys: Vec<Key> = (0..6).map(|n| Key::new("d", n.to_string())).collect();
+        let wait = |n: usize, node, size, failures| Waiting {
+            key: &keys[n],
+            node,
+            rank: 100,
+            failures,
+            size,
+            created: None,
+        };
+        let order = |waiting: Vec<Waiting<'_>>| -> String {
+            admitted(&Ledger::default(), &config, waiting).iter().map(|key| key.name.as_str()).collect()
+        };
+        let both = vec![wait(0, "n1", 1, 0), wait(1, "n1", 9, 0), wait(2, "n1", 5, 0), wait(3, "n2", 1, 0)];
+        assert_eq!(order(both), "132", "the largest of n1, then n2 has its turn, then n1 again");
+        let tried = vec![wait(0, "n1", 9, 2), wait(1, "n1", 1, 0), wait(2, "n1", 1, 0)];
+        assert_eq!(order(tried), "12", "what failed before waits for those that may succeed");
     }
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::action::{Kind, Subject};
 use super::config::Config;
 use super::fact::{Host, Instance, Launcher, Machine, Migration, ReplicaSet, Seen};
+use super::guard::Guard;
 use super::slots::Ledger;
 use crate::fact::{Key, Uid};
 
@@ -26,6 +27,10 @@ pub struct Machines {
     launchers_of: BTreeMap<Uid, BTreeSet<Key>>,
     instances_of: BTreeMap<Uid, BTreeSet<Key>>,
     migrations_of: BTreeMap<Key, BTreeSet<Key>>,
+    /// Migrations that are not over.
+    unfinished: BTreeSet<Key>,
+    guards: BTreeMap<Key, Guard>,
+    guards_of: BTreeMap<Key, BTreeSet<Key>>,
     hosts: BTreeMap<String, Host>,
     instances_on: BTreeMap<String, BTreeSet<Key>>,
     ledger: Ledger,
@@ -157,6 +162,11 @@ impl Machines {
                 let was_final = self.migrations.get(&key).is_some_and(|known| known.phase.is_final());
                 let is_final = migration.phase.is_final();
                 keep!(self, migrations, *migration);
+                if is_final {
+                    self.unfinished.remove(&key);
+                } else {
+                    self.unfinished.insert(key.clone());
+                }
                 self.migrations_of.entry(instance.clone()).or_default().insert(key.clone());
                 touched.insert(Subject::new(Kind::Migration, key));
                 touched.insert(Subject::new(Kind::Instance, instance));
@@ -167,6 +177,7 @@ impl Machines {
             Seen::MigrationGone(key, uid) => {
                 if let Some(gone) = drop_one!(self, migrations, key, uid) {
                     unlink(&mut self.migrations_of, &gone.instance, &key);
+                    self.unfinished.remove(&key);
                     self.touch_around_instance(&gone.instance, &mut touched);
                 }
                 self.touch_waiting(&mut touched);
@@ -185,6 +196,20 @@ impl Machines {
                         &Key::new(key.namespace.clone(), gone.instance_name),
                         &mut touched,
                     );
+                }
+            }
+            Seen::Guard(guard) => {
+                let key = guard.key.clone();
+                let around = Key::new(key.namespace.clone(), guard.instance.clone());
+                keep!(self, guards, *guard);
+                self.guards_of.entry(around.clone()).or_default().insert(key);
+                touched.insert(Subject::new(Kind::Instance, around));
+            }
+            Seen::GuardGone(key, uid) => {
+                if let Some(gone) = drop_one!(self, guards, key, uid) {
+                    let around = Key::new(key.namespace.clone(), gone.instance);
+                    unlink(&mut self.guards_of, &around, &key);
+                    touched.insert(Subject::new(Kind::Instance, around));
                 }
             }
             Seen::Host(host) => {
@@ -215,6 +240,7 @@ impl Machines {
             Kind::ReplicaSet => left_out(&self.sets, &listed, |m| (&m.key, &m.uid), Seen::ReplicaSetGone),
             Kind::Migration => left_out(&self.migrations, &listed, |m| (&m.key, &m.uid), Seen::MigrationGone),
             Kind::Pod => left_out(&self.launchers, &listed, |m| (&m.key, &m.uid), Seen::LauncherGone),
+            Kind::Budget => left_out(&self.guards, &listed, |m| (&m.key, &m.uid), Seen::GuardGone),
             Kind::Node => {
                 let listed: BTreeSet<&str> = list.iter().filter_map(host_name).collect();
                 let stale = self.hosts.keys().filter(|name| !listed.contains(name.as_str()));
@@ -230,6 +256,8 @@ impl Machines {
         if self.config != config {
             self.config = config;
             self.touch_waiting(&mut touched);
+            // The key of the drain taint or the default strategy may have changed.
+            touched.extend(self.instances.keys().map(|key| Subject::new(Kind::Instance, key.clone())));
         }
         touched
     }
@@ -311,8 +339,7 @@ impl Machines {
     }
 
     fn touch_waiting(&self, touched: &mut BTreeSet<Subject>) {
-        let waiting = self.migrations.values().filter(|migration| !migration.phase.is_final());
-        touched.extend(waiting.map(|migration| Subject::new(Kind::Migration, migration.key.clone())));
+        touched.extend(self.unfinished.iter().map(|key| Subject::new(Kind::Migration, key.clone())));
     }
 
     pub fn machine(&self, key: &Key) -> Option<&Machine> {
@@ -342,6 +369,11 @@ impl Machines {
         self.instances_on.get(node).into_iter().flatten().filter_map(|key| self.instances.get(key))
     }
 
+    /// The budgets of instances of this name, whichever incarnation they belong to.
+    pub fn guards_of(&self, instance: &Key) -> impl Iterator<Item = &Guard> {
+        self.guards_of.get(instance).into_iter().flatten().filter_map(|key| self.guards.get(key))
+    }
+
     pub fn host(&self, name: &str) -> Option<&Host> {
         self.hosts.get(name)
     }
@@ -360,6 +392,10 @@ impl Machines {
 
     pub fn migrations(&self) -> impl Iterator<Item = &Migration> {
         self.migrations.values()
+    }
+
+    pub fn unfinished(&self) -> impl Iterator<Item = &Migration> {
+        self.unfinished.iter().filter_map(|key| self.migrations.get(key))
     }
 
     /// The migrations of one instance, oldest first.
@@ -425,6 +461,7 @@ fn uid_of(seen: &Seen) -> Option<Uid> {
         Seen::ReplicaSet(object) => object.uid.clone(),
         Seen::Migration(object) => object.uid.clone(),
         Seen::Launcher(object) => object.uid.clone(),
+        Seen::Guard(object) => object.uid.clone(),
         _ => return None,
     })
 }

@@ -148,6 +148,7 @@ pub fn migration(name: &str, of: &Instance, phase: MigrationPhase) -> Migration 
         phase_times: Vec::new(),
         conditions: Vec::new(),
         state_recorded: false,
+        target_node: String::new(),
     }
 }
 

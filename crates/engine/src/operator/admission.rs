@@ -1,15 +1,17 @@
 //! Answers admission reviews of virtual machines and migrations.
 
 use evac_api::Call;
-use evac_api::call::escape;
+use evac_api::call::{FIELD_MANAGER, MERGE_PATCH, escape};
 use evac_api::kubevirt::review::{
     self, EVICTION_PATH, INSTANCE_MUTATE_PATH, MACHINE_PATH, MIGRATION_CREATE_PATH, MIGRATION_MUTATE_PATH,
     MIGRATION_UPDATE_PATH,
 };
 use evac_api::kubevirt::{request, wire};
 use evac_api::wire::List;
+use evac_core::Key;
+use evac_core::machines::eviction::{self, Answer, Asked, Question};
 use evac_core::machines::{Config, Instance, Kind, Migration, names};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::http::{Http, HttpError};
@@ -51,29 +53,89 @@ impl Reviewer {
                 Ok(review::instance_mutate(review, &strategy))
             }
             MIGRATION_CREATE_PATH => self.migration(review).await.map_err(|error| error.to_string()),
-            EVICTION_PATH => self.eviction(review).await.map_err(|error| error.to_string()),
+            EVICTION_PATH => Ok(self.eviction(review).await),
             _ => Err(format!("nothing is reviewed at {path}")),
         }
     }
 
     /// Reads the pod and its instance from the server: an old view could let a machine be shut down.
-    async fn eviction(&self, review: &Value) -> Result<Value, HttpError> {
-        let part = |key: &str| escape(review["request"][key].as_str().unwrap_or_default());
-        let path = format!("/api/v1/namespaces/{}/pods/{}", part("namespace"), part("name"));
-        let launched = match self.http.read::<Value>(&Call::get(path)).await {
-            Ok(pod) => review::launched_by(&pod),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => return Err(error),
+    async fn eviction(&self, review: &Value) -> Value {
+        let text = |key: &str| review["request"][key].as_str().unwrap_or_default();
+        let pod = match self.pod(text("namespace"), text("name")).await {
+            Ok(Some(pod)) => pod,
+            Ok(None) => return review::allow(review),
+            Err(error) => return review::deny(review, &eviction::unreadable(&error.to_string())),
         };
-        let Some(key) = launched else { return Ok(review::allow(review)) };
-        let call = Call::get(request::object_path(Kind::Instance, &key));
-        let instance = match self.http.read::<wire::VirtualMachineInstance>(&call).await {
-            Ok(object) => Some(Instance::from(object)),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => return Err(error),
+        let answer = match eviction::question(&pod) {
+            Question::Allowed => Answer::Allow,
+            Question::Launcher { instance } => self.launcher_eviction(&pod, &instance, review).await,
+            Question::Hotplug { launcher } => self.hotplug_eviction(&pod, &launcher).await,
         };
-        let strategy = self.config.borrow().default_strategy().to_owned();
-        Ok(review::eviction(review, instance.as_ref(), &strategy))
+        match answer {
+            Answer::Allow => review::allow(review),
+            Answer::Deny(denial) | Answer::Mark { denial, .. } => review::deny(review, &denial),
+        }
+    }
+
+    async fn pod(&self, namespace: &str, name: &str) -> Result<Option<Asked>, HttpError> {
+        let path = request::object_path(Kind::Pod, &Key::new(namespace, name));
+        found(self.http.read::<Value>(&Call::get(path)).await.map(|pod| review::asked(&pod)))
+    }
+
+    async fn instance(&self, key: &Key) -> Result<Option<Instance>, HttpError> {
+        let call = Call::get(request::object_path(Kind::Instance, key));
+        found(self.http.read::<wire::VirtualMachineInstance>(&call).await.map(Instance::from))
+    }
+
+    async fn launcher_eviction(&self, pod: &Asked, instance: &str, review: &Value) -> Answer {
+        let key = Key::new(pod.namespace.clone(), instance);
+        let instance = match self.instance(&key).await {
+            Ok(Some(instance)) => instance,
+            Ok(None) => {
+                let missing = format!("virtualmachineinstances.kubevirt.io \"{}\" not found", key.name);
+                return Answer::Deny(eviction::unreadable(&missing));
+            }
+            Err(error) => return Answer::Deny(eviction::unreadable(&error.to_string())),
+        };
+        let answer = eviction::launcher(pod, &instance, &self.config.borrow().clone());
+        if let Answer::Mark { node, .. } = &answer
+            && let Err(error) = self.mark(&instance, node, review).await
+        {
+            return Answer::Deny(eviction::not_marked(&error.to_string()));
+        }
+        answer
+    }
+
+    /// Writes the mark on exactly this incarnation; two who write the same do not disturb each other.
+    async fn mark(&self, instance: &Instance, node: &str, review: &Value) -> Result<(), HttpError> {
+        let source = eviction::source_of(review::requested_by(review));
+        let body = json!({
+            "metadata": {"uid": instance.uid, "annotations": {names::EVICTION_SOURCE: source}},
+            "status": {"evacuationNodeName": node},
+        });
+        let mut path =
+            format!("{}?fieldManager={FIELD_MANAGER}", request::object_path(Kind::Instance, &instance.key));
+        if review::is_trial(review) {
+            path.push_str("&dryRun=All");
+        }
+        self.http.read::<Value>(&request::send("PATCH", path, MERGE_PATCH, &body)).await.map(|_| ())
+    }
+
+    async fn hotplug_eviction(&self, pod: &Asked, launcher: &str) -> Answer {
+        let launcher = match self.pod(&pod.namespace, launcher).await {
+            Ok(launcher) => launcher,
+            Err(error) => return Answer::Deny(eviction::owner_unreadable(&error.to_string())),
+        };
+        let guest = match launcher.as_ref().map(eviction::question) {
+            Some(Question::Launcher { instance }) => {
+                self.instance(&Key::new(pod.namespace.clone(), instance)).await
+            }
+            _ => Ok(None),
+        };
+        match guest {
+            Ok(guest) => eviction::hotplug(pod, launcher.as_ref(), guest.is_some()),
+            Err(error) => Answer::Deny(eviction::unreadable(&error.to_string())),
+        }
     }
 
     /// Asks the server itself: an old view would let a second migration through.
@@ -82,17 +144,21 @@ impl Reviewer {
         if new.instance.name.is_empty() {
             return Ok(review::migration_create(review, None, &[]));
         }
-        let call = Call::get(request::object_path(Kind::Instance, &new.instance));
-        let instance = match self.http.read::<wire::VirtualMachineInstance>(&call).await {
-            Ok(object) => Some(Instance::from(object)),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => return Err(error),
-        };
+        let instance = self.instance(&new.instance).await?;
         let selector = escape(&format!("{}={}", names::MIGRATION_SELECTOR, new.instance.name));
         let path = request::in_namespace(Kind::Migration, &new.instance.namespace);
         let list: List<wire::Migration> =
             self.http.read(&Call::get(format!("{path}?labelSelector={selector}"))).await?;
         let others: Vec<Migration> = list.items.into_iter().map(Migration::from).collect();
         Ok(review::migration_create(review, instance.as_ref(), &others))
+    }
+}
+
+/// What is not there is an answer too.
+fn found<T>(read: Result<T, HttpError>) -> Result<Option<T>, HttpError> {
+    match read {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
     }
 }

@@ -6,7 +6,7 @@ use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::settings::hyperconverged_strategy;
 use evac_api::kubevirt::wire::{self, Configuration, Migrations};
 use evac_api::kubevirt::{NAMESPACE, render};
-use evac_api::wire::Node;
+use evac_api::wire::{Budget, Node};
 use evac_core::machines::slots::Ledger;
 use evac_core::machines::{Kind, Seen};
 use serde::de::DeserializeOwned;
@@ -34,8 +34,8 @@ pub(super) enum Setting {
 }
 
 /// Kinds that have to be known before the first decision.
-pub(super) const FOLLOWED: [Kind; 6] =
-    [Kind::Machine, Kind::Instance, Kind::ReplicaSet, Kind::Migration, Kind::Pod, Kind::Node];
+pub(super) const FOLLOWED: [Kind; 7] =
+    [Kind::Machine, Kind::Instance, Kind::ReplicaSet, Kind::Migration, Kind::Pod, Kind::Node, Kind::Budget];
 
 /// How long to wait before asking again for a kind the server does not know.
 const ABSENT: Duration = Duration::from_secs(5);
@@ -74,6 +74,7 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         "labelSelector=kubevirt.io%3Dvirt-launcher",
     );
     subjects::<Node>(http, sender, tasks, "/api/v1/nodes", "");
+    subjects::<Budget>(http, sender, tasks, "/apis/policy/v1/poddisruptionbudgets", "");
     settings(http, sender, tasks);
 }
 
@@ -114,9 +115,13 @@ where
     tasks.spawn(async move {
         while let Some(report) = inbox.recv().await {
             let input = match report {
-                Report::Listed(list) => Input::Listed(T::KIND, list.into_iter().map(Follow::seen).collect()),
-                Report::Seen(object) => Input::Seen(object.seen()),
-                Report::Gone(object) => Input::Seen(object.gone()),
+                Report::Listed(list) => {
+                    let ours = list.into_iter().filter(Follow::concerns_us);
+                    Input::Listed(T::KIND, ours.map(Follow::seen).collect())
+                }
+                Report::Seen(object) if object.concerns_us() => Input::Seen(object.seen()),
+                Report::Gone(object) if object.concerns_us() => Input::Seen(object.gone()),
+                Report::Seen(_) | Report::Gone(_) => continue,
                 Report::Failed { error, .. } => {
                     tracing::debug!(path, %error, "cannot be read yet");
                     continue;

@@ -31,7 +31,7 @@ pub async fn kinds(http: &Http) -> Result<(), HttpError> {
 
 /// Makes the server ask us about new objects. Somebody has to answer for the service they name.
 pub async fn reviews(http: &Http) -> Result<(), HttpError> {
-    for configuration in review::configurations() {
+    for configuration in review::configurations(false) {
         let plural = match configuration["kind"].as_str() {
             Some("MutatingWebhookConfiguration") => "mutatingwebhookconfigurations",
             _ => "validatingwebhookconfigurations",

@@ -25,10 +25,7 @@ use std::time::Duration;
 
 use evac_api::kubevirt::settings::Sources;
 use evac_clock::Clock;
-use evac_core::Key;
-use evac_core::machines::{
-    Config, Decision, Kind, Machines, Subject, instance, machine, migration, replica_set,
-};
+use evac_core::machines::{Config, Decision, Kind, Machines, Roles, Subject, decide, migration};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -51,11 +48,15 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Starts the machine controllers on the current runtime. They act while the gate of `http` is open.
+    /// Starts all roles on the current runtime. They act while the gate of `http` is open.
     pub fn start(http: Http) -> Self {
+        Self::start_roles(http, Roles::all())
+    }
+
+    pub fn start_roles(http: Http, roles: Roles) -> Self {
         let stop = CancellationToken::new();
         let (publish, config) = watch::channel(Config::default());
-        let state = Loop::new(http, publish);
+        let state = Loop::new(http, roles, publish);
         let task = tokio::spawn(state.run(stop.clone()));
         Self { stop, task: Some(task), config }
     }
@@ -87,6 +88,7 @@ impl Drop for Operator {
 
 struct Loop {
     http: Http,
+    roles: Roles,
     clock: Clock,
     machines: Machines,
     sources: Sources,
@@ -111,8 +113,9 @@ struct Setback {
 }
 
 impl Loop {
-    fn new(http: Http, publish: watch::Sender<Config>) -> Self {
+    fn new(http: Http, roles: Roles, publish: watch::Sender<Config>) -> Self {
         Self {
+            roles,
             clock: http.clock(),
             performer: Arc::new(Performer::new(http.clone())),
             http,
@@ -269,7 +272,7 @@ impl Loop {
                 self.alarms.insert(subject, setback.until);
                 continue;
             }
-            let decision = decide(&self.machines, &subject, now, &next);
+            let decision = decide(&self.machines, &self.roles, &subject, now, &next);
             if let Some(at) = decision.look_again {
                 self.alarms.insert(subject.clone(), at);
             }
@@ -313,16 +316,6 @@ impl Loop {
             return None;
         }
         self.alarms.values().min().copied()
-    }
-}
-
-fn decide(machines: &Machines, subject: &Subject, now: Timestamp, next: &BTreeSet<Key>) -> Decision {
-    match subject.kind {
-        Kind::Machine => machine::decide(machines, &subject.key, now),
-        Kind::Instance => instance::decide(machines, &subject.key, now),
-        Kind::ReplicaSet => replica_set::decide(machines, &subject.key, now),
-        Kind::Migration => migration::decide_in_line(machines, &subject.key, now, Some(next)),
-        Kind::Pod | Kind::Node => Decision::nothing(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use evac_api::kubevirt::launcher::{self, Target};
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::{render, request, wire};
+use evac_api::wire::Budget;
 use evac_api::{Answer, Call};
 use evac_core::machines::action::Job;
 use evac_core::machines::slots::{Ledger, Room, Slot};
@@ -113,6 +114,18 @@ impl Performer {
                 let about = (Kind::ReplicaSet, set, uid);
                 self.create::<wire::VirtualMachineInstance>(&path, &instance, about, done).await
             }
+            Action::CreateMigration { instance, uid, name, node, priority } => {
+                let object = render::evacuation(instance, name, node, priority);
+                let path = request::in_namespace(Kind::Migration, &instance.namespace);
+                let about = (Kind::Instance, instance, uid);
+                self.create::<wire::Migration>(&path, &object, about, done).await
+            }
+            Action::CreateBudget { instance, uid, name } => {
+                let object = render::budget(instance, uid, name);
+                let path = request::in_namespace(Kind::Budget, &instance.namespace);
+                let about = (Kind::Instance, instance, uid);
+                self.create::<Budget>(&path, &object, about, done).await
+            }
             Action::TakeSlot { migration, uid, node } => {
                 let slot = Slot { uid: uid.clone(), migration: migration.clone(), node: node.clone() };
                 done.ledger = Some(self.take_slot(slot, slots).await?);
@@ -198,7 +211,12 @@ impl Performer {
         }
         if !answer.is_success() {
             let message = answer.failure().message;
-            let what = if T::KIND == Kind::Pod { "pod" } else { "virtual machine instance" };
+            let what = match T::KIND {
+                Kind::Pod => "pod",
+                Kind::Migration => "migration",
+                Kind::Budget => "PodDisruptionBudget",
+                _ => "virtual machine instance",
+            };
             self.tell(kind, key, uid, true, "FailedCreate", &format!("Error creating {what}: {message}"))
                 .await;
             return Err(refused(&answer, "FailedCreate", true));
@@ -211,6 +229,8 @@ impl Performer {
             }
             Kind::ReplicaSet => format!("Started the virtual machine instance {name}"),
             Kind::Migration => format!("Created migration target pod {name}"),
+            _ if T::KIND == Kind::Migration => format!("Created Migration {name}"),
+            _ if T::KIND == Kind::Budget => format!("Created PodDisruptionBudget {name}"),
             _ => format!("Created virtual machine pod {name}"),
         };
         self.tell(kind, key, uid, false, "SuccessfulCreate", &message).await;
@@ -280,6 +300,7 @@ fn gone(kind: Kind, key: &Key, uid: &Uid) -> Seen {
         Kind::Instance => Seen::InstanceGone(key, uid),
         Kind::ReplicaSet => Seen::ReplicaSetGone(key, uid),
         Kind::Migration => Seen::MigrationGone(key, uid),
+        Kind::Budget => Seen::GuardGone(key, uid),
         Kind::Pod | Kind::Node => Seen::LauncherGone(key, uid),
     }
 }
@@ -300,6 +321,7 @@ fn learned(kind: Kind, key: &Key, uid: &Uid, answer: &Answer) -> Option<Seen> {
         Kind::ReplicaSet => seen::<wire::ReplicaSet>(object),
         Kind::Migration => seen::<wire::Migration>(object),
         Kind::Pod => seen::<wire::LauncherPod>(object),
+        Kind::Budget => seen::<Budget>(object),
         Kind::Node => None,
     }
 }

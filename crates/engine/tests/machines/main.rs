@@ -4,6 +4,7 @@
 
 mod certificates;
 mod cluster;
+mod evacuation;
 mod https;
 mod leaders;
 mod limits;

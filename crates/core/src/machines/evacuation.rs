@@ -1,0 +1,182 @@
+//! Moves guests off a node that somebody wants: by the drain taint on the node, or by a mark on the instance.
+//!
+//! ```text
+//!  taint or mark ─▶ migration created ─▶ waits for a slot ─▶ runs ─▶ moved: the mark is gone
+//!                        ▲                    │                │
+//!                        │                    │ no longer wanted: deleted
+//!                        └── back-off ◀───────┴── failed ◀─────┘
+//! ```
+//!
+//! The ladder for a guest that does not arrive: each failure doubles the pause before the next try (from 20 s), the next try
+//! avoids the nodes where earlier ones failed, guests never tried go first, and what the cluster allows (auto-converge,
+//! post-copy) is up to the node agent. It is never given up silently and never shut down: the condition
+//! `EvacuationBlocked` says what stands in the way.
+
+use jiff::Timestamp;
+
+use super::action::{Action, Decision, Kind, Part, Tree};
+use super::condition::{self, Condition, Conditions};
+use super::fact::{Instance, MigrationPhase};
+use super::migration::active_pods;
+use super::names;
+use super::store::Machines;
+use super::strategy::{Course, course};
+use crate::fact::Key;
+
+/// Says that a guest should leave its node and cannot.
+pub const BLOCKED: &str = "EvacuationBlocked";
+const NO_PLACE: &str = "Unschedulable";
+const NO_NODE: &str = "no node can take it: ";
+/// Failures in a row after which a guest is called blocked, though it is still tried again.
+const MANY_FAILURES: usize = 3;
+
+/// Whether somebody wants the node of an instance.
+pub fn is_wanted(machines: &Machines, instance: &Instance) -> bool {
+    let tainted = machines
+        .host(&instance.node)
+        .is_some_and(|host| host.is_to_be_drained(&machines.config.drain_taint_key));
+    tainted || instance.evacuation_node.as_ref().is_some_and(|node| *node == instance.node)
+}
+
+/// Failures since the last success, and what the newest of them said.
+pub fn failures(machines: &Machines, instance: &Key) -> usize {
+    let all = machines.migrations_of(instance);
+    let automatic = all.iter().rev().filter(|one| one.is_automatic() && !one.deleting);
+    automatic
+        .take_while(|one| one.phase != MigrationPhase::Succeeded)
+        .filter(|one| one.phase == MigrationPhase::Failed)
+        .count()
+}
+
+/// What the scheduler says of the target of the newest migration, or said of the one before while the next waits its turn.
+fn fits_nowhere(machines: &Machines, instance: &Instance) -> Option<String> {
+    let launchers = machines.launchers_of(&instance.uid);
+    let mut targets = launchers.into_iter().filter(|pod| pod.job.is_some() && !pod.is_finished()).peekable();
+    if targets.peek().is_some() {
+        let lost = targets.find(|pod| pod.is_unschedulable() && pod.node.is_empty())?;
+        let said = condition::find(&lost.conditions, "PodScheduled")?.message.clone();
+        return Some(said.unwrap_or_default());
+    }
+    let known = condition::find(&instance.conditions, BLOCKED)?;
+    let waits = machines.migrations_of(&instance.key).iter().any(|one| !one.phase.is_final());
+    let before = known.message.as_deref().and_then(|message| message.strip_prefix(NO_NODE));
+    before.filter(|_| waits && known.reason.as_deref() == Some(NO_PLACE)).map(str::to_owned)
+}
+
+pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
+    let mut decision = Decision::nothing();
+    let Some(instance) = machines.instance(key) else { return decision };
+    if instance.is_final() || instance.deleting || instance.node.is_empty() {
+        return decision;
+    }
+    let wanted = is_wanted(machines, instance);
+    let course = course(instance, &machines.config);
+    say_what_blocks(machines, instance, wanted, course, now, &mut decision);
+    let migrations = machines.migrations_of(key);
+    if !wanted {
+        // Those that have not begun are called off; a guest that is half way arrives.
+        let waiting = migrations.iter().filter(|one| {
+            one.phase <= MigrationPhase::Pending
+                && !one.deleting
+                && one.key.name.starts_with(names::EVACUATION_PREFIX)
+                && !machines.ledger().holds(&one.uid)
+        });
+        for one in waiting {
+            decision.push(Action::Delete {
+                kind: Kind::Migration,
+                key: one.key.clone(),
+                uid: one.uid.clone(),
+                grace_seconds: None,
+            });
+        }
+        return decision;
+    }
+    let under_way = migrations.iter().any(|one| !one.phase.is_final()) || instance.is_migrating();
+    if course != Course::Migrate || under_way || active_pods(machines, instance) > 1 {
+        return decision;
+    }
+    let last = migrations.last().map_or("first", |one| one.uid.0.as_str());
+    decision.push(Action::CreateMigration {
+        instance: key.clone(),
+        uid: instance.uid.clone(),
+        name: names::evacuation(&instance.uid.0, last),
+        node: instance.node.clone(),
+        priority: match instance.eviction_source.as_deref() {
+            Some("descheduler") => "system-maintenance",
+            _ => "system-critical",
+        },
+    });
+    decision
+}
+
+/// Keeps the condition true to what is known, and tells people when it changes.
+fn say_what_blocks(
+    machines: &Machines,
+    instance: &Instance,
+    wanted: bool,
+    course: Course,
+    now: Timestamp,
+    decision: &mut Decision,
+) {
+    let failed = failures(machines, &instance.key);
+    let fits_nowhere = (course == Course::Migrate).then(|| fits_nowhere(machines, instance)).flatten();
+    let blocked = match course {
+        _ if !wanted => None,
+        _ if fits_nowhere.is_some() => {
+            Some((NO_PLACE, format!("{NO_NODE}{}", fits_nowhere.unwrap_or_default())))
+        }
+        Course::Stuck => {
+            let why = condition::find(&instance.conditions, "LiveMigratable")
+                .and_then(|known| known.message.clone())
+                .filter(|message| !message.is_empty())
+                .unwrap_or_else(|| "the node agent has not said that it is".into());
+            Some((
+                "NotLiveMigratable",
+                format!("it must be moved off {} and is not live-migratable: {why}", instance.node),
+            ))
+        }
+        Course::Migrate if failed >= MANY_FAILURES => {
+            let why = instance
+                .migration
+                .as_ref()
+                .map(|state| state.failure_reason.as_str())
+                .filter(|why| !why.is_empty());
+            let why = why.map(|why| format!("; the last said: {why}")).unwrap_or_default();
+            Some((
+                "MigrationsFailed",
+                format!("{failed} migrations off {} failed in a row{why}", instance.node),
+            ))
+        }
+        _ => None,
+    };
+    let mut conditions = Conditions::of(&instance.conditions);
+    match &blocked {
+        Some((reason, message)) => conditions.set(Condition::new(BLOCKED, true, reason, message), now),
+        None => conditions.remove(BLOCKED),
+    }
+    let Some(list) = conditions.changed() else { return };
+    let mut fields = Tree::default();
+    fields.put(&["status", "conditions"], list);
+    decision.push(Action::Patch {
+        kind: Kind::Instance,
+        key: instance.key.clone(),
+        uid: instance.uid.clone(),
+        version: instance.version.clone(),
+        part: Part::Main,
+        fields,
+    });
+    if let Some((_, message)) = blocked {
+        decision.push(Action::Event {
+            kind: Kind::Instance,
+            key: instance.key.clone(),
+            uid: instance.uid.clone(),
+            warning: true,
+            reason: BLOCKED,
+            message,
+        });
+    }
+}
+
+#[cfg(test)]
+#[path = "evacuation_tests.rs"]
+mod tests;

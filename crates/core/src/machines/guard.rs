@@ -1,0 +1,171 @@
+//! A PodDisruptionBudget per guest that must not be shut down.
+//!
+//! It stands behind the eviction webhook: when that is down or bypassed, the budget still refuses evictions of the guest's pods. It
+//! asks for more pods than a guest can ever have, so it never allows one: not while a migration runs and there are two,
+//! not when a failed one has left a third behind, and without any write at the moment a migration begins, which could
+//! come too late. Pods that have ended are not held by any budget.
+
+use super::action::{Action, Decision, Kind};
+use super::fact::Instance;
+use super::names;
+use super::store::Machines;
+use super::strategy::{Course, course};
+use crate::fact::{Key, Uid};
+
+/// More pods than one guest can have.
+pub const MIN_AVAILABLE: i64 = 1000;
+
+/// A budget that is owned by an instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guard {
+    pub key: Key,
+    pub uid: Uid,
+    pub version: String,
+    pub instance: String,
+    pub instance_uid: Uid,
+    pub deleting: bool,
+    pub min_available: Option<i64>,
+    /// It selects exactly the pods of its instance.
+    pub covers: bool,
+}
+
+pub fn is_needed(instance: &Instance, machines: &Machines) -> bool {
+    !instance.deleting && !instance.is_final() && course(instance, &machines.config) != Course::ShutDown
+}
+
+/// Decides about all budgets of instances of one name.
+pub fn decide(machines: &Machines, key: &Key) -> Decision {
+    let mut decision = Decision::nothing();
+    let instance = machines.instance(key);
+    let needed = instance.filter(|instance| is_needed(instance, machines));
+    let mut guarded = false;
+    let name = instance.map(|instance| names::budget(&instance.uid.0));
+    let mut name_is_free = true;
+    for guard in machines.guards_of(key).filter(|guard| !guard.deleting) {
+        let good = needed.is_some_and(|instance| instance.uid == guard.instance_uid)
+            && guard.covers
+            && guard.min_available == Some(MIN_AVAILABLE);
+        if good && !guarded {
+            guarded = true;
+            continue;
+        }
+        name_is_free &= name.as_ref() != Some(&guard.key.name);
+        decision.push(Action::Delete {
+            kind: Kind::Budget,
+            key: guard.key.clone(),
+            uid: guard.uid.clone(),
+            grace_seconds: None,
+        });
+        if let Some(instance) = instance {
+            decision.push(Action::Event {
+                kind: Kind::Instance,
+                key: key.clone(),
+                uid: instance.uid.clone(),
+                warning: false,
+                reason: "SuccessfulDelete",
+                message: format!("Deleted PodDisruptionBudget {}", guard.key.name),
+            });
+        }
+    }
+    if let Some((instance, name)) = needed.zip(name).filter(|_| !guarded && name_is_free) {
+        let (instance, uid) = (key.clone(), instance.uid.clone());
+        // Creations come first: between two budgets there is never none.
+        decision.actions.insert(0, Action::CreateBudget { instance, uid, name });
+    }
+    decision
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machines::testing::{deletes, instance, view};
+    use crate::machines::{Condition, Phase, Seen};
+
+    fn vmi(strategy: &str, migratable: bool) -> Instance {
+        let mut vmi = instance("a", Phase::Running);
+        vmi.eviction_strategy = Some(strategy.into());
+        vmi.conditions = vec![Condition::new("LiveMigratable", migratable, "", "")];
+        vmi
+    }
+
+    fn guard(name: &str, of: &str) -> Guard {
+        Guard {
+            key: Key::new("default", name),
+            uid: Uid(format!("uid-{name}")),
+            version: "1".into(),
+            instance: "a".into(),
+            instance_uid: Uid(of.into()),
+            deleting: false,
+            min_available: Some(MIN_AVAILABLE),
+            covers: true,
+        }
+    }
+
+    /// Names of what is created and deleted.
+    fn decided(vmi: Option<&Instance>, guards: &[Guard]) -> (usize, Vec<String>) {
+        let seen = vmi.map(|vmi| Seen::Instance(Box::new(vmi.clone())));
+        let guards = guards.iter().map(|guard| Seen::Guard(Box::new(guard.clone())));
+        let decision = decide(&view(seen.into_iter().chain(guards)), &Key::new("default", "a"));
+        let created = decision.actions.iter().filter(|action| matches!(action, Action::CreateBudget { .. }));
+        (created.count(), deletes(&decision, Kind::Budget))
+    }
+
+    #[test]
+    fn guests_that_must_not_be_shut_down_have_one_and_others_have_none() {
+        for (strategy, migratable, expected) in [
+            ("LiveMigrate", true, 1),
+            ("LiveMigrate", false, 1),
+            ("External", false, 1),
+            ("LiveMigrateIfPossible", true, 1),
+            ("LiveMigrateIfPossible", false, 0),
+            ("None", true, 0),
+        ] {
+            assert_eq!(decided(Some(&vmi(strategy, migratable)), &[]).0, expected, "{strategy} {migratable}");
+        }
+        let kept = decided(Some(&vmi("LiveMigrate", true)), &[guard("g", "uid-a")]);
+        assert_eq!(kept, (0, Vec::new()));
+    }
+
+    #[test]
+    fn p02_p05_p06_p07_p09_what_guards_nobody_is_removed() {
+        let gone = ["g".to_owned()].to_vec();
+        assert_eq!(decided(None, &[guard("g", "uid-a")]), (0, gone.clone()), "p05, p06: nobody to guard");
+        assert_eq!(decided(Some(&vmi("None", true)), &[guard("g", "uid-a")]), (0, gone.clone()), "p02");
+        assert_eq!(
+            decided(Some(&vmi("LiveMigrate", true)), &[guard("g", "uid-earlier")]),
+            (1, gone.clone()),
+            "p07: of an earlier incarnation"
+        );
+        let mut ended = vmi("LiveMigrate", true);
+        ended.phase = Phase::Succeeded;
+        assert_eq!(decided(Some(&ended), &[guard("g", "uid-a")]), (0, gone.clone()), "p09");
+        let mut legacy = guard("g", "uid-a");
+        legacy.min_available = Some(2);
+        assert_eq!(decided(Some(&vmi("LiveMigrate", true)), &[legacy]), (1, gone), "p10");
+    }
+
+    #[test]
+    fn p08_an_instance_that_is_being_deleted_gets_none() {
+        let mut vmi = vmi("LiveMigrate", true);
+        vmi.deleting = true;
+        assert_eq!(decided(Some(&vmi), &[]), (0, Vec::new()));
+    }
+
+    #[test]
+    fn one_that_was_bent_is_replaced() {
+        let name = names::budget("uid-a");
+        let mut bent = guard(&name, "uid-a");
+        bent.min_available = Some(0);
+        assert_eq!(
+            decided(Some(&vmi("LiveMigrate", true)), &[bent]),
+            (0, vec![name]),
+            "its name has to be free first"
+        );
+    }
+
+    #[test]
+    fn two_of_them_would_make_evictions_fail_for_the_wrong_reason() {
+        let both = [guard("g1", "uid-a"), guard("g2", "uid-a")];
+        assert_eq!(decided(Some(&vmi("LiveMigrate", true)), &both), (0, vec!["g2".to_owned()]));
+    }
+}

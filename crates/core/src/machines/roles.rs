@@ -1,0 +1,105 @@
+//! Which tasks an operator takes on.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Instances, machines, replica sets and migrations.
+    Machines,
+    /// Marks and the drain taint become migrations.
+    Evacuation,
+    /// A disruption budget for each guest that must not be shut down.
+    Budget,
+}
+
+impl Role {
+    const ALL: [Self; 3] = [Self::Machines, Self::Evacuation, Self::Budget];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Machines => "machines",
+            Self::Evacuation => "evacuation",
+            Self::Budget => "budget",
+        }
+    }
+}
+
+/// `all`, `none`, or names separated by commas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roles(BTreeSet<Role>);
+
+impl Roles {
+    pub fn all() -> Self {
+        Self(Role::ALL.into())
+    }
+
+    pub fn none() -> Self {
+        Self(BTreeSet::new())
+    }
+
+    pub fn has(&self, role: Role) -> bool {
+        self.0.contains(&role)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// These beside a KubeVirt that is deployed already: what it does itself is left to it.
+    #[must_use]
+    pub fn beside_kubevirt(self) -> Self {
+        Self(self.0.into_iter().filter(|role| !Role::ALL.contains(role)).collect())
+    }
+}
+
+impl FromStr for Roles {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => return Ok(Self::all()),
+            "none" | "" => return Ok(Self::none()),
+            _ => {}
+        }
+        let role = |word: &str| {
+            Role::ALL.into_iter().find(|role| role.word() == word.trim()).ok_or_else(|| {
+                let known: Vec<&str> = Role::ALL.iter().map(|role| role.word()).collect();
+                format!(
+                    "there is no role '{}'; give all, none, or of these: {}",
+                    word.trim(),
+                    known.join(", ")
+                )
+            })
+        };
+        text.split(',').map(role).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl fmt::Display for Roles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("none");
+        }
+        let words: Vec<&str> = self.0.iter().map(|role| role.word()).collect();
+        f.write_str(&words.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_named_one_by_one_or_all_or_none() {
+        assert!("all".parse::<Roles>().unwrap().has(Role::Budget));
+        assert!("none".parse::<Roles>().unwrap().is_empty());
+        assert_eq!("budget,machines".parse::<Roles>().unwrap().to_string(), "machines,budget");
+        let said = "machines,cooking".parse::<Roles>().unwrap_err();
+        assert_eq!(
+            said,
+            "there is no role 'cooking'; give all, none, or of these: machines, evacuation, budget"
+        );
+    }
+}

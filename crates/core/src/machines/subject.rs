@@ -1,0 +1,61 @@
+//! What all roles together want done about one subject.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::action::{Action, Decision, Kind, Subject};
+use super::roles::{Role, Roles};
+use super::store::Machines;
+use super::{evacuation, guard, instance, machine, migration, replica_set};
+use crate::fact::Key;
+
+/// `next` is [`migration::next_in_line`], which is the same for all who wait.
+pub fn decide(
+    machines: &Machines,
+    roles: &Roles,
+    subject: &Subject,
+    now: Timestamp,
+    next: &BTreeSet<Key>,
+) -> Decision {
+    let key = &subject.key;
+    if subject.kind == Kind::Instance {
+        return about_instance(machines, roles, key, now);
+    }
+    if !roles.has(Role::Machines) {
+        return Decision::nothing();
+    }
+    match subject.kind {
+        Kind::Machine => machine::decide(machines, key, now),
+        Kind::ReplicaSet => replica_set::decide(machines, key, now),
+        Kind::Migration => migration::decide_in_line(machines, key, now, Some(next)),
+        Kind::Instance | Kind::Pod | Kind::Node | Kind::Budget => Decision::nothing(),
+    }
+}
+
+/// Three roles look at instances. A patch makes the view of the others old, so there is one at a time.
+fn about_instance(machines: &Machines, roles: &Roles, key: &Key, now: Timestamp) -> Decision {
+    let mut all = Decision::nothing();
+    if roles.has(Role::Budget) {
+        merge(&mut all, guard::decide(machines, key));
+    }
+    if roles.has(Role::Machines) {
+        merge(&mut all, instance::decide(machines, key, now));
+    }
+    if roles.has(Role::Evacuation) {
+        merge(&mut all, evacuation::decide(machines, key, now));
+    }
+    all
+}
+
+fn merge(all: &mut Decision, more: Decision) {
+    let patches = |decision: &Decision| {
+        decision.actions.iter().any(|action| matches!(action, Action::Patch { kind: Kind::Instance, .. }))
+    };
+    if let Some(at) = more.look_again {
+        all.look_at(at);
+    }
+    if !(patches(all) && patches(&more)) {
+        all.actions.extend(more.actions);
+    }
+}
