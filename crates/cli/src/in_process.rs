@@ -7,6 +7,7 @@ use bytes::Bytes;
 use evac_api::kubevirt::{NAMESPACE, review};
 use evac_apiserver::rest::reply::Reply;
 use evac_apiserver::server::Api;
+use evac_core::machines::Roles;
 use evac_engine::operator::{Operator, Reviewer, install, power};
 use evac_engine::{Http, HttpError};
 use futures::future::BoxFuture;
@@ -14,10 +15,10 @@ use http::Request;
 use serde_json::Value;
 
 /// Installs what machines need and runs their control plane on `client`.
-pub async fn machines(api: &Arc<Api>, client: kube::Client) -> Result<Operator, HttpError> {
+pub async fn machines(api: &Arc<Api>, client: kube::Client, roles: Roles) -> Result<Operator, HttpError> {
     let http = Http::new(client, api.clock, Duration::ZERO);
     install::kinds(&http).await?;
-    let operator = Operator::start(http.clone());
+    let operator = Operator::start_roles(http.clone(), roles);
     answer_reviews(api, &http, &operator);
     answer_power(api, &http, &operator);
     install::reviews(&http).await?;

@@ -1,12 +1,10 @@
 //! `evac operator`: the controllers, on a cluster.
 
-use std::collections::BTreeSet;
-use std::fmt;
 use std::net::SocketAddr;
-use std::str::FromStr;
 
 use clap::{ArgAction, Args};
 use evac_api::kubevirt::{NAMESPACE, review};
+use evac_core::machines::{Role, Roles};
 use evac_engine::Http;
 use evac_engine::operator::front::{Front, Wanted};
 use evac_engine::operator::leader::Candidate;
@@ -18,58 +16,16 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::select::from_server;
 
-/// One task of the operator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    Machines,
-}
-
-/// Which tasks the operator takes on: `all`, `none`, or names separated by commas.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Roles(BTreeSet<Role>);
-
-impl Roles {
-    pub fn has(&self, role: Role) -> bool {
-        self.0.contains(&role)
-    }
-}
-
-impl FromStr for Roles {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "all" => return Ok(Self([Role::Machines].into())),
-            "none" | "" => return Ok(Self(BTreeSet::new())),
-            _ => {}
-        }
-        let role = |word: &str| match word.trim() {
-            "machines" => Ok(Role::Machines),
-            other => Err(format!("there is no role '{other}'; give all, none, or: machines")),
-        };
-        text.split(',').map(role).collect::<Result<_, _>>().map(Self)
-    }
-}
-
-impl fmt::Display for Roles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("none");
-        }
-        let words: Vec<&str> = self.0.iter().map(|Role::Machines| "machines").collect();
-        f.write_str(&words.join(","))
-    }
-}
-
 /// Run the controllers on a cluster until Ctrl-C or SIGTERM
 ///
-/// The role `machines` is KubeVirt's control plane; do not run it beside KubeVirt's own. Of several operators one acts; the
-/// others follow, answer requests, and take over when it is gone.
+/// The roles machines, evacuation and budget are KubeVirt's control plane. Where KubeVirt itself is deployed they are left to
+/// it, unless --roles names them. Of several operators one acts; the others follow, answer requests, and take over when it
+/// is gone.
 #[derive(Debug, Clone, Args)]
 pub struct OperatorArgs {
     /// Which tasks to take on: all, none, or names separated by commas
-    #[arg(long, default_value = "machines")]
-    pub roles: Roles,
+    #[arg(long)]
+    pub roles: Option<Roles>,
     /// Create the kinds of virtual machines if they are missing
     #[arg(long)]
     pub install: bool,
@@ -96,8 +52,16 @@ pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
     if args.install {
         install::kinds(&http).await.map_err(|error| from_server(&error))?;
     }
-    output::talk(&format!("operator: roles {}", args.roles));
-    if !args.roles.has(Role::Machines) {
+    let roles = match &args.roles {
+        Some(roles) => roles.clone(),
+        None if install::kubevirt_is_deployed(&http).await.map_err(|error| from_server(&error))? => {
+            output::talk("operator: KubeVirt is deployed here and does its own part");
+            Roles::all().beside_kubevirt()
+        }
+        None => Roles::all(),
+    };
+    output::talk(&format!("operator: roles {roles}"));
+    if roles.is_empty() {
         stopped().await;
         return Ok(Exit::Cancelled);
     }
@@ -109,8 +73,9 @@ pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
         Some(candidate) => http.clone().behind(candidate.gate().clone()),
         None => http.clone(),
     };
-    let operator = Operator::start(acting);
-    let front = open(args, &http, &operator).await?;
+    let reviews = roles.has(Role::Machines);
+    let operator = Operator::start_roles(acting, roles);
+    let front = if reviews { open(args, &http, &operator).await? } else { None };
     output::talk("operator: running; Ctrl-C stops it and leaves machines as they are");
     stopped().await;
     if let Some(candidate) = candidate {
@@ -154,18 +119,5 @@ async fn stopped() {
             }
         }
         Err(_) => drop(tokio::signal::ctrl_c().await),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn roles_are_named_one_by_one_or_all_or_none() {
-        assert!("all".parse::<Roles>().unwrap().has(Role::Machines));
-        assert!(!"none".parse::<Roles>().unwrap().has(Role::Machines));
-        assert_eq!("machines".parse::<Roles>().unwrap().to_string(), "machines");
-        assert!("machines,cooking".parse::<Roles>().unwrap_err().contains("cooking"));
     }
 }

@@ -15,6 +15,7 @@ use evac_apiserver::server::{Api, Settings};
 use evac_apiserver::service::Service;
 use evac_clock::Clock;
 use evac_core::machines::Kind;
+use evac_core::machines::{Role, Roles};
 use evac_engine::http::parse;
 use evac_engine::operator::Operator;
 use evac_engine::{Http, HttpError};
@@ -23,7 +24,6 @@ use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failure};
 use crate::in_process;
-use crate::operator::{Role, Roles};
 use crate::output;
 
 #[derive(Debug, Subcommand)]
@@ -69,7 +69,7 @@ pub struct UpArgs {
     pub vms: usize,
     /// What the operator in this process does: all, none, or names separated by commas
     #[arg(long, default_value = "all")]
-    pub roles: crate::operator::Roles,
+    pub roles: Roles,
 }
 
 pub fn speed(text: &str) -> Result<f64, String> {
@@ -113,8 +113,8 @@ impl Sandbox {
 
     /// Takes on the roles of the operator, in this process.
     pub async fn operate(&mut self, roles: &Roles) -> Result<(), Failure> {
-        if roles.has(Role::Machines) {
-            let operator = in_process::machines(&self.api, client(&self.api)).await;
+        if !roles.is_empty() {
+            let operator = in_process::machines(&self.api, client(&self.api), roles.clone()).await;
             self.operator = Some(operator.map_err(|error| Failure::error(error.to_string()))?);
         }
         Ok(())

@@ -9,6 +9,7 @@ use evac_apiserver::identity::Identity;
 use evac_apiserver::server::{Api, Settings};
 use evac_apiserver::service::Service;
 use evac_clock::Clock;
+use evac_core::machines::Roles;
 use evac_engine::Http;
 use evac_engine::operator::front::{Front as Served, Wanted};
 use evac_engine::operator::leader::Candidate;
@@ -77,9 +78,11 @@ impl Cluster {
         }
         let mut served = None;
         let operator = match (&server, machines) {
-            (Server::Sandbox { _api: api, .. }, true) => {
-                Some(in_process::machines(api, client.clone()).await.expect("machines can be installed"))
-            }
+            (Server::Sandbox { _api: api, .. }, true) => Some(
+                in_process::machines(api, client.clone(), Roles::all())
+                    .await
+                    .expect("machines can be installed"),
+            ),
             (Server::Kubernetes { .. }, true) => {
                 let http = Http::new(client.clone(), clock, std::time::Duration::ZERO);
                 install::kinds(&http).await.expect("the kinds can be installed");

@@ -29,6 +29,17 @@ pub async fn kinds(http: &Http) -> Result<(), HttpError> {
     ensure(http, &format!("/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/kubevirts"), &settings).await
 }
 
+/// Whether KubeVirt's own control plane looks after machines here.
+pub async fn kubevirt_is_deployed(http: &Http) -> Result<bool, HttpError> {
+    let answer = http.send(&Call::get("/apis/kubevirt.io/v1/kubevirts")).await?;
+    if answer.status == 404 {
+        return Ok(false);
+    }
+    let list: Value = parse(&answer)?;
+    let phases = list["items"].as_array().into_iter().flatten().map(|object| &object["status"]["phase"]);
+    Ok(phases.into_iter().any(|phase| phase == "Deployed"))
+}
+
 /// Makes the server ask us about new objects. Somebody has to answer for the service they name.
 pub async fn reviews(http: &Http) -> Result<(), HttpError> {
     for configuration in review::configurations(false) {

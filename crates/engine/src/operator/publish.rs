@@ -152,7 +152,7 @@ pub async fn keep(http: Http, place: Place, mut identity: watch::Receiver<Option
 fn objects(place: &Place, bundle: &str) -> Vec<(String, Value)> {
     let bundle = STANDARD.encode(bundle);
     let mut all = vec![(format!("/api/v1/namespaces/{NAMESPACE}/services"), service(place))];
-    for mut configuration in review::configurations() {
+    for mut configuration in review::configurations(true) {
         let plural = match configuration["kind"].as_str() {
             Some("MutatingWebhookConfiguration") => "mutatingwebhookconfigurations",
             _ => "validatingwebhookconfigurations",

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, VMIMS, VMIRS, VMIS, VMS, template, vm};
+use crate::cluster::{Cluster, VMIMS, VMIRS, VMIS, VMS, vm};
 use crate::{is_running, phase};
 
 const MERGE: &str = "application/merge-patch+json";
