@@ -324,7 +324,8 @@ impl Roll<'_> {
                 "uid": self.deployment.metadata.uid,
                 "annotations": { REVISION: number.to_string() },
             }});
-            out.write(Write::merge(Kind::Deployment, Key::of(&self.deployment.metadata), patch));
+            // Through the status, so that it does not count as a change of what is wanted.
+            out.write(Write::patch_status(Kind::Deployment, Key::of(&self.deployment.metadata), patch));
         }
     }
 
