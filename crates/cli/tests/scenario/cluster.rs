@@ -39,7 +39,7 @@ pub struct Cluster {
     world: World,
     operator: Option<Operator>,
     /// What the operator serves on a real server, and its claim to lead there.
-    served: Option<(Served, Candidate)>,
+    offered: Option<(Served, Candidate)>,
     _dir: tempfile::TempDir,
     _server: Server,
 }
@@ -76,7 +76,7 @@ impl Cluster {
         for n in 1..=nodes {
             usable(&client, &format!("node-{n}")).await;
         }
-        let mut served = None;
+        let mut offered = None;
         let operator = match (&server, machines) {
             (Server::Sandbox { _api: api, .. }, true) => Some(
                 in_process::machines(api, client.clone(), Roles::all())
@@ -88,7 +88,7 @@ impl Cluster {
                 install::kinds(&http).await.expect("the kinds can be installed");
                 let candidate = Candidate::run(http.clone(), "scenario");
                 let operator = Operator::start(http.clone().behind(candidate.gate().clone()));
-                served = Some((serve(&http, &operator).await, candidate));
+                offered = Some((serve(&http, &operator).await, candidate));
                 Some(operator)
             }
             (_, false) => None,
@@ -98,7 +98,7 @@ impl Cluster {
                 hosts_machines(&client, &format!("node-{n}")).await;
             }
         }
-        Self { client, kubeconfig, world, operator, served, _dir: dir, _server: server }
+        Self { client, kubeconfig, world, operator, offered, _dir: dir, _server: server }
     }
 
     pub fn kubelet(&self, node: &str, on: bool) {
@@ -107,7 +107,7 @@ impl Cluster {
     }
 
     pub async fn stop(self) {
-        if let Some((front, candidate)) = self.served {
+        if let Some((front, candidate)) = self.offered {
             candidate.hand_over().await;
             front.close().await;
         }

@@ -10,20 +10,26 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use evac_api::Call;
-use evac_api::call::FIELD_MANAGER;
+use evac_api::call::{FIELD_MANAGER, escape};
 use evac_api::kubevirt::{NAMESPACE, request, review};
+use evac_api::wire::Named;
 use http::Uri;
 use serde_json::{Value, json};
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 use super::certificates::Identity;
+use super::feeds::forever;
 use super::power;
 use crate::http::{Http, HttpError, parse};
+use crate::watch::{Report, Source};
 
 const OWNER: (&str, &str) = ("app.kubernetes.io/managed-by", "evac");
 const APPLY: &str = "application/apply-patch+yaml";
-const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
+const SERVICES: &str = "/api/v1/namespaces/kubevirt/services";
+const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 
 #[derive(Debug, Error)]
@@ -138,29 +144,49 @@ pub async fn publish(
     Ok(())
 }
 
-/// Writes everything again whenever the certificates change; ends with the server.
+/// Writes everything again whenever the certificates change or somebody removes what was written; ends with the server.
+///
+/// What others edit stays: two replicas at different addresses would never agree.
 pub async fn keep(http: Http, place: Place, mut identity: watch::Receiver<Option<Identity>>) {
-    while identity.changed().await.is_ok() {
+    let (sender, mut removed) = mpsc::unbounded_channel::<bool>();
+    let mut watching = JoinSet::new();
+    let watched = [(SERVICES, 1), (VALIDATING, 1), (MUTATING, 1), (API_SERVICES, power::VERSIONS.len())];
+    for (path, count) in watched {
+        let query = format!("labelSelector={}", escape(&format!("{}={}", OWNER.0, OWNER.1)));
+        let source = Source { path, query, page: 0 };
+        let is_removal = move |report: Report<Named>| match report {
+            Report::Gone(_) => true,
+            Report::Listed(list) => list.len() < count,
+            Report::Seen(_) | Report::Failed { .. } => false,
+        };
+        let version = |object: &Named| object.metadata.resource_version.clone();
+        watching.spawn(forever(http.clone(), source, sender.clone(), is_removal, version));
+    }
+    loop {
+        tokio::select! {
+            changed = identity.changed() => if changed.is_err() { return },
+            Some(removal) = removed.recv() => if !removal { continue },
+        }
         while let Err(error) = publish(&http, &place, &mut identity).await {
-            tracing::warn!(%error, "callers are not told of new certificates yet");
+            tracing::warn!(%error, "the cluster is not told yet where the operator is");
             http.clock().sleep(Duration::from_secs(5)).await;
         }
     }
 }
 
 /// What the cluster has to hold, with the address of the collection of each.
-fn objects(place: &Place, bundle: &str) -> Vec<(String, Value)> {
+fn objects(place: &Place, bundle: &str) -> Vec<(&'static str, Value)> {
     let bundle = STANDARD.encode(bundle);
-    let mut all = vec![(format!("/api/v1/namespaces/{NAMESPACE}/services"), service(place))];
+    let mut all = vec![(SERVICES, service(place))];
     for mut configuration in review::configurations(true) {
-        let plural = match configuration["kind"].as_str() {
-            Some("MutatingWebhookConfiguration") => "mutatingwebhookconfigurations",
-            _ => "validatingwebhookconfigurations",
+        let collection = match configuration["kind"].as_str() {
+            Some("MutatingWebhookConfiguration") => MUTATING,
+            _ => VALIDATING,
         };
         for hook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
             point(hook, place, &bundle);
         }
-        all.push((format!("{WEBHOOKS}/{plural}"), configuration));
+        all.push((collection, configuration));
     }
     for (at, version) in power::VERSIONS.iter().enumerate() {
         let object = json!({
@@ -176,7 +202,7 @@ fn objects(place: &Place, bundle: &str) -> Vec<(String, Value)> {
                 "service": {"namespace": NAMESPACE, "name": place.service, "port": place.advertise.port()},
             },
         });
-        all.push((API_SERVICES.to_owned(), object));
+        all.push((API_SERVICES, object));
     }
     for (_, object) in &mut all {
         object["metadata"]["labels"][OWNER.0] = json!(OWNER.1);
@@ -221,7 +247,7 @@ fn service(place: &Place) -> Value {
     })
 }
 
-async fn write(http: &Http, (collection, object): &(String, Value)) -> Result<(), PublishError> {
+async fn write(http: &Http, (collection, object): &(&str, Value)) -> Result<(), PublishError> {
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (kind, name) = (word(&object["kind"]), word(&object["metadata"]["name"]));
     let path = format!("{collection}/{name}");
