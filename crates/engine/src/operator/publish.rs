@@ -219,14 +219,6 @@ fn point(hook: &mut Value, place: &Place, bundle: &str) {
         }),
         url @ Advertise::Url { .. } => json!({"caBundle": bundle, "url": format!("{url}{path}")}),
     };
-    let is_eviction = hook["rules"][0]["resources"][0] == "pods/eviction";
-    if is_eviction {
-        // When nobody answers, only evictions of machines stop; other pods may leave.
-        hook["matchConditions"] = json!([{
-            "name": "only-pods-of-machines",
-            "expression": "object.metadata.name.startsWith('virt-launcher') || object.metadata.name.startsWith('hp-volume-')",
-        }]);
-    }
 }
 
 fn service(place: &Place) -> Value {
@@ -312,7 +304,8 @@ mod tests {
         assert!(!evictions.is_empty());
         for hook in evictions {
             assert_eq!(hook["failurePolicy"], "Fail");
-            assert!(hook["matchConditions"][0]["expression"].as_str().unwrap().contains("virt-launcher"));
+            let condition = hook["matchConditions"][0]["expression"].as_str().unwrap();
+            assert!(condition.contains("'virt-launcher") || condition.contains("'hp-volume-"), "{condition}");
         }
     }
 }
