@@ -1,6 +1,6 @@
 //! Admission: which requests are shown to us, and how an answer is written.
 
-use evac_core::machines::admission::{Denial, MachineSpec};
+use evac_core::machines::admission::{ClusterSpec, Denial, MachineSpec};
 use evac_core::machines::eviction::Asked;
 use evac_core::machines::{Instance, Migration, admission, names};
 use serde_json::{Value, json};
@@ -10,6 +10,8 @@ use super::{GROUP, NAMESPACE, VERSIONS, wire};
 /// The service under which the reviewers are registered.
 pub const SERVICE: &str = "virt-api";
 pub const MACHINE_PATH: &str = "/virtualmachines-validate";
+pub const INSTANCE_PATH: &str = "/virtualmachineinstances-validate-create";
+pub const SETTINGS_PATH: &str = "/kubevirt-validate-update";
 pub const MIGRATION_CREATE_PATH: &str = "/migration-validate-create";
 pub const MIGRATION_UPDATE_PATH: &str = "/migration-validate-update";
 pub const MIGRATION_MUTATE_PATH: &str = "/migration-mutate-create";
@@ -68,6 +70,13 @@ fn all_configurations(conditions: bool) -> [Value; 2] {
             "kind": "ValidatingWebhookConfiguration",
             "metadata": {"name": "virt-api-validator"},
             "webhooks": [
+                hook(
+                    "virtualmachineinstances-create-validator.kubevirt.io",
+                    INSTANCE_PATH,
+                    "virtualmachineinstances",
+                    &["CREATE"],
+                ),
+                hook("kubevirt-update-validator.kubevirt.io", SETTINGS_PATH, "kubevirts", &["CREATE", "UPDATE"]),
                 hook("virtualmachine-validator.kubevirt.io", MACHINE_PATH, "virtualmachines", &["CREATE", "UPDATE"]),
                 eviction_hook("virt-launcher-eviction-interceptor.kubevirt.io", "virt-launcher", conditions),
                 hook(
@@ -175,6 +184,7 @@ pub fn machine(review: &Value) -> Value {
         running: spec["running"].as_bool(),
         strategy: spec["runStrategy"].as_str(),
         has_template: spec["template"].is_object(),
+        eviction_strategy: spec["template"]["spec"]["evictionStrategy"].as_str(),
     });
     let mut reply = decide(review, denial);
     if reply["response"]["allowed"] == true && spec["running"].is_boolean() {
@@ -182,6 +192,25 @@ pub fn machine(review: &Value) -> Value {
             json!(["spec.running is deprecated, please use spec.runStrategy instead."]);
     }
     reply
+}
+
+/// Reviews an instance that is created.
+pub fn instance(review: &Value) -> Value {
+    let strategy = review["request"]["object"]["spec"]["evictionStrategy"].as_str();
+    decide(review, admission::instance(strategy))
+}
+
+/// Reviews the settings of the cluster.
+pub fn settings(review: &Value) -> Value {
+    let configuration = &review["request"]["object"]["spec"]["configuration"];
+    let migrations = &configuration["migrations"];
+    let denial = admission::cluster(&ClusterSpec {
+        eviction_strategy: configuration["evictionStrategy"].as_str(),
+        drain_taint_key: migrations["nodeDrainTaintKey"].as_str(),
+        parallel_per_cluster: migrations["parallelMigrationsPerCluster"].as_i64(),
+        parallel_outbound_per_node: migrations["parallelOutboundMigrationsPerNode"].as_i64(),
+    });
+    decide(review, denial)
 }
 
 fn parsed<T: serde::de::DeserializeOwned>(value: &Value) -> Option<T> {

@@ -2,6 +2,8 @@
 
 use super::condition;
 use super::fact::{Instance, Migration, RunStrategy};
+use super::strategy::Strategy;
+use crate::selector::is_qualified_name;
 
 /// A refusal: a status code, a sentence, and the fields it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +44,54 @@ pub struct MachineSpec<'a> {
     pub running: Option<bool>,
     pub strategy: Option<&'a str>,
     pub has_template: bool,
+    /// The eviction strategy of its template.
+    pub eviction_strategy: Option<&'a str>,
+}
+
+fn eviction_strategy(word: Option<&str>, field: &str) -> Option<Cause> {
+    let unknown = word.filter(|word| Strategy::of(word).is_none())?;
+    let message = format!("{field} is set with an unrecognized option: {unknown}; give {}", Strategy::WORDS);
+    Some(Cause::invalid(field, message))
+}
+
+/// An instance that is being created.
+pub fn instance(strategy: Option<&str>) -> Option<Denial> {
+    Denial::invalid(eviction_strategy(strategy, "spec.evictionStrategy").into_iter().collect())
+}
+
+/// What the KubeVirt object says about moving guests. A bad setting is refused, so what held before goes on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ClusterSpec<'a> {
+    pub eviction_strategy: Option<&'a str>,
+    pub drain_taint_key: Option<&'a str>,
+    pub parallel_per_cluster: Option<i64>,
+    pub parallel_outbound_per_node: Option<i64>,
+}
+
+pub fn cluster(spec: &ClusterSpec<'_>) -> Option<Denial> {
+    let mut causes: Vec<Cause> =
+        eviction_strategy(spec.eviction_strategy, "spec.configuration.evictionStrategy")
+            .into_iter()
+            .collect();
+    if let Some(key) = spec.drain_taint_key.filter(|key| !is_qualified_name(key)) {
+        let field = "spec.configuration.migrations.nodeDrainTaintKey";
+        causes.push(Cause::invalid(
+            field,
+            format!("{field} is no key of a taint: {key:?}; write it as domain/name"),
+        ));
+    }
+    for (field, limit) in [
+        ("spec.configuration.migrations.parallelMigrationsPerCluster", spec.parallel_per_cluster),
+        ("spec.configuration.migrations.parallelOutboundMigrationsPerNode", spec.parallel_outbound_per_node),
+    ] {
+        if let Some(limit) = limit.filter(|limit| *limit < 1) {
+            causes.push(Cause::invalid(
+                field,
+                format!("{field} must be at least 1, not {limit}: nothing could move"),
+            ));
+        }
+    }
+    Denial::invalid(causes)
 }
 
 pub fn machine(spec: &MachineSpec<'_>) -> Option<Denial> {
@@ -72,6 +122,7 @@ pub fn machine(spec: &MachineSpec<'_>) -> Option<Denial> {
         }
         _ => {}
     }
+    causes.extend(eviction_strategy(spec.eviction_strategy, "spec.template.spec.evictionStrategy"));
     Denial::invalid(causes)
 }
 
@@ -153,13 +204,46 @@ mod tests {
             assert_eq!(said(MachineSpec { strategy: Some(word), ..MachineSpec::default() }), None);
         }
         assert_eq!(said(MachineSpec { running: Some(true), ..MachineSpec::default() }), None);
-        let both = MachineSpec { running: Some(true), strategy: Some("Always"), has_template: true };
+        let both = MachineSpec { running: Some(true), strategy: Some("Always"), ..MachineSpec::default() };
         assert!(said(both).unwrap().contains("mutually exclusive"));
         assert_eq!(said(MachineSpec::default()).as_deref(), Some("RunStrategy must be specified"));
         assert_eq!(
             said(MachineSpec { strategy: Some("always"), ..MachineSpec::default() }).as_deref(),
             Some("Invalid RunStrategy (always)")
         );
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused_with_what_to_write_instead() {
+        let always = MachineSpec { strategy: Some("Always"), ..MachineSpec::default() };
+        assert_eq!(
+            said(MachineSpec { eviction_strategy: Some("Evict"), ..always }).as_deref(),
+            Some(
+                "spec.template.spec.evictionStrategy is set with an unrecognized option: Evict; \
+                 give LiveMigrate, LiveMigrateIfPossible, None or External"
+            )
+        );
+        assert_eq!(said(MachineSpec { eviction_strategy: Some("External"), ..always }), None);
+        assert_eq!(instance_review(Some("livemigrate")), Some(422));
+        assert_eq!(instance_review(None), None);
+        let bad = ClusterSpec {
+            eviction_strategy: Some("x"),
+            drain_taint_key: Some("not a key"),
+            parallel_per_cluster: Some(0),
+            parallel_outbound_per_node: Some(-1),
+        };
+        assert_eq!(cluster(&bad).unwrap().causes.len(), 4);
+        let good = ClusterSpec {
+            eviction_strategy: Some("LiveMigrate"),
+            drain_taint_key: Some("mytaint/drain"),
+            parallel_per_cluster: Some(1),
+            parallel_outbound_per_node: None,
+        };
+        assert_eq!(cluster(&good), None);
+    }
+
+    fn instance_review(word: Option<&str>) -> Option<u16> {
+        super::instance(word).map(|denial| denial.code)
     }
 
     #[test]

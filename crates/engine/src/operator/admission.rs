@@ -3,8 +3,8 @@
 use evac_api::Call;
 use evac_api::call::{FIELD_MANAGER, MERGE_PATCH, escape};
 use evac_api::kubevirt::review::{
-    self, EVICTION_PATH, INSTANCE_MUTATE_PATH, MACHINE_PATH, MIGRATION_CREATE_PATH, MIGRATION_MUTATE_PATH,
-    MIGRATION_UPDATE_PATH,
+    self, EVICTION_PATH, INSTANCE_MUTATE_PATH, INSTANCE_PATH, MACHINE_PATH, MIGRATION_CREATE_PATH,
+    MIGRATION_MUTATE_PATH, MIGRATION_UPDATE_PATH, SETTINGS_PATH,
 };
 use evac_api::kubevirt::{request, wire};
 use evac_api::wire::List;
@@ -19,6 +19,8 @@ use crate::http::{Http, HttpError};
 /// The paths a [`Reviewer`] answers.
 pub const PATHS: &[&str] = &[
     MACHINE_PATH,
+    INSTANCE_PATH,
+    SETTINGS_PATH,
     MIGRATION_CREATE_PATH,
     MIGRATION_UPDATE_PATH,
     MIGRATION_MUTATE_PATH,
@@ -46,6 +48,8 @@ impl Reviewer {
     pub async fn review(&self, path: &str, review: &Value) -> Result<Value, String> {
         match path {
             MACHINE_PATH => Ok(review::machine(review)),
+            INSTANCE_PATH => Ok(review::instance(review)),
+            SETTINGS_PATH => Ok(review::settings(review)),
             MIGRATION_UPDATE_PATH => Ok(review::migration_update(review)),
             MIGRATION_MUTATE_PATH => Ok(review::migration_mutate(review)),
             INSTANCE_MUTATE_PATH => {

@@ -334,6 +334,28 @@ async fn v33_v34_a_failed_migration_is_repeated_after_its_back_off() {
     assert_ne!(after["status"]["nodeName"], first_target, "another target");
 }
 
+#[tokio::test(start_paused = true)]
+async fn bad_settings_are_refused_and_what_held_before_goes_on() {
+    let cluster = Cluster::start(1).await;
+    let refused = |answer: (u16, Value), part: &str| {
+        let said = answer.1["message"].as_str().unwrap_or_default();
+        assert!(answer.0 == 422 && said.contains(part), "{} {said}", answer.0);
+    };
+    let guest = with_strategy(vm("a", "Always", &json!({})), Some("Shutdown"));
+    refused(cluster.create(VMS, &guest).await, "unrecognized option: Shutdown");
+    let settings = "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts/kubevirt";
+    for (bad, part) in [
+        (json!({"evictionStrategy": "Shutdown"}), "unrecognized option: Shutdown"),
+        (json!({"migrations": {"nodeDrainTaintKey": "no key"}}), "is no key of a taint"),
+        (json!({"migrations": {"parallelMigrationsPerCluster": 0}}), "must be at least 1, not 0"),
+        (json!({"migrations": {"parallelOutboundMigrationsPerNode": -3}}), "must be at least 1, not -3"),
+    ] {
+        let body = json!({"spec": {"configuration": bad}});
+        refused(cluster.send("PATCH", settings, MERGE, &body).await, part);
+    }
+    assert_eq!(*cluster.operator.config().borrow(), evac_core::machines::Config::default());
+}
+
 /// Strategy × migratable × cluster default × entry × run strategy: what each guest is like afterwards, as a table.
 #[tokio::test(start_paused = true)]
 async fn the_matrix_of_strategies_entries_and_run_strategies() {
