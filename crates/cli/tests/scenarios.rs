@@ -20,11 +20,12 @@ fn on(arm: Arm, path: &Path) -> datatest_stable::Result<()> {
         return Ok(());
     }
     let has_kubernetes = std::env::var_os("EVAC_KUBERNETES").is_some();
-    if !has_kubernetes && (arm == Arm::Kubernetes || scenario.uses(&["kubectl", "oc"])) {
+    if !has_kubernetes && (arm != Arm::Sandbox || scenario.uses(&["kubectl", "oc"])) {
         skip(&format!("scenario {} on {arm:?}: needs the real Kubernetes programs", path.display()));
         return Ok(());
     }
-    if std::env::var_os("EVAC_KUBEVIRT").is_none() && scenario.uses(&["virtctl", "./virtctl"]) {
+    let needs_kubevirt = arm == Arm::KubeVirt || scenario.uses(&["virtctl", "./virtctl"]);
+    if needs_kubevirt && std::env::var_os("EVAC_KUBEVIRT").is_none() {
         skip(&format!("scenario {} on {arm:?}: needs the real programs of KubeVirt", path.display()));
         return Ok(());
     }
@@ -32,6 +33,7 @@ fn on(arm: Arm, path: &Path) -> datatest_stable::Result<()> {
     runtime.block_on(async {
         let cluster = Cluster::start(arm, scenario.nodes, scenario.machines).await;
         let result = scenario::run(&scenario, &cluster).await;
+        let result = result.map_err(|why| format!("{why}\n{}", cluster.upstream_log()));
         cluster.stop().await;
         result.map_err(|why| Box::new(Wrong(why)).into())
     })
@@ -73,7 +75,12 @@ fn on_a_real_server(path: &Path) -> datatest_stable::Result<()> {
     on(Arm::Kubernetes, path)
 }
 
+fn under_kubevirt(path: &Path) -> datatest_stable::Result<()> {
+    on(Arm::KubeVirt, path)
+}
+
 datatest_stable::harness! {
     { test = on_the_sandbox, root = "../../scenarios", pattern = r"\.scenario$" },
     { test = on_a_real_server, root = "../../scenarios", pattern = r"\.scenario$" },
+    { test = under_kubevirt, root = "../../scenarios", pattern = r"vm/upstream\.scenario$" },
 }

@@ -27,6 +27,8 @@ pub enum Verb {
     /// With the resource version that was read, so a foreign change in between is a conflict.
     Replace(Value),
     MergePatch(Value),
+    /// Operations in order. The one form in which a list keeps the nulls of its entries.
+    JsonPatch(Value),
     /// Lists of conditions and the like merge by their keys.
     StrategicPatch(Value),
     Delete(Deletion),
@@ -76,6 +78,10 @@ impl Write {
 
     pub fn merge(kind: Kind, key: Key, patch: Value) -> Self {
         Self::of(kind, key, "", Verb::MergePatch(patch))
+    }
+
+    pub fn json_patch(kind: Kind, key: Key, operations: Vec<Value>) -> Self {
+        Self::of(kind, key, "", Verb::JsonPatch(Value::Array(operations)))
     }
 
     pub fn strategic(kind: Kind, key: Key, patch: Value) -> Self {
@@ -200,6 +206,9 @@ impl Api {
             Verb::Replace(body) => self.send(Method::PUT, &path, JSON, Some(body)).await?,
             Verb::MergePatch(body) => {
                 self.send(Method::PATCH, &path, "application/merge-patch+json", Some(body)).await?
+            }
+            Verb::JsonPatch(body) => {
+                self.send(Method::PATCH, &path, "application/json-patch+json", Some(body)).await?
             }
             Verb::StrategicPatch(body) => {
                 self.send(Method::PATCH, &path, "application/strategic-merge-patch+json", Some(body)).await?

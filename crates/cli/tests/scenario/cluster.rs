@@ -1,4 +1,4 @@
-//! The two kinds of cluster a scenario runs on.
+//! The kinds of cluster a scenario runs on.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -30,6 +30,8 @@ pub enum Arm {
     Sandbox,
     /// A real Kubernetes control plane with simulated nodes.
     Kubernetes,
+    /// The same, with KubeVirt's own controllers of machines in place of ours.
+    KubeVirt,
 }
 
 /// A cluster with nodes, and the kubeconfig to reach it.
@@ -40,6 +42,7 @@ pub struct Cluster {
     operator: Option<Operator>,
     /// What the operator serves on a real server, and its claim to lead there.
     offered: Option<(Served, Candidate)>,
+    upstream: Option<Child>,
     _dir: tempfile::TempDir,
     _server: Server,
 }
@@ -65,7 +68,7 @@ impl Cluster {
                 let client = kube::Client::new(service, "default");
                 (client, Server::Sandbox { _front: front, _api: api }, Options::cluster(specs))
             }
-            Arm::Kubernetes => {
+            Arm::Kubernetes | Arm::KubeVirt => {
                 let child = start_kubernetes(&dir, &kubeconfig).await;
                 let client = connect(&kubeconfig).await;
                 (client, Server::Kubernetes { _child: child }, Options::kubelets_only(specs))
@@ -76,8 +79,15 @@ impl Cluster {
         for n in 1..=nodes {
             usable(&client, &format!("node-{n}")).await;
         }
+        let log = dir.path().join("virt-controller.log");
+        let upstream = if arm == Arm::KubeVirt {
+            let http = Http::new(client.clone(), clock, std::time::Duration::ZERO);
+            Some(super::upstream::start(&client, &http, &kubeconfig, &log).await)
+        } else {
+            None
+        };
         let mut offered = None;
-        let operator = match (&server, machines) {
+        let operator = match (&server, machines && upstream.is_none()) {
             (Server::Sandbox { _api: api, .. }, true) => Some(
                 in_process::machines(api, client.clone(), Roles::all())
                     .await
@@ -93,12 +103,12 @@ impl Cluster {
             }
             (_, false) => None,
         };
-        if operator.is_some() {
+        if operator.is_some() || upstream.is_some() {
             for n in 1..=nodes {
                 hosts_machines(&client, &format!("node-{n}")).await;
             }
         }
-        Self { client, kubeconfig, world, operator, offered, _dir: dir, _server: server }
+        Self { client, kubeconfig, world, operator, offered, upstream, _dir: dir, _server: server }
     }
 
     pub fn kubelet(&self, node: &str, on: bool) {
@@ -106,10 +116,22 @@ impl Cluster {
         if on { kubelet.start() } else { kubelet.stop() }
     }
 
+    /// The last words of KubeVirt's controllers, if they run here.
+    pub fn upstream_log(&self) -> String {
+        let Ok(text) = std::fs::read_to_string(self.kubeconfig.with_file_name("virt-controller.log")) else {
+            return String::new();
+        };
+        let lines: Vec<&str> = text.lines().collect();
+        format!("--- virt-controller\n{}", lines[lines.len().saturating_sub(40)..].join("\n"))
+    }
+
     pub async fn stop(self) {
         if let Some((front, candidate)) = self.offered {
             candidate.hand_over().await;
             front.close().await;
+        }
+        if let Some(mut upstream) = self.upstream {
+            let _ = upstream.kill().await;
         }
         if let Some(operator) = self.operator {
             operator.stop().await;

@@ -37,6 +37,7 @@ mod cluster;
 mod hook;
 mod parse;
 mod run;
+mod upstream;
 
 pub use cluster::{Arm, Cluster};
 pub use parse::Scenario;

@@ -72,7 +72,10 @@ impl<'a> Draft<'a> {
     ) {
         let status = if holds { "True" } else { "False" };
         let mut all = self.status["conditions"].as_array().cloned().unwrap_or_default();
-        let mut wanted = json!({ "type": kind, "status": status, "lastTransitionTime": stamp(now) });
+        // KubeVirt's controllers patch conditions only if they are still what they read, and read a missing time as null.
+        let mut wanted = json!({
+            "type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": stamp(now),
+        });
         if let Some(reason) = reason {
             wanted["reason"] = json!(reason);
         }
@@ -105,7 +108,24 @@ impl<'a> Draft<'a> {
     }
 
     pub fn changed(&self) -> bool {
-        !self.labels.is_empty() || !self.annotations.is_empty() || self.difference().is_some()
+        !self.operations().is_empty()
+    }
+
+    /// What has to be done to the object as it was read. A merge patch would not do: the server drops nulls from the
+    /// entries of its lists, and KubeVirt's controllers test whether theirs are still as they wrote them.
+    fn operations(&self) -> Vec<Value> {
+        let mut all = Vec::new();
+        let meta = &self.held.metadata;
+        edit(&mut all, "/metadata/labels", meta.labels.is_some(), &self.labels);
+        edit(&mut all, "/metadata/annotations", meta.annotations.is_some(), &self.annotations);
+        if let Some(Value::Object(fields)) = self.difference() {
+            let wanted = |name: &String| match self.status.get(name) {
+                None | Some(Value::Null) => (name.clone(), Value::Null),
+                Some(value) => (name.clone(), value.clone()),
+            };
+            edit(&mut all, "/status", self.held.status.is_object(), &fields.keys().map(wanted).collect());
+        }
+        all
     }
 
     fn difference(&self) -> Option<Value> {
@@ -116,20 +136,34 @@ impl<'a> Draft<'a> {
 
     /// The wanted change, valid only for the version that was read.
     pub fn write(&self) -> Option<Write> {
-        if !self.changed() {
+        let mut operations = self.operations();
+        if operations.is_empty() {
             return None;
         }
-        let mut patch = json!({ "metadata": { "resourceVersion": self.held.metadata.resource_version } });
-        if !self.labels.is_empty() {
-            patch["metadata"]["labels"] = Value::Object(self.labels.clone());
-        }
-        if !self.annotations.is_empty() {
-            patch["metadata"]["annotations"] = Value::Object(self.annotations.clone());
-        }
-        if let Some(status) = self.difference() {
-            patch["status"] = status;
-        }
-        Some(Write::merge(Kind::VirtualMachineInstance, self.held.key(), patch))
+        let version = json!(self.held.metadata.resource_version);
+        // Another version is a conflict, as with an update.
+        operations.insert(0, operation("replace", "/metadata/resourceVersion", Some(&version)));
+        Some(Write::json_patch(Kind::VirtualMachineInstance, self.held.key(), operations))
+    }
+}
+
+fn operation(what: &str, path: &str, value: Option<&Value>) -> Value {
+    let mut operation = json!({ "op": what, "path": path });
+    if let Some(value) = value {
+        operation["value"] = value.clone();
+    }
+    operation
+}
+
+/// Sets the fields of a map, and removes those that are to be null.
+fn edit(all: &mut Vec<Value>, parent: &str, is_there: bool, fields: &Map<String, Value>) {
+    if !is_there && !fields.is_empty() {
+        all.push(operation("add", parent, Some(&json!({}))));
+    }
+    for (name, value) in fields {
+        let path = format!("{parent}/{}", name.replace('~', "~0").replace('/', "~1"));
+        let value = (!value.is_null()).then_some(value);
+        all.push(operation(if value.is_some() { "add" } else { "remove" }, &path, value));
     }
 }
 
@@ -177,13 +211,32 @@ mod tests {
         assert!(draft.write().is_none());
         draft.set("other", json!({ "a": 1, "b": 2 }));
         draft.remove("old");
-        draft.label("x", Some("y"));
-        let Some(Write { verb: Verb::MergePatch(patch), .. }) = draft.write() else { panic!("no patch") };
+        draft.label("kubevirt.io/x", Some("y"));
+        let Some(Write { verb: Verb::JsonPatch(patch), .. }) = draft.write() else { panic!("no patch") };
         assert_eq!(
             patch,
-            json!({ "metadata": { "resourceVersion": "7", "labels": { "x": "y" } },
-                    "status": { "other": { "b": 2 }, "old": null } })
+            json!([
+                { "op": "replace", "path": "/metadata/resourceVersion", "value": "7" },
+                { "op": "add", "path": "/metadata/labels", "value": {} },
+                { "op": "add", "path": "/metadata/labels/kubevirt.io~1x", "value": "y" },
+                { "op": "remove", "path": "/status/old" },
+                { "op": "add", "path": "/status/other", "value": { "a": 1, "b": 2 } },
+            ])
         );
+    }
+
+    #[test]
+    fn conditions_of_others_are_written_back_as_they_were_read() {
+        let theirs = json!({ "type": "Ready", "status": "True", "lastProbeTime": null });
+        let mut held = instance(json!({ "conditions": [theirs] }));
+        held.metadata.labels = Some(std::collections::BTreeMap::new());
+        let mut draft = Draft::of(&held);
+        draft.condition("LiveMigratable", true, None, None, at(5));
+        let Some(Write { verb: Verb::JsonPatch(patch), .. }) = draft.write() else { panic!("no patch") };
+        assert_eq!(patch[1]["path"], "/status/conditions");
+        assert_eq!(patch[1]["value"][0], theirs);
+        assert_eq!(patch[1]["value"][1]["lastProbeTime"], Value::Null, "as upstream writes it");
+        assert!(patch[1]["value"][1].as_object().unwrap().contains_key("lastProbeTime"));
     }
 
     #[test]

@@ -87,6 +87,10 @@ fn machine(vmi: &VirtualMachineInstance, guest: &Guest, draft: &mut Draft<'_>) {
         let kind = vmi.spec["domain"]["machine"]["type"].as_str().unwrap_or("q35");
         draft.set("machine", json!({ "type": kind }));
     }
+    if draft.status["selinuxContext"].is_null() {
+        // Our nodes have no SELinux. KubeVirt moves no guest before it knows.
+        draft.set("selinuxContext", json!("none"));
+    }
     if draft.status["currentCPUTopology"].is_null() {
         let cpu = &vmi.spec["domain"]["cpu"];
         let part = |name: &str| cpu[name].as_u64().filter(|n| *n > 0).unwrap_or(1);

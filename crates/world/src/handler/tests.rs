@@ -69,7 +69,13 @@ impl Scene {
     fn patch(&mut self, seconds: i64) -> Value {
         let out = self.sync(seconds);
         let patch = out.writes.iter().find_map(|w| match w {
-            Write { verb: Verb::MergePatch(patch), .. } => Some(patch["status"].clone()),
+            Write { verb: Verb::JsonPatch(patch), .. } => {
+                let operations = patch.as_array().into_iter().flatten();
+                let field = |o: &Value| {
+                    Some((o["path"].as_str()?.strip_prefix("/status/")?.to_owned(), o["value"].clone()))
+                };
+                Some(Value::Object(operations.filter_map(field).collect()))
+            }
             _ => None,
         });
         patch.unwrap_or_default()
