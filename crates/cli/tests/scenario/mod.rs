@@ -18,6 +18,7 @@
 //! kubelet node-1 stop              switches the kubelet of a node off; `start` switches it on
 //! $ evac drain node-1              runs a command and waits for it
 //! $ kubectl, $ virtctl             the real programs; `$ oc adm drain` is read as `kubectl drain`
+//! $ NAME="value" kubectl …         with a variable in its environment
 //! > line of stdout                 exactly these lines; `*` matches within a line
 //! >~ line of stdout                neighbours of this kind may come in any order
 //! > ...                            any lines

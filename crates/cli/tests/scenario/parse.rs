@@ -171,7 +171,8 @@ impl Scenario {
     pub fn uses(&self, programs: &[&str]) -> bool {
         self.steps.iter().any(|(_, step)| match step {
             Step::Run { words, .. } | Step::Start { words, .. } => {
-                words.first().is_some_and(|word| programs.contains(&word.as_str()))
+                let program = words.iter().find(|word| !word.contains('='));
+                program.is_some_and(|word| programs.contains(&word.as_str()))
             }
             _ => false,
         })

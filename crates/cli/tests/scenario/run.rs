@@ -124,7 +124,9 @@ struct Output {
 }
 
 fn spawn(words: &[String], kubeconfig: &Path) -> Result<Running, String> {
-    let (program, arguments) = words.split_first().ok_or("no command")?;
+    // As in a shell: what stands before the program goes into its environment.
+    let settings: Vec<(&str, &str)> = words.iter().map_while(|word| word.split_once('=')).collect();
+    let (program, arguments) = words[settings.len()..].split_first().ok_or("no command")?;
     let path = match program.as_str() {
         "evac" => env!("CARGO_BIN_EXE_evac").into(),
         "kubectl" => kubernetes_program()
@@ -132,7 +134,7 @@ fn spawn(words: &[String], kubeconfig: &Path) -> Result<Running, String> {
             .ok_or("kubectl is not there")?,
         "oc" => {
             let arguments = arguments.strip_prefix(&["adm".to_owned()]).unwrap_or(arguments);
-            let words: Vec<String> = [&["kubectl".to_owned()], arguments].concat();
+            let words: Vec<String> = [&words[..settings.len()], &["kubectl".to_owned()], arguments].concat();
             return spawn(&words, kubeconfig);
         }
         "virtctl" | "./virtctl" => kubevirt_program()
@@ -146,6 +148,7 @@ fn spawn(words: &[String], kubeconfig: &Path) -> Result<Running, String> {
         .env("HOME", kubeconfig.parent().unwrap_or(kubeconfig))
         .env("KUBECONFIG", kubeconfig)
         .env("NO_COLOR", "1")
+        .envs(settings)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
