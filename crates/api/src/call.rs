@@ -1,14 +1,19 @@
 //! Actions become requests.
 
 use evac_core::claim;
+use evac_core::machines::{Kind, names};
 use evac_core::ownership::{ANNOTATION, DrainMark, Undo};
 use evac_core::{Action, Key, Lease, Taint, Uid};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::kubevirt::{self, request};
+
 pub const FIELD_MANAGER: &str = "evac";
 /// Says on a drain's lease which node it is about.
 const LEASE_ANNOTATION: &str = "evac.dev/node";
+/// Marks the migrations of drains, so that they can be found; whose they are says the annotation of the same name.
+const DRAIN_LABEL: &str = "migration";
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// A request without the server's address.
@@ -75,7 +80,11 @@ pub fn call_for(action: &Action) -> Option<Call> {
         }
         Action::Hold { node, uid, holder, at, over } => Some(hold(node, uid, holder, *at, over.as_deref())),
         Action::Release { node, resource_version } => Some(release(node, Some(resource_version))),
-        Action::Prove { .. } => None,
+        Action::Migrate { instance, name, node, owner, dry_run, .. } => {
+            Some(migrate(instance, name, node, owner, *dry_run))
+        }
+        Action::Abort { migration, uid } => Some(abort(migration, uid, false)),
+        Action::Prove { .. } | Action::ReadTarget { .. } => None,
     }
 }
 
@@ -214,6 +223,47 @@ fn evict(pod: &Key, uid: &Uid, grace_seconds: Option<i64>, dry_run: bool) -> Cal
     let path = format!("{}/eviction", pod_path(pod));
     let parameters: &[_] = if dry_run { &[("dryRun", "All")] } else { &[] };
     Call::with_json("POST", query(&path, parameters), "application/json", &body)
+}
+
+/// A migration that says which node it is to empty and for whom.
+fn migrate(instance: &Key, name: &str, node: &str, owner: &str, dry_run: bool) -> Call {
+    let mut labels = json!({names::DRAIN: DRAIN_LABEL});
+    // A longer name cannot be the value of a label; the controller does without it then.
+    if instance.name.len() <= 63 {
+        labels[names::MIGRATION_SELECTOR] = json!(instance.name);
+    }
+    let body = json!({
+        "apiVersion": kubevirt::API_VERSION,
+        "kind": request::kind_name(Kind::Migration),
+        "metadata": {
+            "name": name,
+            "namespace": instance.namespace,
+            "labels": labels,
+            "annotations": {names::EVACUATION_MIGRATION: node, names::DRAIN: owner},
+        },
+        "spec": {"vmiName": instance.name},
+    });
+    let mut parameters = vec![("fieldManager", FIELD_MANAGER)];
+    if dry_run {
+        parameters.push(("dryRun", "All"));
+    }
+    let path = request::in_namespace(Kind::Migration, &instance.namespace);
+    Call::with_json("POST", query(&path, &parameters), "application/json", &body)
+}
+
+/// Deleting a migration that is not over aborts it.
+pub fn abort(migration: &Key, uid: &Uid, dry_run: bool) -> Call {
+    let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
+    if dry_run {
+        body["dryRun"] = json!(["All"]);
+    }
+    Call::with_json("DELETE", request::object_path(Kind::Migration, migration), "application/json", &body)
+}
+
+/// The pods that a migration made.
+pub fn targets_path(namespace: &str, migration: &Uid) -> String {
+    let selector = format!("{}={migration}", names::MIGRATION_JOB_UID);
+    format!("{}?labelSelector={}", request::in_namespace(Kind::Pod, namespace), escape(&selector))
 }
 
 fn delete(pod: &Key, uid: &Uid, grace_seconds: Option<i64>, dry_run: bool) -> Call {

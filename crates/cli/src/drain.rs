@@ -56,6 +56,9 @@ pub struct PolicyArgs {
         value_name = "SECONDS"
     )]
     pub skip_wait_for_delete_timeout: i64,
+    /// Shut virtual machines down even if they would not come back
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
+    pub allow_shutdown: bool,
     /// Let pods that keep the cluster working leave after all others
     #[arg(long)]
     pub critical_last: bool,
@@ -76,6 +79,7 @@ impl PolicyArgs {
             disable_eviction: self.disable_eviction,
             skip_wait_for_delete: (!skip.is_zero()).then_some(skip),
             critical_last: self.critical_last,
+            allow_shutdown: self.allow_shutdown,
             ..Policy::default()
         })
     }
@@ -98,9 +102,9 @@ pub struct DrainArgs {
     pub timeout: Duration,
     #[command(flatten)]
     pub dry_run: DryRunFlag,
-    /// Read lists in pages of this size; 0 reads them whole
-    #[arg(long, default_value_t = 500, value_name = "N", allow_negative_numbers = true, help_heading = HOW)]
-    pub chunk_size: i64,
+    /// Read lists in pages of this size, 0 reads them whole; without it each list comes with its watch
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = HOW)]
+    pub chunk_size: Option<i64>,
     /// Drain a node that somebody else is draining
     #[arg(long, help_heading = HOW)]
     pub take_over: bool,
@@ -150,12 +154,12 @@ pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
         DryRunArg::Client => DryRun::Client,
         DryRunArg::Server => DryRun::Server,
     };
-    let page =
-        u32::try_from(args.chunk_size).map_err(|_| Failure::usage("--chunk-size must not be negative"))?;
+    let page = args.chunk_size.map(u32::try_from).transpose();
+    let page = page.map_err(|_| Failure::usage("--chunk-size must not be negative"))?;
 
     let (http, _) = args.cluster.connect().await?;
     let nodes = if args.nodes.selector.is_some() {
-        args.nodes.resolve(&http, page).await?.into_iter().map(|node| node.name).collect()
+        args.nodes.resolve(&http, page.unwrap_or(500)).await?.into_iter().map(|node| node.name).collect()
     } else {
         args.nodes.plain_names()?
     };

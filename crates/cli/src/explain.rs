@@ -120,6 +120,7 @@ fn sentence(index: &Index, verdict: &Verdict, now: Timestamp) -> (String, Severi
     }
     let does = match verdict.fate {
         Fate::Evict => "can be evicted now",
+        Fate::Migrate => "can be live-migrated",
         Fate::Follow => "leaves with its virtual machine",
         Fate::Leave => "stays where it is",
         Fate::Blocked => "is blocked",

@@ -6,7 +6,7 @@ use evac_api::call::escape;
 use evac_api::wire;
 use evac_core::{Fact, Index, Key, Node};
 use evac_engine::watch::{Source, list};
-use evac_engine::{Http, HttpError, nodes};
+use evac_engine::{Http, HttpError, guests, nodes};
 
 use crate::exit::Failure;
 use crate::select::from_server;
@@ -23,17 +23,18 @@ pub async fn look(http: &Http, chosen: Vec<Node>) -> Result<Index, Failure> {
             index.apply(fact);
         }
     }
-    for name in names {
+    for name in &names {
         let query = format!("fieldSelector={}", escape(&format!("spec.nodeName={name}")));
         let source = Source { path: "/api/v1/pods", query, page: 500 };
         let (pods, _) = list::<wire::Pod>(http, &source).await.map_err(|error| from_server(&error))?;
-        index.reset_pods(&name, pods.into_iter().map(Into::into).collect());
+        index.reset_pods(name, pods.into_iter().map(Into::into).collect());
     }
     let daemon_sets: BTreeSet<Key> = index.pods().filter_map(evac_core::Pod::daemon_set).collect();
     for key in daemon_sets {
         let existence = nodes::daemon_set(http, &key).await;
         index.apply(Fact::DaemonSet(key, existence));
     }
+    guests::look(http, &mut index, &names).await.map_err(|error| from_server(&error))?;
     let source = Source { path: "/apis/policy/v1/poddisruptionbudgets", query: String::new(), page: 500 };
     match list::<wire::Budget>(http, &source).await {
         Ok((budgets, _)) => index.reset_budgets(budgets.into_iter().map(Into::into).collect()),

@@ -158,8 +158,17 @@ fn text_lines(at: Timestamp, event: &Event, dry_run: DryRunArg) -> Vec<Line> {
             }
             if dry_run == DryRunArg::Client && assessment.refusals().is_empty() {
                 lines.push(Line::Data(format!("node/{node} cordoned{suffix}")));
-                for verdict in assessment.of_fate(Fate::Evict) {
-                    lines.push(Line::Data(format!("evicting pod {}{suffix}", verdict.pod)));
+                for verdict in &assessment.verdicts {
+                    match verdict.fate {
+                        Fate::Evict => {
+                            lines.push(Line::Data(format!("evicting pod {}{suffix}", verdict.pod)));
+                        }
+                        Fate::Migrate => {
+                            let vmi = verdict.instance.as_ref().unwrap_or(&verdict.pod);
+                            lines.push(Line::Data(format!("migrating vmi {vmi}{suffix}")));
+                        }
+                        Fate::Follow | Fate::Leave | Fate::Blocked => {}
+                    }
                 }
             }
             lines
@@ -171,6 +180,18 @@ fn text_lines(at: Timestamp, event: &Event, dry_run: DryRunArg) -> Vec<Line> {
             vec![Line::Data(format!("evicting pod {pod}{suffix}"))]
         }
         Event::Evicting { .. } | Event::Progress { .. } | Event::Rehearsed { .. } => Vec::new(),
+        Event::Moving { instance, attempt: 1, .. } => {
+            vec![Line::Data(format!("migrating vmi {instance}{suffix}"))]
+        }
+        Event::Moving { .. } | Event::MovePhase { .. } => Vec::new(),
+        Event::Moved { instance, to, .. } => vec![Line::Data(format!("vmi {instance} migrated to {to}"))],
+        Event::MoveFailed { instance, failures, message, retry_at, .. } => {
+            let next = match retry_at {
+                Some(retry) => format!("next try in {}", span(retry.duration_since(at).as_secs().max(0))),
+                None => format!("not tried again after {failures} failures"),
+            };
+            vec![Line::Talk(format!("migration of vmi {instance} failed: {message}; {next}"))]
+        }
         Event::Waiting { blocker, also, .. } => vec![Line::Talk(with_others(blocker, also, at))],
         Event::Left { pod, deleting, .. } => {
             let how = if *deleting { "deleted" } else { "evicted" };

@@ -84,7 +84,7 @@ impl Screen {
                 let total = assessment.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave).count();
                 self.plan(at, node, total);
             }
-            Event::Progress { node, left, total } => {
+            Event::Progress { node, left, total, .. } => {
                 if let Some(known) = self.nodes.get(node) {
                     known.pace.show(at, total - left, *total, known.stuck.len());
                 }

@@ -18,6 +18,12 @@ pub enum Action {
     Evict { pod: Key, uid: Uid, grace_seconds: Option<i64>, dry_run: bool },
     /// Deletes exactly this incarnation, past all budgets.
     Delete { pod: Key, uid: Uid, grace_seconds: Option<i64>, dry_run: bool },
+    /// Asks for a live migration of exactly this instance. The name follows from what is known of it.
+    Migrate { instance: Key, uid: Uid, pod: Uid, name: String, node: String, owner: String, dry_run: bool },
+    /// Takes back a migration that we asked for.
+    Abort { migration: Key, uid: Uid },
+    /// Reads the target pod of a migration that does not come up.
+    ReadTarget { instance: Key, migration: Uid },
     /// Writes or renews the lease that shows that this drain is alive; `over` is the lease as it was last seen.
     Hold {
         node: String,

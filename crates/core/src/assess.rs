@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::fact::{Existence, Key, Pod, Uid, VmRole};
-use crate::index::Index;
+use crate::guest;
+use crate::index::{Index, Sight};
 use crate::policy::Policy;
 use crate::reason::{Reason, Severity};
 
@@ -19,6 +20,8 @@ use crate::reason::{Reason, Severity};
 pub enum Fate {
     /// It is asked to leave.
     Evict,
+    /// Its guest is moved to another node, and it ends by that.
+    Migrate,
     /// It leaves with something else; we wait for it and do not touch it.
     Follow,
     /// It stays, and the node counts as empty all the same.
@@ -34,6 +37,9 @@ pub struct Verdict {
     pub uid: Uid,
     pub fate: Fate,
     pub reasons: Vec<Reason>,
+    /// The virtual machine instance it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance: Option<Key>,
 }
 
 /// The verdicts for all pods of one node, ordered by namespace and name.
@@ -88,7 +94,11 @@ pub fn assess(index: &Index, policy: &Policy, node: &str, now: Timestamp) -> Ass
 pub fn assess_pod(index: &Index, policy: &Policy, pod: &Pod, now: Timestamp) -> Verdict {
     let mut reasons = Vec::new();
     let fate = fate_of(index, policy, pod, now, &mut reasons);
-    Verdict { pod: pod.key.clone(), uid: pod.uid.clone(), fate, reasons }
+    let instance = match &pod.vm {
+        VmRole::Launcher(Some(name)) => Some(Key::new(pod.key.namespace.clone(), name.clone())),
+        _ => None,
+    };
+    Verdict { pod: pod.key.clone(), uid: pod.uid.clone(), fate, reasons, instance }
 }
 
 fn fate_of(index: &Index, policy: &Policy, pod: &Pod, now: Timestamp, reasons: &mut Vec<Reason>) -> Fate {
@@ -129,6 +139,23 @@ fn fate_of(index: &Index, policy: &Policy, pod: &Pod, now: Timestamp, reasons: &
     if pod.mirror {
         reasons.push(Reason::MirrorPod);
         return Fate::Leave;
+    }
+    // Scratch space of a hypervisor is no data, and a guest's own owner is not its pod's.
+    match &pod.vm {
+        VmRole::Launcher(_) | VmRole::Hotplug if finished && *index.sight() != Sight::Absent => {
+            reasons.push(Reason::Finished);
+            return Fate::Leave;
+        }
+        VmRole::Launcher(name) if !finished => {
+            if let Some(fate) = guest::fate(index, policy, pod, name.as_deref(), reasons) {
+                return fate;
+            }
+        }
+        VmRole::Hotplug if *index.sight() != Sight::Absent => {
+            reasons.push(Reason::VmHotplug);
+            return Fate::Follow;
+        }
+        _ => {}
     }
     if pod.empty_dir && !finished {
         if policy.delete_emptydir_data {

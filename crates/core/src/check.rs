@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::action::Action;
-use crate::fact::Key;
-use crate::index::Index;
+use crate::fact::{Key, Pod, VmRole};
+use crate::index::{Index, Sight};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Violation {
@@ -22,6 +22,10 @@ pub enum Violation {
     OverBudget(Key),
     /// The pod of a running virtual machine would be deleted past its protection.
     MachineDeleted(Key),
+    /// A guest that has to be moved would be shut down, or one of which nothing is known.
+    MachineShutDown(Key),
+    /// A migration of an instance that is not there, or that is being migrated.
+    PointlessMigration(Key),
     /// The pre-image would be taken from a node we already changed.
     LatePreImage(String),
 }
@@ -49,10 +53,13 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
                     violations.push(Violation::Pointless(pod.clone()));
                 }
                 if matches!(action, Action::Delete { .. })
-                    && matches!(found.vm, crate::fact::VmRole::Launcher(_))
+                    && matches!(found.vm, VmRole::Launcher(_))
                     && !found.phase.is_finished()
                 {
                     violations.push(Violation::MachineDeleted(pod.clone()));
+                }
+                if !found.phase.is_finished() && may_not_be_shut_down(index, found) {
+                    violations.push(Violation::MachineShutDown(pod.clone()));
                 }
                 let running = !found.phase.is_finished() && found.deletion.is_none() && found.ready;
                 if matches!(action, Action::Evict { .. }) && running && !dry_run {
@@ -69,7 +76,22 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
                     violations.push(Violation::LatePreImage(node.clone()));
                 }
             }
-            Action::Prove { .. } | Action::Hold { .. } | Action::Release { .. } => {}
+            Action::Migrate { instance, uid, node, .. } => {
+                let machines = index.machines();
+                let there = machines
+                    .instance(instance)
+                    .is_some_and(|found| found.uid == *uid && found.node == *node && !found.is_final());
+                let under_way =
+                    machines.migrations().any(|other| other.instance == *instance && !other.phase.is_final());
+                if !there || under_way {
+                    violations.push(Violation::PointlessMigration(instance.clone()));
+                }
+            }
+            Action::Prove { .. }
+            | Action::Hold { .. }
+            | Action::Release { .. }
+            | Action::Abort { .. }
+            | Action::ReadTarget { .. } => {}
         }
     }
     for (key, count) in asked {
@@ -79,4 +101,26 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// Whether an unfinished pod holds a guest that a drain must not end: one that has to be moved, one of which nothing is
+/// known though machines can be seen, or the volumes of one that still runs.
+fn may_not_be_shut_down(index: &Index, pod: &Pod) -> bool {
+    if *index.sight() == Sight::Absent {
+        return false;
+    }
+    match &pod.vm {
+        VmRole::None => false,
+        VmRole::Hotplug => true,
+        VmRole::Launcher(None) => true,
+        VmRole::Launcher(Some(name)) => {
+            let machines = index.machines();
+            let instance = machines.instance(&Key::new(pod.key.namespace.clone(), name.clone()));
+            instance.is_none_or(|instance| {
+                let says =
+                    instance.eviction_strategy.as_deref().unwrap_or(machines.config.default_strategy());
+                says == "LiveMigrate" || (says == "LiveMigrateIfPossible" && instance.is_migratable())
+            })
+        }
+    }
 }

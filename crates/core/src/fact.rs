@@ -268,4 +268,6 @@ pub enum Fact {
     NamespaceTerminating(String),
     Lease(Lease),
     LeaseGone(Key),
+    /// Something around virtual machines.
+    Machine(crate::machines::Seen),
 }

@@ -6,11 +6,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::fact::{Budget, Existence, Fact, Key, Lease, Node, Pod, Uid};
+use crate::fact::{Budget, Existence, Fact, Key, Lease, Node, Pod, Uid, VmRole};
+use crate::machines::{Instance, Kind, Machines, Seen};
 
 /// A position in the order of changes this index has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Revision(u64);
+
+/// What can be seen of virtual machines.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Sight {
+    /// Nobody has looked yet.
+    #[default]
+    Unlooked,
+    /// The cluster knows no such kinds.
+    Absent,
+    Clear,
+    /// We may not look, or cannot.
+    Denied(String),
+}
 
 #[derive(Debug, Clone, Default)]
 pub struct Index {
@@ -23,6 +37,8 @@ pub struct Index {
     terminating_namespaces: BTreeSet<String>,
     leases: BTreeMap<Key, Lease>,
     budgets_visible: bool,
+    machines: Machines,
+    sight: Sight,
 }
 
 impl Index {
@@ -67,6 +83,9 @@ impl Index {
             }
             Fact::LeaseGone(key) => {
                 self.leases.remove(&key);
+            }
+            Fact::Machine(seen) => {
+                self.machines.apply(seen);
             }
         }
     }
@@ -142,6 +161,38 @@ impl Index {
         for budget in budgets {
             self.apply(Fact::Budget(Box::new(budget)));
         }
+    }
+
+    /// A fresh list of one kind of things around virtual machines.
+    pub fn reset_machines(&mut self, kind: Kind, list: Vec<Seen>) {
+        self.advance();
+        self.machines.reset(kind, list);
+    }
+
+    pub fn configure(&mut self, config: crate::machines::Config) {
+        self.advance();
+        self.machines.configure(config);
+    }
+
+    pub fn set_sight(&mut self, sight: Sight) {
+        self.advance();
+        self.sight = sight;
+    }
+
+    pub fn sight(&self) -> &Sight {
+        &self.sight
+    }
+
+    pub fn machines(&self) -> &Machines {
+        &self.machines
+    }
+
+    /// The instance a launcher pod runs, if it is known and this is the pod that runs it.
+    pub fn instance_of(&self, pod: &Pod) -> Option<&Instance> {
+        let VmRole::Launcher(Some(name)) = &pod.vm else { return None };
+        let instance = self.machines.instance(&Key::new(pod.key.namespace.clone(), name.clone()))?;
+        let same = pod.controller.as_ref().is_none_or(|owner| owner.uid == instance.uid);
+        (same && pod.node.as_deref() == Some(instance.node.as_str())).then_some(instance)
     }
 
     /// Without the right to read budgets we can still drain, but only by trying.

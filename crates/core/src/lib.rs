@@ -5,6 +5,7 @@
 //! serve the command line, the operator, plans and simulations, so these cannot disagree about rules.
 
 pub mod action;
+pub mod after;
 pub mod assess;
 pub mod budget;
 pub mod certificates;
@@ -12,9 +13,11 @@ pub mod check;
 pub mod claim;
 pub mod explain;
 pub mod fact;
+mod guest;
 pub mod index;
 pub mod leadership;
 pub mod machines;
+mod moving;
 pub mod ownership;
 pub mod policy;
 pub mod proof;
@@ -29,6 +32,7 @@ pub mod taints;
 #[cfg(test)]
 #[allow(clippy::return_self_not_must_use, reason = "builders for tests")]
 mod testing;
+pub mod vm_reason;
 
 pub use action::{Action, Outcome};
 pub use assess::{Assessment, Fate, Verdict, assess};
@@ -36,7 +40,7 @@ pub use explain::explain;
 pub use fact::{
     Budget, Deletion, Existence, Fact, Key, Lease, Node, Owner, Pod, PodPhase, Taint, Uid, VmRole,
 };
-pub use index::Index;
+pub use index::{Index, Sight};
 pub use ownership::{DrainMark, Ownership};
 pub use policy::{DryRun, Policy};
 pub use proof::{Proof, prove};

@@ -37,6 +37,8 @@ pub struct Policy {
     pub dry_run: DryRun,
     /// Let the pods that keep the cluster working leave only after the others.
     pub critical_last: bool,
+    /// Shut virtual machines down although they would not come back.
+    pub allow_shutdown: bool,
     /// Take a node over from another drainer instead of refusing.
     pub take_over: bool,
     /// Requests under way at the same time. A pod that waits holds no place.
@@ -60,6 +62,7 @@ impl Default for Policy {
             skip_wait_for_delete: None,
             dry_run: DryRun::None,
             critical_last: false,
+            allow_shutdown: false,
             take_over: false,
             parallel: 16,
             patience: 8,

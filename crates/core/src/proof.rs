@@ -78,7 +78,7 @@ pub fn prove(index: &Index, policy: &Policy, node: &str, now: Timestamp) -> Proo
                 unconfirmed.push(verdict.pod);
             }
             Fate::Leave => {}
-            Fate::Evict | Fate::Follow | Fate::Blocked => {
+            Fate::Evict | Fate::Migrate | Fate::Follow | Fate::Blocked => {
                 by_choice = false;
                 left.push(verdict.pod);
             }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::fact::Key;
+use crate::vm_reason::VmReason;
 
 /// How a reason bears on the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -182,6 +183,14 @@ pub enum Reason {
     LeaseUnavailable {
         message: String,
     },
+    #[serde(untagged)]
+    Vm(VmReason),
+}
+
+impl From<VmReason> for Reason {
+    fn from(reason: VmReason) -> Self {
+        Self::Vm(reason)
+    }
 }
 
 impl Reason {
@@ -241,6 +250,7 @@ impl Reason {
             Self::Continued { .. } => "Continued",
             Self::ContinuedElsewhere { .. } => "ContinuedElsewhere",
             Self::LeaseUnavailable { .. } => "LeaseUnavailable",
+            Self::Vm(reason) => reason.code(),
         }
     }
 
@@ -297,6 +307,7 @@ impl Reason {
             | Self::UncordonedMeanwhile
             | Self::ContinuedElsewhere { .. }
             | Self::CancelledElsewhere => Severity::Never,
+            Self::Vm(reason) => reason.severity(),
         }
     }
 
@@ -313,6 +324,7 @@ impl Reason {
             Self::DaemonSetGone { message }
             | Self::DaemonSetGoneForced { message }
             | Self::DaemonSetUnreadable { message } => message.clone(),
+            Self::Vm(reason) => return reason.kubectl_words(),
             _ => return None,
         })
     }
@@ -456,6 +468,7 @@ impl Reason {
             Self::LeaseUnavailable { message } => format!(
                 "is drained without a lease, so others cannot see whether this drain is alive: {message}"
             ),
+            Self::Vm(reason) => reason.message(),
         }
     }
 
@@ -485,6 +498,7 @@ impl Reason {
             Self::Unreachable { .. } => "the server was not reached".into(),
             Self::OutcomeUnknown { .. } => "the answer was lost".into(),
             Self::Forbidden { .. } => "you may not evict it".into(),
+            Self::Vm(reason) => reason.brief(),
             other => other.message(),
         }
     }
@@ -521,6 +535,7 @@ impl Reason {
             Self::OwnedByLease { .. } => "end that maintenance first, or use --take-over".into(),
             Self::MarkUnreadable { .. } => "use --take-over to replace it".into(),
             Self::UncordonedMeanwhile | Self::CancelledElsewhere => "agree on who drains the node, then run again".into(),
+            Self::Vm(reason) => return reason.fix(),
             _ => return None,
         })
     }

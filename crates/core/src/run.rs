@@ -18,8 +18,9 @@ use serde::Serialize;
 
 use crate::action::{Action, Outcome};
 use crate::claim::Claim;
-use crate::fact::{Key, Uid};
+use crate::fact::{Key, Pod, Uid, VmRole};
 use crate::index::{Index, Revision};
+use crate::moving::Move;
 use crate::policy::back_off;
 use crate::proof::Proof;
 use crate::reason::Reason;
@@ -131,6 +132,9 @@ pub(crate) struct PodRun {
     pub evicted_by_us: bool,
     /// That it left has been told.
     pub told: bool,
+    /// It runs a guest.
+    pub guest: bool,
+    pub moving: Option<Box<Move>>,
 }
 
 #[derive(Debug, Clone)]
@@ -213,6 +217,13 @@ impl Run {
             Action::Prove { node } => self.record_reading(node, &outcome, now),
             Action::Hold { node, .. } => self.record_hold(index, node, &outcome, now),
             Action::Release { node, .. } => self.record_release(node),
+            Action::Migrate { pod, .. } => {
+                if let Some(pod) = self.pods.get_mut(pod) {
+                    pod.record_move(outcome, now);
+                }
+            }
+            // What comes of these is seen in the cluster.
+            Action::Abort { .. } | Action::ReadTarget { .. } => {}
             Action::Evict { uid, .. } | Action::Delete { uid, .. } => {
                 if let Some(pod) = self.pods.get_mut(uid) {
                     pod.record(index, outcome, now);
@@ -284,10 +295,12 @@ const CORDON_PATIENCE: u32 = 5;
 const CONFLICT_PATIENCE: u32 = 20;
 
 impl PodRun {
-    pub(crate) fn new(key: Key, node: String) -> Self {
+    pub(crate) fn new(pod: &Pod, node: &str) -> Self {
         Self {
-            key,
-            node,
+            key: pod.key.clone(),
+            node: node.to_owned(),
+            guest: matches!(pod.vm, VmRole::Launcher(_)),
+            moving: None,
             state: PodState::Idle,
             charged: None,
             last: None,

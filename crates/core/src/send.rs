@@ -68,7 +68,7 @@ pub(crate) fn send(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp
             break;
         }
         let Some(pod) = index.pod(&key) else { continue };
-        let known = run.pods.entry(uid.clone()).or_insert_with(|| PodRun::new(key.clone(), node.clone()));
+        let known = run.pods.entry(uid.clone()).or_insert_with(|| PodRun::new(pod, &node));
         let asked = match may_ask(index, policy, pod, known, &charges, now) {
             Ask::Free => Some(None),
             Ask::Charge(budget) => Some(Some(budget)),

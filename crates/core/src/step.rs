@@ -11,12 +11,13 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::action::{Action, Outcome};
-use crate::assess::{Assessment, Fate, assess};
+use crate::assess::{Assessment, Fate, Verdict, assess};
 use crate::budget::{Charges, Gate, cut_off, gate};
 use crate::claim::{self, Life, claim};
 use crate::explain::{refusal, waiting_for};
-use crate::fact::{Key, Pod};
+use crate::fact::{Key, Pod, PodPhase, Uid, VmRole};
 use crate::index::Index;
+use crate::moving;
 use crate::ownership::{self, MarkState, Ownership};
 use crate::policy::{DryRun, Policy};
 use crate::proof::prove;
@@ -48,6 +49,35 @@ pub enum Event {
         attempt: u32,
         deleting: bool,
     },
+    /// A live migration of a guest is asked for.
+    Moving {
+        instance: Key,
+        node: String,
+        migration: String,
+        attempt: u32,
+    },
+    MovePhase {
+        instance: Key,
+        node: String,
+        migration: String,
+        phase: String,
+    },
+    /// The guest runs on another node and its pod here has ended.
+    Moved {
+        instance: Key,
+        pod: Key,
+        node: String,
+        to: String,
+        seconds: i64,
+    },
+    MoveFailed {
+        instance: Key,
+        node: String,
+        failures: u32,
+        message: String,
+        /// Missing when it is not tried again.
+        retry_at: Option<Timestamp>,
+    },
     /// Something is in the way of a pod, and in the same way of others.
     Waiting {
         node: String,
@@ -69,6 +99,9 @@ pub enum Event {
         node: String,
         left: usize,
         total: usize,
+        /// Of those, pods that run virtual machines.
+        vms_left: usize,
+        vms_total: usize,
     },
     Ended {
         node: String,
@@ -116,6 +149,12 @@ pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> St
         }
     }
     if !run.stopping {
+        for position in 0..run.nodes.len() {
+            if let NodePhase::Draining { since } = run.nodes[position].phase {
+                let assessment = assess(index, policy, &run.nodes[position].name, now);
+                moving::send(index, policy, run, &assessment, since, now, &mut step);
+            }
+        }
         send(index, policy, run, now, &mut step);
     }
     claim(index, policy.dry_run, run, now, &mut step);
@@ -242,7 +281,7 @@ fn advance(
     step: &mut Step,
 ) {
     let name = run.nodes[position].name.clone();
-    note_departures(index, policy, run, &name, step);
+    note_departures(index, policy, run, &name, now, step);
     let rehearsal = policy.dry_run == DryRun::Server;
     if !rehearsal && let Some(reason) = lost_ownership(index, run, &name) {
         return end(run, position, End::Refused { reason }, step);
@@ -258,17 +297,19 @@ fn advance(
         .filter_map(|verdict| index.pod(&verdict.pod))
         .collect();
     for pod in &remaining {
-        run.pods.entry(pod.uid.clone()).or_insert_with(|| PodRun::new(pod.key.clone(), name.clone()));
+        run.pods.entry(pod.uid.clone()).or_insert_with(|| PodRun::new(pod, &name));
     }
     if rehearsal {
-        return rehearse(index, run, position, &remaining, now, step);
+        return rehearse(index, run, position, &assessment, &remaining, now, step);
     }
-    let mut blockers = refusals(index, &assessment, now);
-    let refused: BTreeSet<Key> = blockers.iter().map(|blocker| blocker.pod.clone()).collect();
+    moving::follow(index, run, &assessment, since, now, step);
     let charges = charges(index, run);
+    let mut blockers = Vec::new();
     let mut news = Vec::new();
-    for pod in remaining.iter().filter(|pod| !refused.contains(&pod.key)) {
-        if let Some((blocker, is_news)) = watch_over(index, run, pod, &charges, now, step) {
+    let view = View { index, charges: &charges, since, now };
+    for verdict in assessment.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave) {
+        let Some(pod) = index.pod(&verdict.pod) else { continue };
+        if let Some((blocker, is_news)) = watch_over(&view, run, pod, verdict, step) {
             if is_news {
                 news.push(blocker.clone());
             }
@@ -315,9 +356,10 @@ fn end_if_stuck(
     let never = |pod: &Pod| {
         blockers.iter().any(|blocker| blocker.pod == pod.key && blocker.reason.severity() == Severity::Never)
     };
-    let stuck = remaining
-        .iter()
-        .all(|pod| state(pod) == PodState::Failed || (state(pod) == PodState::Idle && never(pod)));
+    // The volumes of a guest wait for the guest, whatever that waits for.
+    let mut decisive = remaining.iter().filter(|pod| pod.vm != VmRole::Hotplug).peekable();
+    let stuck = decisive.peek().is_some()
+        && decisive.all(|pod| state(pod) == PodState::Failed || (state(pod) == PodState::Idle && never(pod)));
     if !stuck {
         run.never_since.remove(&name);
         return;
@@ -348,21 +390,44 @@ fn lost_ownership(index: &Index, run: &Run, name: &str) -> Option<Reason> {
     }
 }
 
-fn note_departures(index: &Index, policy: &Policy, run: &mut Run, node: &str, step: &mut Step) {
-    let mut left = 0;
-    let mut total = 0;
+fn note_departures(
+    index: &Index,
+    policy: &Policy,
+    run: &mut Run,
+    node: &str,
+    now: Timestamp,
+    step: &mut Step,
+) {
+    let (mut left, mut total) = (0, 0);
+    let (mut vms_left, mut vms_total) = (0, 0);
     let mut changed = false;
     for (uid, pod) in run.pods.iter_mut().filter(|(_, pod)| pod.node == node) {
         total += 1;
-        let present =
-            index.pod(&pod.key).is_some_and(|found| found.uid == *uid && found.node.as_deref() == Some(node));
+        vms_total += usize::from(pod.guest);
+        let found =
+            index.pod(&pod.key).filter(|found| found.uid == *uid && found.node.as_deref() == Some(node));
+        // The ended pod of a guest stays until somebody clears it away; the guest has left.
+        let ended = pod.guest && found.is_some_and(|found| found.phase.is_finished());
+        let present = found.is_some() && !ended;
         if pod.state == PodState::InFlight || (present && pod.state != PodState::Gone) {
             left += 1;
+            vms_left += usize::from(pod.guest);
         } else if !pod.told {
             pod.told = true;
             pod.state = PodState::Gone;
             pod.blocked = None;
             changed = true;
+            let died = found.is_some_and(|found| found.phase == PodPhase::Failed);
+            if let Some((instance, to, began)) = pod.went_to().filter(|_| !died) {
+                step.events.push(Event::Moved {
+                    instance: instance.clone(),
+                    pod: pod.key.clone(),
+                    node: node.to_owned(),
+                    to: to.to_owned(),
+                    seconds: now.duration_since(began).as_secs(),
+                });
+                continue;
+            }
             step.events.push(Event::Left {
                 pod: pod.key.clone(),
                 node: node.to_owned(),
@@ -372,7 +437,7 @@ fn note_departures(index: &Index, policy: &Policy, run: &mut Run, node: &str, st
         }
     }
     if changed {
-        step.events.push(Event::Progress { node: node.to_owned(), left, total });
+        step.events.push(Event::Progress { node: node.to_owned(), left, total, vms_left, vms_total });
     }
 }
 
@@ -381,10 +446,19 @@ fn rehearse(
     index: &Index,
     run: &mut Run,
     position: usize,
+    assessment: &Assessment,
     remaining: &[&Pod],
     now: Timestamp,
     step: &mut Step,
 ) {
+    let asked: BTreeSet<&Uid> = assessment
+        .verdicts
+        .iter()
+        .filter(|verdict| matches!(verdict.fate, Fate::Evict | Fate::Migrate))
+        .map(|verdict| &verdict.uid)
+        .collect();
+    let remaining: Vec<&&Pod> = remaining.iter().filter(|pod| asked.contains(&pod.uid)).collect();
+    let moves: BTreeSet<&Uid> = assessment.of_fate(Fate::Migrate).map(|verdict| &verdict.uid).collect();
     let pending = remaining.iter().any(|pod| {
         run.pods.get(&pod.uid).is_some_and(|known| known.last.is_none() || known.state == PodState::InFlight)
     });
@@ -395,13 +469,18 @@ fn rehearse(
         .iter()
         .filter_map(|pod| {
             let known = run.pods.get(&pod.uid)?;
-            let told = refusal(pod, known.last.as_ref()?)?;
+            let last = known.last.as_ref()?;
+            let owner = pod.controller.as_ref().map(ToString::to_string);
+            if moves.contains(&pod.uid) {
+                let reason = moving::refusal(last)?;
+                return Some(Blocker { pod: pod.key.clone(), owner, reason, since: now });
+            }
+            let told = refusal(pod, last)?;
             // Of a refusal by budgets we can see more than the server says.
             let reason = match gate(index, pod, &Charges::new()) {
                 Gate::Closed(seen) => cut_off(index, seen, now).0,
                 Gate::Open | Gate::Charged(_) => told,
             };
-            let owner = pod.controller.as_ref().map(ToString::to_string);
             Some(Blocker { pod: pod.key.clone(), owner, reason, since: now })
         })
         .collect();
@@ -411,22 +490,39 @@ fn rehearse(
 /// How long something that may clear by itself is left alone before it is named.
 const NAMED_AFTER: Duration = Duration::from_secs(3);
 
+/// What is known while a node is looked over.
+struct View<'a> {
+    index: &'a Index,
+    charges: &'a Charges,
+    /// When the drain of the node began.
+    since: Timestamp,
+    now: Timestamp,
+}
+
 /// What one pod waits for now, and whether that should be told; wakes us when it may change by time alone.
 fn watch_over(
-    index: &Index,
+    view: &View<'_>,
     run: &mut Run,
     pod: &Pod,
-    charges: &Charges,
-    now: Timestamp,
+    verdict: &Verdict,
     step: &mut Step,
 ) -> Option<(Blocker, bool)> {
+    let View { index, charges, since, now } = *view;
     let node = index.node(pod.node.as_deref()?);
     let known = run.pods.get_mut(&pod.uid)?;
     if known.state == PodState::InFlight {
         // The answer decides whether what held it up still does.
         return None;
     }
-    let (reason, look_again) = waiting_for(index, node, pod, known, charges, now);
+    let says = |at_least| verdict.reasons.iter().find(|reason| reason.severity() >= at_least).cloned();
+    let (reason, look_again) = match verdict.fate {
+        Fate::Blocked => (says(Severity::Never), None),
+        Fate::Migrate if pod.deletion.is_none() => moving::waiting_for(index, pod, known, since, now),
+        _ => {
+            let (reason, at) = waiting_for(index, node, pod, known, charges, now);
+            (reason.or_else(|| says(Severity::Slow)), at)
+        }
+    };
     if let Some(at) = look_again {
         step.wake_at(at);
     }

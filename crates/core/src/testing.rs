@@ -131,7 +131,7 @@ impl Budget {
     }
 }
 
-/// An index with node `n`, these pods, and these budgets.
+/// An index with node `n`, these pods, and these budgets, in a cluster without virtual machines.
 pub fn index(pods: Vec<Pod>, budgets: Vec<Budget>) -> Index {
     let mut index = Index::new();
     index.reset_nodes(vec![node("n")]);
@@ -139,5 +139,6 @@ pub fn index(pods: Vec<Pod>, budgets: Vec<Budget>) -> Index {
         index.apply(crate::fact::Fact::Pod(Box::new(pod)));
     }
     index.reset_budgets(budgets);
+    index.set_sight(crate::index::Sight::Absent);
     index
 }

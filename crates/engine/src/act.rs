@@ -1,5 +1,7 @@
 //! Performs one action and says what became of it.
 
+use evac_api::kubevirt::project::Follow;
+use evac_api::kubevirt::wire::{LauncherPod, Migration};
 use evac_api::wire::{self, List};
 use evac_api::{Call, call, call_for, classify};
 use evac_core::{Action, Fact, Outcome, Pod, claim};
@@ -32,6 +34,17 @@ pub async fn perform(http: &Http, action: Action) -> Done {
         };
         return Done { action, outcome, learned };
     }
+    if let Action::ReadTarget { instance, migration } = &action {
+        let call = Call::get(call::targets_path(&instance.namespace, migration));
+        let (outcome, learned) = match http.read::<List<LauncherPod>>(&call).await {
+            Ok(list) => {
+                let pods = list.items.into_iter().map(|pod| Learned::Fact(Fact::Machine(pod.seen())));
+                (Outcome::Done, pods.collect())
+            }
+            Err(error) => (Outcome::from(&error), Vec::new()),
+        };
+        return Done { action, outcome, learned };
+    }
     let Some(call) = call_for(&action) else {
         return Done { action, outcome: Outcome::Unsupported, learned: Vec::new() };
     };
@@ -52,6 +65,11 @@ pub async fn perform(http: &Http, action: Action) -> Done {
                 ) => learned.push(Learned::Fact(Fact::PodGone(pod.clone(), uid.clone()))),
                 (Action::Evict { pod, .. }, Outcome::NamespaceTerminating) => {
                     learned.push(Learned::Fact(Fact::NamespaceTerminating(pod.namespace.clone())));
+                }
+                (Action::Migrate { dry_run: false, .. }, Outcome::Done) => {
+                    if let Ok(migration) = parse::<Migration>(&answer) {
+                        learned.push(Learned::Fact(Fact::Machine(migration.seen())));
+                    }
                 }
                 (Action::Hold { .. }, Outcome::Done) => {
                     if let Ok(lease) = parse::<wire::Lease>(&answer) {

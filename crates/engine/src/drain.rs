@@ -6,9 +6,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use evac_api::Call;
 use evac_api::call::{self, escape};
+use evac_api::kubevirt::wire::{Migration, VirtualMachineInstance};
 use evac_api::wire::{self, List};
+use evac_api::{Call, Project};
 use evac_clock::Clock;
 use evac_core::fact::Existence;
 use evac_core::ownership::lease_key;
@@ -16,6 +17,7 @@ use evac_core::run::End;
 use evac_core::step::Event;
 use evac_core::{Fact, Index, Key, NodePhase, Policy, Run, check, step};
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -24,7 +26,9 @@ use tokio_util::sync::CancellationToken;
 use crate::act::{Done, Learned, perform, read_claim};
 use crate::http::{Http, HttpError, parse};
 use crate::nodes;
-use crate::watch::{Report, Source, follow, follow_streamed};
+use crate::watch::{Opening, Report, Source, follow};
+
+mod machines;
 
 #[derive(Debug, Error)]
 pub enum DrainError {
@@ -50,14 +54,17 @@ pub struct DrainRequest {
     pub instance: Option<String>,
     /// The command line, for the mark on the node.
     pub options: Vec<String>,
-    /// The size of list pages; 0 asks for everything at once.
-    pub page: u32,
+    /// The size of list pages, where 0 asks for everything at once. Without it the server is asked to send each list with its
+    /// watch, which is one request instead of several.
+    pub page: Option<u32>,
 }
 
 enum Input {
     Node(Report<wire::Node>),
     Pod(String, Report<wire::Pod>),
     Budget(Report<wire::Budget>),
+    Instance(Report<VirtualMachineInstance>),
+    Migration(Report<Migration>),
     Done(Box<Done>),
 }
 
@@ -66,12 +73,23 @@ struct Missing {
     nodes: bool,
     budgets: bool,
     pods: BTreeSet<String>,
+    instances: bool,
+    migrations: bool,
 }
 
 impl Missing {
     fn nothing(&self) -> bool {
-        !self.nodes && !self.budgets && self.pods.is_empty()
+        !self.nodes && !self.budgets && self.pods.is_empty() && !self.instances && !self.migrations
     }
+}
+
+/// What is only watched once it matters.
+#[derive(Default)]
+struct Started {
+    budgets: bool,
+    machines: bool,
+    /// Machines that were asked for.
+    asked: BTreeSet<Key>,
 }
 
 struct Loop<'a> {
@@ -81,6 +99,7 @@ struct Loop<'a> {
     index: Index,
     run: Run,
     missing: Missing,
+    started: Started,
     tell: &'a mut (dyn FnMut(Timestamp, &Event) + Send),
 }
 
@@ -95,9 +114,16 @@ pub async fn drain(
     if let Some(instance) = &request.instance {
         run = run.claiming(instance.clone());
     }
-    let missing = Missing { nodes: true, budgets: true, pods: request.nodes.iter().cloned().collect() };
+    let missing = Missing {
+        nodes: true,
+        budgets: false,
+        pods: request.nodes.iter().cloned().collect(),
+        instances: false,
+        migrations: false,
+    };
+    let started = Started::default();
     let clock = http.clock();
-    Loop { http, clock, request, index: Index::new(), run, missing, tell }.run(stop).await
+    Loop { http, clock, request, index: Index::new(), run, missing, started, tell }.run(stop).await
 }
 
 impl Loop<'_> {
@@ -106,11 +132,17 @@ impl Loop<'_> {
         let mut tasks = JoinSet::new();
         self.start_watches(&mut tasks, &sender);
         self.read_leases().await;
-        while !self.missing.nothing() {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return Ok(Vec::new()),
-                input = inbox.recv() => if let Some(input) = input { self.take(input)? },
+        // What is on the nodes decides what else has to be known.
+        loop {
+            while !self.missing.nothing() {
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return Ok(Vec::new()),
+                    input = inbox.recv() => if let Some(input) = input { self.take(input)? },
+                }
+            }
+            if !self.look_further(&mut tasks, &sender).await? {
+                break;
             }
         }
         for node in &self.request.nodes {
@@ -121,6 +153,7 @@ impl Loop<'_> {
         self.read_claims().await;
         self.read_daemon_sets().await;
         loop {
+            self.look_further(&mut tasks, &sender).await?;
             let look_again = self.decide(&mut tasks, &sender)?;
             if self.run.is_over() {
                 return Ok(self.ends());
@@ -143,23 +176,37 @@ impl Loop<'_> {
     }
 
     fn start_watches(&self, tasks: &mut JoinSet<()>, sender: &mpsc::UnboundedSender<Input>) {
-        let page = self.request.page;
         let one_node = match self.request.nodes.as_slice() {
             [node] => format!("fieldSelector={}", escape(&format!("metadata.name={node}"))),
             _ => String::new(),
         };
-        let nodes = Source { path: "/api/v1/nodes", query: one_node, page };
-        tasks.spawn(follow_streamed(self.http.clone(), nodes, sender.clone(), Input::Node));
+        self.follow(tasks, sender, "/api/v1/nodes", one_node, Input::Node);
         for node in &self.request.nodes {
             let query = format!("fieldSelector={}", escape(&format!("spec.nodeName={node}")));
-            let pods = Source { path: "/api/v1/pods", query, page };
             let name = node.clone();
-            tasks.spawn(follow(self.http.clone(), pods, sender.clone(), move |report| {
-                Input::Pod(name.clone(), report)
-            }));
+            self.follow(tasks, sender, "/api/v1/pods", query, move |report| Input::Pod(name.clone(), report));
         }
-        let budgets = Source { path: "/apis/policy/v1/poddisruptionbudgets", query: String::new(), page };
-        tasks.spawn(follow_streamed(self.http.clone(), budgets, sender.clone(), Input::Budget));
+    }
+
+    fn source(&self, path: &'static str, query: String) -> (Source, Opening) {
+        match self.request.page {
+            Some(page) => (Source { path, query, page }, Opening::List),
+            None => (Source { path, query, page: PAGE }, Opening::Stream),
+        }
+    }
+
+    fn follow<T>(
+        &self,
+        tasks: &mut JoinSet<()>,
+        sender: &mpsc::UnboundedSender<Input>,
+        path: &'static str,
+        query: String,
+        wrap: impl Fn(Report<T>) -> Input + Send + Sync + 'static,
+    ) where
+        T: Project + DeserializeOwned + Clone + Send + Sync + 'static,
+    {
+        let (source, opening) = self.source(path, query);
+        tasks.spawn(follow(self.http.clone(), source, opening, sender.clone(), wrap));
     }
 
     /// Puts one report into the index and, if it is an answer, into the run.
@@ -215,6 +262,8 @@ impl Loop<'_> {
                     self.index.apply(fact);
                 }
             }
+            Input::Instance(report) => self.take_instances(report)?,
+            Input::Migration(report) => self.take_migrations(report)?,
             Input::Done(done) => {
                 let Done { action, outcome, learned } = *done;
                 for learned in learned {
@@ -352,8 +401,10 @@ impl Loop<'_> {
     }
 }
 
+/// The size of list pages where lists cannot be streamed.
+const PAGE: u32 = 500;
 /// Up to this many DaemonSets are read one by one.
-const DAEMON_SETS_BY_NAME: usize = 2;
+const DAEMON_SETS_BY_NAME: usize = 1;
 
 async fn sleep_until(clock: Clock, at: Option<Timestamp>) {
     match at {

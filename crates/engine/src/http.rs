@@ -173,7 +173,7 @@ pub fn parse<T: DeserializeOwned>(answer: &Answer) -> Result<T, HttpError> {
 }
 
 /// Only a failure to connect proves that nothing was carried out.
-fn lost_or_unsent(error: &kube::Error) -> HttpError {
+pub(crate) fn lost_or_unsent(error: &kube::Error) -> HttpError {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

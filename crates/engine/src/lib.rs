@@ -3,6 +3,7 @@
 pub mod act;
 pub mod drain;
 pub mod gate;
+pub mod guests;
 pub mod http;
 pub mod nodes;
 pub mod operator;

@@ -2,8 +2,10 @@
 //!
 //! A loop ends only when its receiver is gone. A list replaces what was known; an expired watch lists again; a broken
 //! one goes on from the last position it saw.
+//!
+//! Servers since 1.34 send the list at the beginning of the watch, which is one request instead of two ([`Opening::Stream`]). Others
+//! refuse that, and are asked in the old way from then on.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evac_api::call::escape;
@@ -16,7 +18,7 @@ use kube::core::WatchEvent;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use crate::http::{Http, HttpError};
+use crate::http::{Http, HttpError, lost_or_unsent};
 
 /// What a watch loop reports.
 #[derive(Debug)]
@@ -59,11 +61,11 @@ impl Source {
         path.replace("?&", "?")
     }
 
-    /// Asks for the state and then for what changes, in one answer.
+    /// The list as the beginning of a watch.
     fn stream_path(&self) -> String {
         format!(
-            "{}?{}&watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-            self.path, self.query
+            "{}?{}&watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds={}",
+            self.path, self.query, WATCH_SECONDS,
         )
         .replace("?&", "?")
     }
@@ -80,16 +82,19 @@ impl Source {
     }
 }
 
+/// How the state at the beginning is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// By a list, in pages of the source's size.
+    List,
+    /// As the first events of the watch, where the server can do that.
+    Stream,
+}
+
 /// How long the server is asked to keep one watch.
 const WATCH_SECONDS: u64 = 1740;
 /// Servers send a bookmark about every minute; a stream that is silent for much longer is dead.
 const SILENCE: Duration = Duration::from_secs(300);
-/// Servers that do not know streamed lists send the objects but never say that these were all.
-const STREAMED_WITHIN: Duration = Duration::from_secs(5);
-/// What the bookmark behind the last object of a streamed list carries.
-const INITIAL_END: &str = "k8s.io/initial-events-end";
-
-type Events<T> = BoxStream<'static, Result<WatchEvent<T>, kube::Error>>;
 
 /// Reads a whole collection, page by page.
 pub async fn list<T: DeserializeOwned>(http: &Http, source: &Source) -> Result<(Vec<T>, String), HttpError> {
@@ -110,70 +115,14 @@ pub async fn list<T: DeserializeOwned>(http: &Http, source: &Source) -> Result<(
 pub async fn follow<T, M>(
     http: Http,
     source: Source,
-    reports: mpsc::UnboundedSender<M>,
-    wrap: impl Fn(Report<T>) -> M,
-) where
-    T: Project + DeserializeOwned + Clone + Send + 'static,
-{
-    follow_by(http, source, reports, wrap, |object: &T| object.metadata().resource_version.clone()).await;
-}
-
-/// As [`follow`], with one request for the list and the watch. Where the server does not do that, it is two.
-pub async fn follow_streamed<T, M>(
-    http: Http,
-    source: Source,
+    opening: Opening,
     reports: mpsc::UnboundedSender<M>,
     wrap: impl Fn(Report<T>) -> M,
 ) where
     T: Project + DeserializeOwned + Clone + Send + 'static,
 {
     let version_of = |object: &T| object.metadata().resource_version.clone();
-    if let Some((items, version, events)) = streamed::<T>(&http, &source).await {
-        if reports.send(wrap(Report::Listed(items))).is_err() {
-            return;
-        }
-        let open = Some(events);
-        if watch_from(&http, &source, version, open, &reports, &wrap, &version_of).await.is_err() {
-            return;
-        }
-    }
-    follow_by(http, source, reports, wrap, version_of).await;
-}
-
-/// The state as the beginning of a watch, and the rest of that watch.
-async fn streamed<T>(http: &Http, source: &Source) -> Option<(Vec<T>, String, Events<T>)>
-where
-    T: Project + DeserializeOwned + Clone + Send + 'static,
-{
-    let request = http::Request::get(source.stream_path()).body(Vec::new()).ok()?;
-    let reading = async {
-        let mut events: Events<T> = http.client().request_events::<T>(request).await.ok()?.boxed();
-        let mut items: BTreeMap<(String, String), T> = BTreeMap::new();
-        loop {
-            let key = |object: &T| (object.metadata().namespace.clone(), object.metadata().name.clone());
-            match events.next().await?.ok()? {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    items.insert(key(&object), object);
-                }
-                WatchEvent::Deleted(object) => {
-                    items.remove(&key(&object));
-                }
-                WatchEvent::Bookmark(bookmark) => {
-                    if bookmark.metadata.annotations.get(INITIAL_END).is_some_and(|end| end == "true") {
-                        let version = bookmark.metadata.resource_version;
-                        return Some((items.into_values().collect(), version, events));
-                    }
-                }
-                WatchEvent::Error(_) => return None,
-            }
-        }
-    };
-    let clock = http.clock();
-    tokio::select! {
-        biased;
-        state = reading => state,
-        () = clock.sleep(STREAMED_WITHIN) => None,
-    }
+    follow_opened(http, source, opening, reports, wrap, version_of).await;
 }
 
 /// As [`follow`], for objects of which only the position in the history has to be known.
@@ -186,16 +135,41 @@ pub async fn follow_by<T, M>(
 ) where
     T: DeserializeOwned + Clone + Send + 'static,
 {
+    follow_opened(http, source, Opening::List, reports, wrap, version_of).await;
+}
+
+pub async fn follow_opened<T, M>(
+    http: Http,
+    source: Source,
+    mut opening: Opening,
+    reports: mpsc::UnboundedSender<M>,
+    wrap: impl Fn(Report<T>) -> M,
+    version_of: impl Fn(&T) -> String,
+) where
+    T: DeserializeOwned + Clone + Send + 'static,
+{
     let mut failures = 0_u32;
     loop {
-        let version = match list::<T>(&http, &source).await {
-            Ok((items, version)) => {
-                failures = 0;
-                if reports.send(wrap(Report::Listed(items))).is_err() {
-                    return;
+        let opened = if opening == Opening::Stream {
+            match stream(&http, &source, &reports).await {
+                Ok(opened) => Ok(opened),
+                Err(NoStream::Closed) => return,
+                Err(NoStream::Refused) => {
+                    opening = Opening::List;
+                    continue;
                 }
-                version
+                Err(NoStream::Failed(error)) => Err(error),
             }
+        } else {
+            list::<T>(&http, &source).await.map(|(items, version)| Opened {
+                items,
+                changes: Vec::new(),
+                version,
+                rest: None,
+            })
+        };
+        let Opened { items, changes, version, rest } = match opened {
+            Ok(opened) => opened,
             Err(error) => {
                 let final_ = !error.is_transient();
                 if reports.send(wrap(Report::Failed { error, final_ })).is_err() || final_ {
@@ -205,8 +179,96 @@ pub async fn follow_by<T, M>(
                 continue;
             }
         };
-        if watch_from(&http, &source, version, None, &reports, &wrap, &version_of).await.is_err() {
+        failures = 0;
+        for report in std::iter::once(Report::Listed(items)).chain(changes) {
+            if reports.send(wrap(report)).is_err() {
+                return;
+            }
+        }
+        if watch_from(&http, &source, version, rest, &reports, &wrap, &version_of).await.is_err() {
             return;
+        }
+    }
+}
+
+type Events<T> = BoxStream<'static, Result<WatchEvent<T>, kube::Error>>;
+
+/// The state at the beginning, and the stream on which changes follow if there is one already.
+struct Opened<T: Clone> {
+    items: Vec<T>,
+    /// What happened while the list was sent.
+    changes: Vec<Report<T>>,
+    version: String,
+    rest: Option<Events<T>>,
+}
+
+enum NoStream {
+    Closed,
+    /// This server cannot do it.
+    Refused,
+    Failed(HttpError),
+}
+
+/// The annotation of the bookmark after the last object of the list.
+const END_OF_LIST: &str = "k8s.io/initial-events-end";
+/// A server that says nothing for this long at the beginning does not know what it was asked.
+const OPENING_SILENCE: Duration = Duration::from_secs(5);
+
+async fn stream<T, M>(
+    http: &Http,
+    source: &Source,
+    reports: &mpsc::UnboundedSender<M>,
+) -> Result<Opened<T>, NoStream>
+where
+    T: DeserializeOwned + Clone + Send + 'static,
+{
+    let request = http::Request::get(source.stream_path()).body(Vec::new());
+    let request = request.map_err(|_| NoStream::Refused)?;
+    let clock = http.clock();
+    let answer = tokio::select! {
+        biased;
+        answer = http.client().request_events::<T>(request) => answer,
+        () = clock.sleep(OPENING_SILENCE) => return Err(NoStream::Refused),
+    };
+    let mut events: Events<T> = match answer {
+        Ok(events) => Box::pin(events),
+        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => return Err(NoStream::Refused),
+        Err(kube::Error::Api(status)) => {
+            return Err(NoStream::Failed(HttpError::Status {
+                status: status.code,
+                reason: status.reason.clone(),
+                message: status.message.clone(),
+            }));
+        }
+        Err(error) => return Err(NoStream::Failed(lost_or_unsent(&error))),
+    };
+    let (mut items, mut changes) = (Vec::new(), Vec::new());
+    loop {
+        let event = tokio::select! {
+            biased;
+            event = events.next() => event,
+            () = reports.closed() => return Err(NoStream::Closed),
+            () = clock.sleep(OPENING_SILENCE) => return Err(NoStream::Refused),
+        };
+        match event {
+            Some(Ok(WatchEvent::Added(object))) => items.push(object),
+            Some(Ok(WatchEvent::Modified(object))) => changes.push(Report::Seen(object)),
+            Some(Ok(WatchEvent::Deleted(object))) => changes.push(Report::Gone(object)),
+            Some(Ok(WatchEvent::Bookmark(bookmark))) => {
+                if bookmark.metadata.annotations.contains_key(END_OF_LIST) {
+                    let version = bookmark.metadata.resource_version;
+                    return Ok(Opened { items, changes, version, rest: Some(events) });
+                }
+            }
+            Some(Ok(WatchEvent::Error(status))) => {
+                return Err(NoStream::Failed(HttpError::Status {
+                    status: status.code,
+                    reason: status.reason.clone(),
+                    message: status.message.clone(),
+                }));
+            }
+            Some(Err(error)) => return Err(NoStream::Failed(lost_or_unsent(&error))),
+            None => return Err(NoStream::Failed(HttpError::Lost("the list ended early".into()))),
         }
     }
 }
@@ -219,7 +281,17 @@ async fn pause(http: &Http, failures: &mut u32) {
 
 struct Closed;
 
-/// Watches from one position, first in the stream that is open already, if any; comes back when a new list is needed.
+async fn watch<T>(http: &Http, source: &Source, version: &str) -> Result<Events<T>, kube::Error>
+where
+    T: DeserializeOwned + Clone + Send + 'static,
+{
+    let request = http::Request::get(source.watch_path(version)).body(Vec::new());
+    let request = request.map_err(kube::Error::HttpError)?;
+    let events = http.client().request_events::<T>(request).await?;
+    Ok(Box::pin(events))
+}
+
+/// Watches from one position; comes back when a new list is needed.
 async fn watch_from<T, M>(
     http: &Http,
     source: &Source,
@@ -235,26 +307,23 @@ where
     let mut failures = 0;
     let clock = http.clock();
     loop {
-        let request = http::Request::get(source.watch_path(&version)).body(Vec::new());
-        let Ok(request) = request else { return Ok(()) };
-        let opened = match open.take() {
-            Some(events) => Ok(events),
-            None => http.client().request_events::<T>(request).await.map(StreamExt::boxed),
-        };
-        let mut stream = match opened {
-            Ok(stream) => stream,
-            Err(kube::Error::Api(status)) if status.code == 410 => return Ok(()),
-            Err(error) => {
-                tracing::debug!(path = source.path, %error, "watch was refused");
-                if reports.is_closed() {
-                    return Err(Closed);
+        let mut stream = match open.take() {
+            Some(events) => events,
+            None => match watch(http, source, &version).await {
+                Ok(events) => events,
+                Err(kube::Error::Api(status)) if status.code == 410 => return Ok(()),
+                Err(error) => {
+                    tracing::debug!(path = source.path, %error, "watch was refused");
+                    if reports.is_closed() {
+                        return Err(Closed);
+                    }
+                    pause(http, &mut failures).await;
+                    if failures > 8 {
+                        return Ok(());
+                    }
+                    continue;
                 }
-                pause(http, &mut failures).await;
-                if failures > 8 {
-                    return Ok(());
-                }
-                continue;
-            }
+            },
         };
         loop {
             let event = tokio::select! {

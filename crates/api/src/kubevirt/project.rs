@@ -321,6 +321,7 @@ const STEERING: &[&str] = &[
     names::UNSCHEDULABLE_TIMEOUT,
     names::PENDING_TIMEOUT,
     names::IGNORE_BACKOFF,
+    names::DRAIN,
 ];
 
 impl From<wire::Migration> for Migration {
@@ -328,6 +329,7 @@ impl From<wire::Migration> for Migration {
         let meta = migration.metadata;
         let mut annotations = meta.annotations.clone();
         annotations.retain(|name, _| STEERING.contains(&name.as_str()));
+        let state = migration.status.migration_state.clone().unwrap_or_default();
         Self {
             key: key(&meta),
             instance: Key::new(meta.namespace.clone(), migration.spec.vmi_name.clone()),
@@ -343,7 +345,8 @@ impl From<wire::Migration> for Migration {
             phase_times: times(migration.status.phase_transition_timestamps),
             conditions: migration.status.conditions,
             state_recorded: migration.status.migration_state.is_some(),
-            target_node: migration.status.migration_state.unwrap_or_default().target_node,
+            target_node: state.target_node,
+            failure_reason: state.failure_reason,
         }
     }
 }

@@ -398,8 +398,9 @@ pub struct Migration {
     pub phase_times: PhaseTimes,
     pub conditions: Vec<Condition>,
     pub state_recorded: bool,
-    /// Where it went, once that is recorded at its end.
+    /// Where it went and why it failed, once that is written down.
     pub target_node: String,
+    pub failure_reason: String,
 }
 
 impl Migration {

@@ -26,7 +26,7 @@ mod store;
 pub mod strategy;
 mod subject;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use action::{Action, Decision, Kind, Part, Subject, Tree};
 pub use condition::Condition;

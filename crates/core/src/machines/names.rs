@@ -24,6 +24,8 @@ pub const DESCHEDULER: &str = "sigs.k8s.io/descheduler";
 pub const REQUESTED_BY: &str = "requested-by";
 pub const EVICTION_SOURCE: &str = "kubevirt.io/eviction-source";
 pub const REQUEST_EVICT_ONLY: &str = "descheduler.alpha.kubernetes.io/request-evict-only";
+/// On a migration: the drain that started it, by the name of its owner.
+pub const DRAIN: &str = "evac.dev/drain";
 pub const UNPAUSED_GATE: &str = "kubevirt.io/virtual-machine-unpaused";
 /// What the guest should do now, for the node agent; see docs/vms.md.
 pub const WANTED_GUEST_STATE: &str = "evac.dev/wanted-guest-state";
@@ -85,6 +87,12 @@ pub fn evacuation(instance_uid: &str, last: &str) -> String {
 /// The budget that guards an instance.
 pub fn budget(instance_uid: &str) -> String {
     joined("kubevirt-disruption-budget-", &[instance_uid])
+}
+
+/// The migration by which a drain takes an instance off its node, `after` the newest migration known of it. It holds the name of
+/// the instance, so that two instances never want the same one.
+pub fn drain(instance: &str, instance_uid: &str, after: Option<&str>) -> String {
+    joined(&format!("evac-{instance}-"), &[instance_uid, after.unwrap_or("first")])
 }
 
 /// The `n`th replica a set has created; `taken` numbers are skipped by the caller.

@@ -149,6 +149,7 @@ pub fn migration(name: &str, of: &Instance, phase: MigrationPhase) -> Migration 
         conditions: Vec::new(),
         state_recorded: false,
         target_node: String::new(),
+        failure_reason: String::new(),
     }
 }
 

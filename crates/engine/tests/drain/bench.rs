@@ -1,12 +1,9 @@
-//! A cluster for drains: the embedded server and the simulated world in paused time, with a place where requests can be
-//! counted, refused or lost.
+//! A cluster for drains: the embedded server and the simulated world in paused time.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
 use evac_api::Call;
-use evac_api::wire;
+use evac_api::wire as objects;
 use evac_apiserver::Service;
 use evac_apiserver::identity::Identity;
 use evac_apiserver::server::{Api, Settings};
@@ -16,126 +13,11 @@ use evac_core::step::Event;
 use evac_core::{Node, Policy};
 use evac_engine::{DrainError, DrainRequest, Http, drain, nodes};
 use evac_world::{NodeSpec, Options, World};
-use http::{Request, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
-use kube::client::Body;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
 
-/// What happens to a request instead of being carried out.
-#[derive(Clone)]
-pub enum Fault {
-    /// This status and message, without asking the server.
-    Answer(u16, Value),
-    /// The server does it, but the answer does not arrive.
-    Lost,
-    /// The connection breaks before the request is sent.
-    Unsent,
-    /// The connection breaks before the server does anything, and nobody can tell.
-    Dropped,
-    /// A server of before streamed lists: it watches and takes no notice of what it does not know.
-    Older,
-    /// The drainer dies here: before the request is sent, or after the server has carried it out.
-    Crash { after: bool, died: CancellationToken },
-}
-
-impl Fault {
-    pub fn status(code: u16, reason: &str, message: &str) -> Self {
-        let body = json!({"kind": "Status", "message": message, "reason": reason, "code": code});
-        Self::Answer(code, body)
-    }
-
-    pub fn forbidden(what: &str) -> Self {
-        Self::status(403, "Forbidden", &format!("{what} is forbidden"))
-    }
-
-    pub fn namespace_terminating() -> Self {
-        let body = json!({
-            "kind": "Status", "message": "being terminated", "reason": "Forbidden", "code": 403,
-            "details": {"causes": [{"reason": "NamespaceTerminating", "message": "x"}]}
-        });
-        Self::Answer(403, body)
-    }
-}
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
-type Decide = dyn FnMut(&str, &str) -> Option<Fault> + Send;
-
-#[derive(Clone)]
-pub struct Wire {
-    log: Arc<Mutex<Vec<String>>>,
-    faults: Arc<Mutex<Box<Decide>>>,
-}
-
-impl Wire {
-    fn new() -> Self {
-        Self { log: Arc::default(), faults: Arc::new(Mutex::new(Box::new(|_, _| None))) }
-    }
-
-    /// Method and path of every request of the drainer so far.
-    pub fn requests(&self) -> Vec<String> {
-        self.log.lock().unwrap().clone()
-    }
-
-    pub fn count(&self, part: &str) -> usize {
-        self.requests().iter().filter(|line| line.contains(part)).count()
-    }
-
-    pub fn fail(&self, decide: impl FnMut(&str, &str) -> Option<Fault> + Send + 'static) {
-        *self.faults.lock().unwrap() = Box::new(decide);
-    }
-
-    fn client(&self, service: Service) -> kube::Client {
-        let wire = self.clone();
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let wire = wire.clone();
-            let service = service.clone();
-            async move {
-                let mut request = request;
-                let path = request.uri().to_string();
-                let method = request.method().to_string();
-                wire.log.lock().unwrap().push(format!("{method} {path}"));
-                let fault = (wire.faults.lock().unwrap())(&method, &path);
-                let answer: Result<Answer, BoxError> = match fault {
-                    None => {
-                        let answer = service.oneshot(request).await?;
-                        Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
-                    }
-                    Some(Fault::Answer(status, body)) => Ok(Response::builder()
-                        .status(StatusCode::from_u16(status)?)
-                        .body(Full::from(body.to_string()).map_err(Into::into).boxed_unsync())?),
-                    Some(Fault::Lost) => {
-                        let _ = service.oneshot(request).await?;
-                        Err("broken pipe".into())
-                    }
-                    Some(Fault::Unsent) => Err("connection refused".into()),
-                    Some(Fault::Dropped) => Err("broken pipe".into()),
-                    Some(Fault::Older) => {
-                        let known = path
-                            .replace("&sendInitialEvents=true", "")
-                            .replace("&resourceVersionMatch=NotOlderThan", "");
-                        *request.uri_mut() = known.parse()?;
-                        let answer = service.oneshot(request).await?;
-                        Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
-                    }
-                    Some(Fault::Crash { after, died }) => {
-                        if after {
-                            let _ = service.oneshot(request).await?;
-                        }
-                        died.cancel();
-                        std::future::pending().await
-                    }
-                };
-                answer
-            }
-        });
-        kube::Client::new(service, "default")
-    }
-}
+use crate::wire::Wire;
 
 pub struct Bench {
     pub admin: Http,
@@ -286,7 +168,7 @@ impl Bench {
 
     pub async fn pods_on(&self, node: &str) -> Vec<String> {
         let path = evac_api::call::pods_on_node_path(node);
-        let list: wire::List<wire::Pod> = self.admin.read(&Call::get(path)).await.unwrap();
+        let list: objects::List<objects::Pod> = self.admin.read(&Call::get(path)).await.unwrap();
         list.items.into_iter().map(|pod| pod.metadata.name).collect()
     }
 
@@ -298,7 +180,7 @@ impl Bench {
             owner: "tester".into(),
             instance: Some("box:1".into()),
             options: Vec::new(),
-            page: 500,
+            page: None,
         }
     }
 

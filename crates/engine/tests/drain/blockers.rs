@@ -6,7 +6,8 @@ use evac_core::Reason;
 use evac_core::run::{Blocker, End};
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Fault, Told};
+use crate::bench::{Bench, Told};
+use crate::wire::Fault;
 
 const IN_TIME: f64 = 5.0;
 

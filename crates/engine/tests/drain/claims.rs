@@ -10,8 +10,9 @@ use evac_core::{DryRun, Reason};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::bench::{Bench, Fault, Told};
+use crate::bench::{Bench, Told};
 use crate::is_drained;
+use crate::wire::Fault;
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/evac-drain-node-1";
 

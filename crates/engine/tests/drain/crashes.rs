@@ -7,8 +7,9 @@ use evac_engine::nodes;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::bench::{Bench, Fault};
+use crate::bench::Bench;
 use crate::is_drained;
+use crate::wire::Fault;
 
 /// What others do to the node while the drain is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,16 +8,18 @@ mod claims;
 mod crashes;
 mod nodes;
 mod reading;
+mod wire;
 
 use std::time::Duration;
 
-use bench::{Bench, Fault};
+use bench::Bench;
 use evac_core::run::End;
 use evac_core::step::Event;
 use evac_core::{DryRun, Proof, Reason};
 use evac_engine::nodes as on_nodes;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
+use wire::Fault;
 
 fn is_drained(end: &End) -> bool {
     matches!(end, End::Drained { proof: Proof::Yes })

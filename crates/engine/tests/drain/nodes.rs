@@ -6,8 +6,9 @@ use evac_core::{Fact, taints};
 use evac_engine::nodes::{self, NodeError, TaintRequest};
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Fault};
+use crate::bench::Bench;
 use crate::is_drained;
+use crate::wire::Fault;
 
 async fn set(bench: &Bench, schedulable: bool) -> bool {
     let node = bench.node("node-1").await;

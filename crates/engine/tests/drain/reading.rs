@@ -1,7 +1,8 @@
 //! What is read and how: few requests, servers old and new, and the store itself at the end.
 
-use crate::bench::{Bench, Fault};
+use crate::bench::Bench;
 use crate::is_drained;
+use crate::wire::Fault;
 
 #[tokio::test(start_paused = true)]
 async fn with_daemon_sets_too_a_drain_costs_no_more_than_twelve_requests_beyond_its_pods() {
@@ -34,7 +35,7 @@ async fn a_server_that_refuses_streamed_lists_is_asked_in_the_old_way() {
     });
     let told = bench.drain(bench.request(&["node-1"])).await;
     assert!(is_drained(told.end()), "{:?}", told.end());
-    assert_eq!(bench.wire.count("sendInitialEvents"), 2, "asked once per kind");
+    assert_eq!(bench.wire.count("sendInitialEvents"), 3, "asked once per kind");
     assert!(bench.wire.requests().iter().any(|line| line.starts_with("GET /api/v1/nodes?fieldSelector")));
 }
 

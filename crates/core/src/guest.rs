@@ -1,0 +1,81 @@
+//! How may a guest leave its node?
+//!
+//! The eviction strategy of the guest decides, read from the newest state of its instance each time somebody asks. What is
+//! not known is never guessed: such a guest is waited for.
+
+use crate::after::after_shutdown;
+use crate::assess::Fate;
+use crate::fact::Pod;
+use crate::index::{Index, Sight};
+use crate::machines::strategy::{Course, Strategy, course, effective};
+use crate::machines::{Instance, Phase, condition};
+use crate::policy::Policy;
+use crate::reason::Reason;
+use crate::vm_reason::VmReason;
+
+/// The fate of an unfinished launcher pod. `None` where the cluster knows no virtual machines: then it is a pod like others.
+pub(crate) fn fate(
+    index: &Index,
+    policy: &Policy,
+    pod: &Pod,
+    name: Option<&str>,
+    reasons: &mut Vec<Reason>,
+) -> Option<Fate> {
+    let (reason, fate): (Reason, Fate) = match index.sight() {
+        Sight::Absent => return None,
+        Sight::Denied(message) => (VmReason::VmUnreadable { message: message.clone() }.into(), Fate::Blocked),
+        Sight::Unlooked => (settling(name), Fate::Follow),
+        Sight::Clear => match index.instance_of(pod).filter(|instance| is_settled(index, pod, instance)) {
+            None => (settling(name), Fate::Follow),
+            Some(instance) => of_instance(index, policy, pod, instance),
+        },
+    };
+    reasons.push(reason);
+    Some(fate)
+}
+
+fn settling(name: Option<&str>) -> Reason {
+    VmReason::VmSettling { instance: name.map(str::to_owned) }.into()
+}
+
+/// Neither starting nor ending, and known whether it can be moved where that matters.
+fn is_settled(index: &Index, pod: &Pod, instance: &Instance) -> bool {
+    let strategy = effective(instance, &index.machines().config).strategy;
+    let matters = matches!(strategy, Strategy::LiveMigrate | Strategy::LiveMigrateIfPossible);
+    instance.phase == Phase::Running
+        && !instance.deleting
+        && pod.deletion.is_none()
+        && (!matters || condition::find(&instance.conditions, "LiveMigratable").is_some())
+}
+
+fn of_instance(index: &Index, policy: &Policy, pod: &Pod, instance: &Instance) -> (Reason, Fate) {
+    let machines = index.machines();
+    let name = instance.key.name.clone();
+    // Whoever moves it, and whatever its strategy: it is about to leave by itself.
+    let moving = machines.migrations_of(&instance.key).iter().any(|one| !one.phase.is_final());
+    match course(instance, &machines.config) {
+        _ if moving => (VmReason::VmMigrates { instance: name }.into(), Fate::Migrate),
+        Course::Migrate => (VmReason::VmMigrates { instance: name }.into(), Fate::Migrate),
+        Course::Stuck => {
+            let why = condition::find(&instance.conditions, "LiveMigratable");
+            let cause = why.and_then(|why| why.reason.clone()).unwrap_or_default();
+            let message = why.and_then(|why| why.message.clone()).unwrap_or_default();
+            (VmReason::VmStuck { instance: name, cause, message }.into(), Fate::Blocked)
+        }
+        Course::HandOver if instance.evacuation_node == pod.node => {
+            (VmReason::VmHandedOver { instance: name }.into(), Fate::Follow)
+        }
+        Course::HandOver | Course::ShutDown if policy.disable_eviction => {
+            (Reason::VmUnprotected, Fate::Blocked)
+        }
+        Course::HandOver => (VmReason::VmExternal { instance: name }.into(), Fate::Evict),
+        Course::ShutDown => {
+            let after = after_shutdown(machines, instance);
+            if after.comes_back() || policy.allow_shutdown {
+                (VmReason::VmShutDown { instance: name, after }.into(), Fate::Evict)
+            } else {
+                (VmReason::VmStaysOff { instance: name, after }.into(), Fate::Blocked)
+            }
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! When and which migrations a drain starts, and what it tells of them.
+//!
+//! ```text
+//!  nothing ─▶ asked ─▶ queued (Pending) ─▶ under way ─▶ moved: the pod has ended, the guest runs elsewhere
+//!     ▲                    │                    │
+//!     └──── back-off ◀─────┴────── failed ──────┘        after FAILURES in a row: named, and left running here
+//! ```
+//!
+//! All of it can be read from the cluster; what is kept here is only what has been told already. A node gets as many
+//! migrations as can run at once and the same number again in the queue, so that a slot that becomes free is filled at once
+//! and the queue stays short. The largest guests go first, because the last to finish decides how long it takes.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::action::{Action, Outcome};
+use crate::assess::{Assessment, Fate};
+use crate::fact::{Key, Pod, Uid};
+use crate::index::Index;
+use crate::machines::{Instance, Launcher, Machines, Migration, MigrationPhase, condition, names};
+use crate::policy::{DryRun, Policy, back_off};
+use crate::reason::Reason;
+use crate::run::{PodRun, PodState, Run, after, failure_text};
+use crate::step::{Event, Step};
+use crate::vm_reason::VmReason;
+
+/// Failures in a row, in one drain, after which a guest is named as one that cannot be moved.
+const FAILURES: u32 = 5;
+/// The pause after the first failure; each further one doubles it, as the controller of migrations does.
+const RETRY_AFTER: Duration = Duration::from_secs(20);
+/// A copy that has not come up after this long is looked at.
+const LOOK_AT_TARGET: Duration = Duration::from_secs(3);
+/// A copy without a place gives way to other guests that wait after this long.
+const GIVE_WAY: Duration = Duration::from_secs(10);
+
+/// What was seen and told of one guest's move.
+#[derive(Debug, Clone)]
+pub(crate) struct Move {
+    pub instance: Key,
+    pub migration: Option<Uid>,
+    pub phase: MigrationPhase,
+    pub began: Timestamp,
+    pub phase_since: Timestamp,
+    pub target: String,
+    failure_told: Option<Uid>,
+    /// When its target pod is to be read, and how often that was done.
+    look_at: Option<Timestamp>,
+    looks: u32,
+    /// How often it gave way to others.
+    parked: u32,
+}
+
+impl Move {
+    fn new(instance: Key, now: Timestamp) -> Self {
+        Self {
+            instance,
+            migration: None,
+            phase: MigrationPhase::Unset,
+            began: now,
+            phase_since: now,
+            target: String::new(),
+            failure_told: None,
+            look_at: None,
+            looks: 0,
+            parked: 0,
+        }
+    }
+}
+
+/// How often in a row moving failed since the drain began, and why the last time.
+struct Failures {
+    count: u32,
+    last: Uid,
+    why: String,
+    retry_at: Timestamp,
+}
+
+/// Reads the newest migrations of an instance. Failures from before the drain decide the pause, not the end of patience.
+fn failures(machines: &Machines, instance: &Key, since: Timestamp, now: Timestamp) -> Option<Failures> {
+    let all = machines.migrations_of(instance);
+    let mut newest = all.iter().rev().filter(|one| one.is_automatic() && !one.deleting).peekable();
+    let last = *newest.peek().filter(|one| one.phase == MigrationPhase::Failed)?;
+    let in_a_row: Vec<&&Migration> = newest.take_while(|one| one.phase == MigrationPhase::Failed).collect();
+    let failed_at = |one: &Migration| one.entered(MigrationPhase::Failed).or(one.created).unwrap_or(now);
+    // Times of objects are whole seconds.
+    let whole = since.checked_sub(SignedDuration::from_secs(1)).unwrap_or(since);
+    let ours = in_a_row.iter().filter(|one| failed_at(one) >= whole).count();
+    let doublings = u32::try_from(in_a_row.len() - 1).unwrap_or(u32::MAX);
+    let pause = back_off(RETRY_AFTER, RETRY_AFTER * 16, doublings);
+    let why = if last.failure_reason.is_empty() {
+        format!("migration {} failed", last.key.name)
+    } else {
+        last.failure_reason.clone()
+    };
+    Some(Failures {
+        count: u32::try_from(ours).unwrap_or(u32::MAX),
+        last: last.uid.clone(),
+        why,
+        retry_at: after(failed_at(last), pause),
+    })
+}
+
+fn unfinished<'a>(machines: &'a Machines, instance: &Key) -> Option<&'a Migration> {
+    machines.migrations_of(instance).into_iter().rev().find(|one| !one.phase.is_final())
+}
+
+fn target<'a>(machines: &'a Machines, instance: &Instance, migration: &Migration) -> Option<&'a Launcher> {
+    machines.launchers_of(&instance.uid).into_iter().find(|pod| pod.job.as_ref() == Some(&migration.uid))
+}
+
+/// Takes note of how the guests of a node that are being moved get on, and tells what is new.
+pub(crate) fn follow(
+    index: &Index,
+    run: &mut Run,
+    assessment: &Assessment,
+    since: Timestamp,
+    now: Timestamp,
+    step: &mut Step,
+) {
+    let machines = index.machines();
+    for verdict in assessment.of_fate(Fate::Migrate) {
+        let Some(instance) = index.pod(&verdict.pod).and_then(|pod| index.instance_of(pod)) else { continue };
+        let Some(known) = run.pods.get_mut(&verdict.uid) else { continue };
+        let moving = known.moving.get_or_insert_with(|| Box::new(Move::new(instance.key.clone(), now)));
+        if let Some(state) = &instance.migration
+            && moving.migration.as_ref().is_some_and(|uid| uid.0 == state.uid)
+            && !state.failed
+        {
+            moving.target.clone_from(&state.target_node);
+        }
+        if let Some(migration) = unfinished(machines, &instance.key) {
+            if moving.migration.as_ref() != Some(&migration.uid) {
+                *moving = Box::new(Move { parked: moving.parked, ..Move::new(instance.key.clone(), now) });
+                moving.migration = Some(migration.uid.clone());
+            } else if moving.phase == migration.phase {
+                continue;
+            }
+            moving.phase = migration.phase;
+            moving.phase_since = now;
+            moving.look_at =
+                (migration.phase == MigrationPhase::Scheduling).then(|| after(now, LOOK_AT_TARGET));
+            step.events.push(Event::MovePhase {
+                instance: instance.key.clone(),
+                node: assessment.node.clone(),
+                migration: migration.key.name.clone(),
+                phase: migration.phase.text().to_owned(),
+            });
+        } else if let Some(failed) = failures(machines, &instance.key, since, now)
+            && failed.count > 0
+            && moving.failure_told.as_ref() != Some(&failed.last)
+        {
+            moving.failure_told = Some(failed.last);
+            moving.target.clear();
+            step.events.push(Event::MoveFailed {
+                instance: instance.key.clone(),
+                node: assessment.node.clone(),
+                failures: failed.count,
+                message: failed.why,
+                retry_at: (failed.count < FAILURES).then_some(failed.retry_at),
+            });
+        }
+    }
+}
+
+/// What a guest that is to be moved waits for, since when if not since now, and when that may change by time alone.
+pub(crate) fn waiting_for(
+    index: &Index,
+    pod: &Pod,
+    known: &PodRun,
+    since: Timestamp,
+    now: Timestamp,
+) -> (Option<Reason>, Option<Timestamp>) {
+    let machines = index.machines();
+    let Some(instance) = index.instance_of(pod) else { return (None, None) };
+    if let Some(migration) = unfinished(machines, &instance.key) {
+        let name = migration.key.name.clone();
+        let copy = target(machines, instance, migration);
+        let reason = match migration.phase {
+            MigrationPhase::Unset | MigrationPhase::Pending => VmReason::VmQueued { migration: name },
+            MigrationPhase::Scheduling if copy.is_some_and(Launcher::is_unschedulable) => {
+                let said = copy.and_then(|pod| condition::find(&pod.conditions, "PodScheduled"));
+                let message = said.and_then(|said| said.message.clone()).unwrap_or_default();
+                VmReason::VmNoPlace { migration: name, message }
+            }
+            phase => VmReason::VmMigrating { migration: name, phase: phase.text().into() },
+        };
+        return (Some(reason.into()), None);
+    }
+    if let Some(failed) = failures(machines, &instance.key, since, now) {
+        if failed.count >= FAILURES {
+            let reason = VmReason::VmMoveGivenUp { failures: failed.count, message: failed.why };
+            return (Some(reason.into()), None);
+        }
+        if failed.retry_at > now {
+            let reason = VmReason::VmMoveFailed {
+                failures: failed.count.max(1),
+                message: failed.why,
+                retry_at: Some(failed.retry_at),
+            };
+            return (Some(reason.into()), Some(failed.retry_at));
+        }
+    }
+    (known.last.as_ref().and_then(refusal), None)
+}
+
+/// Why a migration could not be asked for.
+pub(crate) fn refusal(outcome: &Outcome) -> Option<Reason> {
+    Some(match outcome {
+        Outcome::Done => return None,
+        Outcome::Forbidden { message } => VmReason::VmMoveForbidden { message: message.clone() }.into(),
+        Outcome::Webhook { message, .. } => VmReason::VmMoveRefused { message: message.clone() }.into(),
+        Outcome::Throttled { .. } => Reason::Throttled,
+        other => VmReason::VmMoveRefused { message: failure_text(other) }.into(),
+    })
+}
+
+/// A guest that may be moved now.
+struct Candidate {
+    order: (Reverse<u64>, Key),
+    pod: Uid,
+    instance: Uid,
+    newest: Option<Uid>,
+}
+
+/// Starts as many migrations of a node's guests as there is room for, and looks after those without a place.
+pub(crate) fn send(
+    index: &Index,
+    policy: &Policy,
+    run: &mut Run,
+    assessment: &Assessment,
+    since: Timestamp,
+    now: Timestamp,
+    step: &mut Step,
+) {
+    let machines = index.machines();
+    let node = &assessment.node;
+    let trial = policy.dry_run == DryRun::Server;
+    let mut candidates = Vec::new();
+    let mut asked = 0;
+    for verdict in assessment.of_fate(Fate::Migrate) {
+        let Some(pod) = index.pod(&verdict.pod) else { continue };
+        let Some(instance) = index.instance_of(pod) else { continue };
+        let Some(known) = run.pods.get_mut(&verdict.uid) else { continue };
+        if unfinished(machines, &instance.key).is_some() {
+            continue;
+        }
+        let idle = known.state == PodState::Idle;
+        asked += usize::from(known.state == PodState::InFlight);
+        if idle && may_ask(machines, policy, instance, known, since, now, step) {
+            candidates.push(Candidate {
+                order: (Reverse(instance.memory), instance.key.clone()),
+                pod: verdict.uid.clone(),
+                instance: instance.uid.clone(),
+                newest: machines.migrations_of(&instance.key).last().map(|one| one.uid.clone()),
+            });
+        }
+    }
+    let mut room = if trial { usize::MAX } else { room(machines, node).saturating_sub(asked) };
+    room = room.min(policy.parallel.saturating_sub(run.requests_under_way()));
+    candidates.sort_by(|a, b| a.order.cmp(&b.order));
+    let crowded = candidates.len() > room;
+    for candidate in candidates.into_iter().take(room) {
+        let (_, instance) = candidate.order;
+        let Some(known) = run.pods.get_mut(&candidate.pod) else { continue };
+        known.state = PodState::InFlight;
+        let name = names::evacuation(
+            &instance.name,
+            &candidate.instance.0,
+            candidate.newest.as_ref().map(|uid| uid.0.as_str()),
+        );
+        let attempt = if known.last.is_some() { known.row + 2 } else { 1 };
+        step.events.push(Event::Moving {
+            instance: instance.clone(),
+            node: node.clone(),
+            migration: name.clone(),
+            attempt,
+        });
+        step.actions.push(Action::Migrate {
+            instance,
+            uid: candidate.instance,
+            pod: candidate.pod,
+            name,
+            node: node.clone(),
+            owner: run.owner.clone(),
+            dry_run: trial,
+        });
+    }
+    if !trial {
+        look_after(index, run, assessment, crowded, now, step);
+    }
+}
+
+/// How many more migrations this node may have: twice what can run at once, less those that are not over.
+fn room(machines: &Machines, node: &str) -> usize {
+    let limit = machines.config.parallel_outbound_per_node.min(machines.config.parallel_per_cluster) as usize;
+    let from_here = machines
+        .migrations()
+        .filter(|one| !one.phase.is_final())
+        .filter(|one| machines.instance(&one.instance).is_some_and(|instance| instance.node == node));
+    let (mut all, mut under_way) = (0, 0);
+    for one in from_here {
+        all += 1;
+        under_way += usize::from(one.phase.is_under_way());
+    }
+    // What runs shows how many may: settings can change, and others may know better ones.
+    (limit.max(under_way) + limit).saturating_sub(all)
+}
+
+fn may_ask(
+    machines: &Machines,
+    policy: &Policy,
+    instance: &Instance,
+    known: &mut PodRun,
+    since: Timestamp,
+    now: Timestamp,
+    step: &mut Step,
+) -> bool {
+    if policy.dry_run == DryRun::Server {
+        return known.last.is_none();
+    }
+    if known.last.as_ref().is_some_and(Outcome::is_transient) && known.row >= policy.patience {
+        known.state = PodState::Failed;
+        return false;
+    }
+    let failed = failures(machines, &instance.key, since, now);
+    if failed.as_ref().is_some_and(|failed| failed.count >= FAILURES) {
+        return false;
+    }
+    let held = [known.not_before, failed.map(|failed| failed.retry_at)].into_iter().flatten().max();
+    if let Some(at) = held.filter(|at| *at > now) {
+        step.wake_at(at);
+        return false;
+    }
+    true
+}
+
+/// Finds out why copies do not come up. One without a place gives way if it is ours and others wait.
+fn look_after(
+    index: &Index,
+    run: &mut Run,
+    assessment: &Assessment,
+    crowded: bool,
+    now: Timestamp,
+    step: &mut Step,
+) {
+    let machines = index.machines();
+    let owner = run.owner.clone();
+    for verdict in assessment.of_fate(Fate::Migrate) {
+        let Some(instance) = index.pod(&verdict.pod).and_then(|pod| index.instance_of(pod)) else { continue };
+        let Some(known) = run.pods.get_mut(&verdict.uid) else { continue };
+        let Some(moving) = known.moving.as_mut() else { continue };
+        let Some(migration) = unfinished(machines, &instance.key) else { continue };
+        if migration.phase != MigrationPhase::Scheduling || migration.deleting {
+            continue;
+        }
+        if let Some(at) = moving.look_at {
+            if at <= now {
+                moving.looks += 1;
+                let pause = back_off(LOOK_AT_TARGET * 2, Duration::from_secs(60), moving.looks);
+                moving.look_at = Some(after(now, pause));
+                step.actions.push(Action::ReadTarget {
+                    instance: instance.key.clone(),
+                    migration: migration.uid.clone(),
+                });
+            }
+            moving.look_at.into_iter().for_each(|at| step.wake_at(at));
+        }
+        let placeless = target(machines, instance, migration).is_some_and(Launcher::is_unschedulable);
+        let ours = migration.annotations.get(names::DRAIN) == Some(&owner);
+        let gives_way = after(moving.phase_since, GIVE_WAY);
+        if placeless && ours && crowded {
+            if gives_way > now {
+                step.wake_at(gives_way);
+                continue;
+            }
+            known.not_before =
+                Some(after(now, back_off(Duration::from_secs(30), Duration::from_secs(300), moving.parked)));
+            moving.parked += 1;
+            step.actions.push(Action::Abort { migration: migration.key.clone(), uid: migration.uid.clone() });
+            moving.phase_since = now;
+        }
+    }
+}
+
+impl PodRun {
+    /// Takes in the answer to a migration that was asked for.
+    pub(crate) fn record_move(&mut self, outcome: Outcome, now: Timestamp) {
+        let same_kind = self
+            .last
+            .as_ref()
+            .is_some_and(|last| std::mem::discriminant(last) == std::mem::discriminant(&outcome));
+        self.row = if same_kind { self.row + 1 } else { 0 };
+        self.state = PodState::Idle;
+        let seconds = Duration::from_secs;
+        let pause = match &outcome {
+            Outcome::Done => None,
+            Outcome::Throttled { retry_after } => {
+                Some(retry_after.unwrap_or_else(|| back_off(seconds(1), seconds(30), self.row)))
+            }
+            // It exists, or another one does, or the guest is not what we think: the watch will tell.
+            Outcome::Conflict { .. } | Outcome::Webhook { .. } | Outcome::Gone | Outcome::Replaced => {
+                Some(back_off(seconds(1), seconds(30), self.row))
+            }
+            Outcome::Server { .. } | Outcome::Unknown { .. } | Outcome::Transport { .. } => {
+                Some(back_off(Duration::from_millis(250), seconds(15), self.row))
+            }
+            Outcome::NamespaceTerminating => Some(back_off(seconds(5), seconds(60), self.row)),
+            _ => {
+                self.state = PodState::Failed;
+                None
+            }
+        };
+        self.not_before = pause.map(|pause| after(now, pause));
+        self.last = Some(outcome);
+    }
+
+    /// Where the guest of this pod went, if it left by a migration.
+    pub(crate) fn went_to(&self) -> Option<(&Key, &str, Timestamp)> {
+        let moving = self.moving.as_ref().filter(|moving| !moving.target.is_empty())?;
+        Some((&moving.instance, &moving.target, moving.began))
+    }
+}

@@ -1,0 +1,248 @@
+//! Why something happens to a virtual machine during a drain, or does not: the part of [`crate::Reason`] about guests.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::after::After;
+use crate::reason::Severity;
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(tag = "code", rename_all_fields = "camelCase")]
+pub enum VmReason {
+    // What the strategy of a guest comes down to.
+    VmMigrates {
+        instance: String,
+    },
+    /// It must be moved and cannot be.
+    VmStuck {
+        instance: String,
+        cause: String,
+        message: String,
+    },
+    VmShutDown {
+        instance: String,
+        #[serde(flatten)]
+        after: After,
+    },
+    /// It would be shut down and not come back.
+    VmStaysOff {
+        instance: String,
+        #[serde(flatten)]
+        after: After,
+    },
+    /// It shall be left to its external owner, who has not been told yet.
+    VmExternal {
+        instance: String,
+    },
+    VmHandedOver {
+        instance: String,
+    },
+    /// It starts, stops, arrives or has just left; what it needs is not clear yet.
+    VmSettling {
+        instance: Option<String>,
+    },
+    VmUnreadable {
+        message: String,
+    },
+
+    // What a guest that is moved waits for.
+    VmQueued {
+        migration: String,
+    },
+    VmMigrating {
+        migration: String,
+        phase: String,
+    },
+    /// There is no place for its copy, or it does not come up.
+    VmNoPlace {
+        migration: String,
+        message: String,
+    },
+    VmMoveFailed {
+        failures: u32,
+        message: String,
+        retry_at: Option<Timestamp>,
+    },
+    VmMoveGivenUp {
+        failures: u32,
+        message: String,
+    },
+    VmMoveRefused {
+        message: String,
+    },
+    VmMoveForbidden {
+        message: String,
+    },
+}
+
+impl VmReason {
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::VmMigrates { .. } => "VmMigrates",
+            Self::VmStuck { .. } => "VmStuck",
+            Self::VmShutDown { .. } => "VmShutDown",
+            Self::VmStaysOff { .. } => "VmStaysOff",
+            Self::VmExternal { .. } => "VmExternal",
+            Self::VmHandedOver { .. } => "VmHandedOver",
+            Self::VmSettling { .. } => "VmSettling",
+            Self::VmUnreadable { .. } => "VmUnreadable",
+            Self::VmQueued { .. } => "VmQueued",
+            Self::VmMigrating { .. } => "VmMigrating",
+            Self::VmNoPlace { .. } => "VmNoPlace",
+            Self::VmMoveFailed { .. } => "VmMoveFailed",
+            Self::VmMoveGivenUp { .. } => "VmMoveGivenUp",
+            Self::VmMoveRefused { .. } => "VmMoveRefused",
+            Self::VmMoveForbidden { .. } => "VmMoveForbidden",
+        }
+    }
+
+    pub fn severity(&self) -> Severity {
+        match self {
+            Self::VmMigrates { .. } | Self::VmExternal { .. } => Severity::Note,
+            Self::VmShutDown { after, .. } if after.comes_back() => Severity::Note,
+            Self::VmShutDown { .. } => Severity::Warning,
+            Self::VmQueued { .. } | Self::VmMigrating { .. } => Severity::Progress,
+            Self::VmHandedOver { .. }
+            | Self::VmSettling { .. }
+            | Self::VmNoPlace { .. }
+            | Self::VmMoveFailed { .. }
+            | Self::VmMoveRefused { .. } => Severity::Slow,
+            Self::VmStuck { .. }
+            | Self::VmStaysOff { .. }
+            | Self::VmUnreadable { .. }
+            | Self::VmMoveGivenUp { .. }
+            | Self::VmMoveForbidden { .. } => Severity::Never,
+        }
+    }
+
+    /// Words by which pods are grouped in the manner of `kubectl drain`.
+    pub fn kubectl_words(&self) -> Option<String> {
+        Some(match self {
+            Self::VmShutDown { after, .. } if !after.comes_back() => {
+                format!("shutting down virtual machines ({})", after.words())
+            }
+            Self::VmStuck { .. } => {
+                "Pods of virtual machines that must be live-migrated and cannot be".into()
+            }
+            Self::VmStaysOff { after, .. } => {
+                format!(
+                    "Pods of virtual machines that would not come back ({}; use --allow-shutdown to override)",
+                    after.words()
+                )
+            }
+            Self::VmUnreadable { .. } => "Pods of virtual machines that cannot be read".into(),
+            _ => return None,
+        })
+    }
+
+    pub fn message(&self) -> String {
+        match self {
+            Self::VmMigrates { instance } => {
+                format!("runs virtual machine {instance}, which is live-migrated")
+            }
+            Self::VmStuck { instance, cause, message } => {
+                let why = match (cause.is_empty(), message.is_empty()) {
+                    (true, _) => "no reason given".to_owned(),
+                    (false, true) => cause.clone(),
+                    (false, false) => format!("{cause}: {message}"),
+                };
+                format!("runs virtual machine {instance}, which must be live-migrated and cannot be ({why})")
+            }
+            Self::VmShutDown { instance, after } => {
+                format!("runs virtual machine {instance}, which is shut down and {}", after.words())
+            }
+            Self::VmStaysOff { instance, after } => {
+                format!("runs virtual machine {instance}, which would be shut down and {}", after.words())
+            }
+            Self::VmExternal { instance } => {
+                format!("runs virtual machine {instance}, which is left to its external owner")
+            }
+            Self::VmHandedOver { instance } => format!(
+                "runs virtual machine {instance}, whose external owner has been told and has to move or end it"
+            ),
+            Self::VmSettling { instance: Some(name) } => {
+                format!("runs virtual machine {name}, which is starting, arriving or leaving")
+            }
+            Self::VmSettling { instance: None } => {
+                "runs a virtual machine that is starting, arriving or leaving".into()
+            }
+            Self::VmUnreadable { message } => {
+                format!("runs a virtual machine, and virtual machines cannot be read: {message}")
+            }
+            Self::VmQueued { migration } => {
+                format!("waits for its turn to be live-migrated (migration {migration})")
+            }
+            Self::VmMigrating { migration, phase } => {
+                format!("is being live-migrated (migration {migration}: {phase})")
+            }
+            Self::VmNoPlace { migration, message } => {
+                format!(
+                    "cannot be live-migrated yet, its copy has no place (migration {migration}): {message}"
+                )
+            }
+            Self::VmMoveFailed { failures, message, retry_at } => {
+                let next = retry_at.map_or(String::new(), |at| format!("; next try at {at:.0}"));
+                format!("could not be live-migrated ({}: {message}){next}", times(*failures))
+            }
+            Self::VmMoveGivenUp { failures, message } => {
+                format!("could not be live-migrated {failures} times in a row (last: {message})")
+            }
+            Self::VmMoveRefused { message } => {
+                format!("could not be live-migrated, the server refused the migration: {message}")
+            }
+            Self::VmMoveForbidden { message } => format!("may not be live-migrated by you: {message}"),
+        }
+    }
+
+    pub fn brief(&self) -> String {
+        match self {
+            Self::VmStuck { cause, .. } => format!("cannot be migrated: {cause}"),
+            Self::VmHandedOver { .. } => "its external owner has to act".into(),
+            Self::VmSettling { .. } => "its machine starts, arrives or leaves".into(),
+            Self::VmQueued { .. } => "queued".into(),
+            Self::VmMigrating { phase, .. } => phase.clone(),
+            Self::VmNoPlace { .. } => "no place for its copy".into(),
+            Self::VmMoveFailed { failures, .. } => {
+                format!("failed {}, will be tried again", times(*failures))
+            }
+            Self::VmMoveGivenUp { failures, .. } => format!("failed {}", times(*failures)),
+            Self::VmMoveRefused { .. } => "the server refused the migration".into(),
+            Self::VmMoveForbidden { .. } => "you may not migrate it".into(),
+            other => other.message(),
+        }
+    }
+
+    pub fn fix(&self) -> Option<String> {
+        Some(match self {
+            Self::VmStuck { .. } => "change what prevents its migration, or stop the machine yourself".into(),
+            Self::VmStaysOff { .. } => {
+                "use --allow-shutdown to shut it down all the same, or give it an eviction strategy that migrates"
+                    .into()
+            }
+            Self::VmHandedOver { .. } => "ask whoever looks after it, such as the cluster it is a node of".into(),
+            Self::VmUnreadable { .. } => {
+                "ask for the rights to list and watch virtualmachineinstances and virtualmachineinstancemigrations"
+                    .into()
+            }
+            Self::VmNoPlace { .. } => {
+                "make room on another node, or relax what the machine asks of its node".into()
+            }
+            Self::VmMoveFailed { .. } => "nothing, it is tried again; look at the migration if that goes on".into(),
+            Self::VmMoveGivenUp { .. } => {
+                "look at the migration and at the machine; it keeps running here and is never shut down".into()
+            }
+            Self::VmMoveForbidden { .. } => {
+                "ask for the right to create virtualmachineinstancemigrations".into()
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn times(count: u32) -> String {
+    match count {
+        1 => "once".into(),
+        2 => "twice".into(),
+        more => format!("{more} times"),
+    }
+}

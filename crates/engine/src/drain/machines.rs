@@ -1,0 +1,142 @@
+//! What a drain watches only when it matters: budgets where pods are evicted, and all around virtual machines where there are some.
+
+use evac_api::kubevirt::project::Follow;
+use evac_api::kubevirt::wire::{Migration, VirtualMachineInstance};
+use evac_core::machines::Kind;
+use evac_core::machines::strategy::{Course, course};
+use evac_core::{Fact, Sight, VmRole};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::{DrainError, Input, Loop};
+use crate::guests;
+use crate::watch::{Report, follow_opened};
+
+impl Loop<'_> {
+    /// Starts what has become necessary. True if something is to be waited for before the first decision.
+    pub(super) async fn look_further(
+        &mut self,
+        tasks: &mut JoinSet<()>,
+        sender: &mpsc::UnboundedSender<Input>,
+    ) -> Result<bool, DrainError> {
+        let mut waits = false;
+        if *self.index.sight() == Sight::Unlooked && guests::are_on(&self.index, &self.request.nodes) {
+            if !self.started.machines {
+                self.started.machines = true;
+                self.watch_machines(tasks, sender);
+                waits = true;
+            } else if !self.missing.instances && !self.missing.migrations {
+                self.read_settings().await?;
+            }
+        }
+        if *self.index.sight() == Sight::Clear {
+            let wanted = guests::machines_that_matter(&self.index, &self.request.nodes);
+            let wanted: std::collections::BTreeSet<_> =
+                wanted.into_iter().filter(|key| self.started.asked.insert(key.clone())).collect();
+            if !wanted.is_empty() {
+                for fact in guests::read_machines(&self.http, &wanted).await {
+                    self.index.apply(fact);
+                }
+            }
+        }
+        if !waits && !self.started.budgets && self.needs_budgets() {
+            self.started.budgets = true;
+            self.missing.budgets = true;
+            self.follow(tasks, sender, "/apis/policy/v1/poddisruptionbudgets", String::new(), Input::Budget);
+            waits = true;
+        }
+        Ok(waits)
+    }
+
+    fn watch_machines(&mut self, tasks: &mut JoinSet<()>, sender: &mpsc::UnboundedSender<Input>) {
+        self.missing.instances = true;
+        self.missing.migrations = true;
+        let (source, opening) = self.source(guests::INSTANCES, guests::on_nodes(&self.request.nodes));
+        let version = |object: &VirtualMachineInstance| object.metadata.resource_version.clone();
+        let http = self.http.clone();
+        tasks.spawn(follow_opened(http, source, opening, sender.clone(), Input::Instance, version));
+        let (source, opening) = self.source(guests::MIGRATIONS, String::new());
+        let version = |object: &Migration| object.metadata.resource_version.clone();
+        let http = self.http.clone();
+        tasks.spawn(follow_opened(http, source, opening, sender.clone(), Input::Migration, version));
+    }
+
+    /// Both lists are there; what is still missing is how the cluster is set up.
+    async fn read_settings(&mut self) -> Result<(), DrainError> {
+        match guests::settings(&self.http, &self.index).await {
+            Ok(config) => {
+                self.index.configure(config);
+                self.index.set_sight(Sight::Clear);
+            }
+            Err(error) if error.is_transient() => {
+                return Err(DrainError::Read { what: "the settings of KubeVirt", source: error });
+            }
+            Err(error) => self.index.set_sight(Sight::Denied(error.to_string())),
+        }
+        Ok(())
+    }
+
+    /// Whether a pod is there that may be evicted, and so may be protected by a budget.
+    fn needs_budgets(&self) -> bool {
+        let machines = self.index.machines();
+        let pods = self.request.nodes.iter().flat_map(|node| self.index.pods_on(node));
+        pods.filter(|pod| !pod.phase.is_finished() && !pod.mirror && pod.daemon_set().is_none()).any(|pod| {
+            match &pod.vm {
+                VmRole::None => true,
+                VmRole::Hotplug => false,
+                VmRole::Launcher(_) => match self.index.sight() {
+                    Sight::Absent => true,
+                    Sight::Unlooked | Sight::Denied(_) => false,
+                    Sight::Clear => self.index.instance_of(pod).is_some_and(|instance| {
+                        matches!(course(instance, &machines.config), Course::ShutDown | Course::HandOver)
+                    }),
+                },
+            }
+        })
+    }
+
+    pub(super) fn take_instances(
+        &mut self,
+        report: Report<VirtualMachineInstance>,
+    ) -> Result<(), DrainError> {
+        match report {
+            Report::Listed(list) => {
+                self.index.reset_machines(Kind::Instance, list.into_iter().map(Follow::seen).collect());
+                self.missing.instances = false;
+            }
+            Report::Seen(object) => self.index.apply(Fact::Machine(object.seen())),
+            Report::Gone(object) => self.index.apply(Fact::Machine(object.gone())),
+            Report::Failed { error, final_ } => {
+                if !final_ && self.missing.instances {
+                    return Err(DrainError::Read { what: "virtual machine instances", source: error });
+                }
+                if final_ {
+                    self.index.set_sight(guests::sight_after(&error));
+                    self.missing.instances = false;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn take_migrations(&mut self, report: Report<Migration>) -> Result<(), DrainError> {
+        match report {
+            Report::Listed(list) => {
+                self.index.reset_machines(Kind::Migration, list.into_iter().map(Follow::seen).collect());
+                self.missing.migrations = false;
+            }
+            Report::Seen(object) => self.index.apply(Fact::Machine(object.seen())),
+            Report::Gone(object) => self.index.apply(Fact::Machine(object.gone())),
+            Report::Failed { error, final_ } => {
+                if !final_ && self.missing.migrations {
+                    return Err(DrainError::Read { what: "migrations", source: error });
+                }
+                if final_ {
+                    self.index.set_sight(guests::sight_after(&error));
+                    self.missing.migrations = false;
+                }
+            }
+        }
+        Ok(())
+    }
+}
