@@ -205,6 +205,14 @@ pub(crate) fn waiting_for(
     (known.last.as_ref().and_then(refusal), None)
 }
 
+/// A copy without a place has had none since it was made, whenever we looked.
+pub(crate) fn began(known: &PodRun, reason: &Reason) -> Option<Timestamp> {
+    match reason {
+        Reason::Vm(VmReason::VmNoPlace { .. }) => known.moving.as_ref().map(|moving| moving.phase_since),
+        _ => None,
+    }
+}
+
 /// Why a migration could not be asked for.
 pub(crate) fn refusal(outcome: &Outcome) -> Option<Reason> {
     Some(match outcome {
@@ -422,3 +430,7 @@ impl PodRun {
         Some((&moving.instance, &moving.target, moving.began))
     }
 }
+
+#[cfg(test)]
+#[path = "moving_tests.rs"]
+mod tests;

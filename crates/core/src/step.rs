@@ -532,7 +532,7 @@ fn watch_over(
     };
     let since = match &known.blocked {
         Some((before, since)) if before.code() == reason.code() => *since,
-        _ => now,
+        _ => moving::began(known, &reason).unwrap_or(now),
     };
     known.blocked = Some((reason.clone(), since));
     let named_at = match reason.severity() {

@@ -353,7 +353,7 @@ async fn a032_lists_are_read_page_by_page() {
         bench.pod(&format!("web-{number}"), |_| {}).await;
     }
     let mut request = bench.request(&["node-1"]);
-    request.page = 1;
+    request.page = Some(1);
     assert!(is_drained(bench.drain(request).await.end()));
     assert_eq!(bench.wire.count("limit=1&continue="), 2);
 }

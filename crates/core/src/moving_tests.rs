@@ -1,0 +1,443 @@
+//! Drains of nodes with guests, driven by hand.
+
+use crate::action::{Action, Outcome};
+use crate::assess::{Fate, assess};
+use crate::check::{Violation, check};
+use crate::fact::{Fact, Key, Pod, PodPhase, VmRole};
+use crate::index::{Index, Sight};
+use crate::machines::testing::{boot, instance, machine, migration};
+use crate::machines::{
+    Condition, Instance, Kind, Launcher, Migration, MigrationPhase, MigrationState, Phase, RunStrategy, Seen,
+    names,
+};
+use crate::ownership::MarkState;
+use crate::policy::{DryRun, Policy};
+use crate::run::{End, NodePhase, Run};
+use crate::step::{Event, Step, step};
+use crate::testing::{at, index, pod};
+
+/// A running guest on node `n` that can be moved.
+fn guest(name: &str) -> Instance {
+    let mut vmi = boot(&machine(name, RunStrategy::Always), Phase::Running);
+    vmi.node = "n".into();
+    vmi.eviction_strategy = Some("LiveMigrate".into());
+    vmi.conditions = vec![Condition::new("LiveMigratable", true, "", "")];
+    vmi
+}
+
+fn stiff(name: &str) -> Instance {
+    let mut vmi = guest(name);
+    vmi.conditions =
+        vec![Condition::new("LiveMigratable", false, "DisksNotLiveMigratable", "PVC root is not shared")];
+    vmi
+}
+
+fn launcher(of: &Instance) -> Pod {
+    let mut pod = pod(&format!("virt-launcher-{}", of.key.name)).with_empty_dir().owned_by(
+        "VirtualMachineInstance",
+        "kubevirt.io/v1",
+        &of.key.name,
+    );
+    pod.vm = VmRole::Launcher(Some(of.key.name.clone()));
+    pod.controller.as_mut().unwrap().uid = of.uid.clone();
+    pod
+}
+
+struct Case {
+    index: Index,
+    policy: Policy,
+    run: Run,
+    now: i64,
+}
+
+impl Case {
+    fn new(guests: &[Instance]) -> Self {
+        let mut index = index(guests.iter().map(launcher).collect(), Vec::new());
+        index.set_sight(Sight::Clear);
+        index.reset_machines(
+            Kind::Instance,
+            guests.iter().map(|vmi| Seen::Instance(Box::new(vmi.clone()))).collect(),
+        );
+        let run = Run::new("me", Vec::new(), ["n".to_owned()]);
+        Self { index, policy: Policy::default(), run, now: 0 }
+    }
+
+    fn step(&mut self) -> Step {
+        let step = step(&self.index, &self.policy, &mut self.run, at(self.now));
+        assert_eq!(check(&self.index, &step.actions), []);
+        step
+    }
+
+    fn later(&mut self, seconds: i64) -> Step {
+        self.now += seconds;
+        self.step()
+    }
+
+    fn cordoned(&mut self) -> Step {
+        let first = self.step();
+        let [action @ Action::Cordon { node, mark, .. }] = first.actions.as_slice() else {
+            panic!("{first:?}")
+        };
+        let mut changed = self.index.node(node).unwrap().clone();
+        changed.unschedulable = true;
+        changed.mark = Some(MarkState::Valid(mark.clone()));
+        self.index.apply(Fact::Node(Box::new(changed)));
+        self.run.record(&self.index, action, Outcome::Done, at(self.now));
+        self.step()
+    }
+
+    fn seen(&mut self, seen: Seen) {
+        self.index.apply(Fact::Machine(seen));
+    }
+
+    /// The server carries out a migration that was asked for.
+    fn carry_out(&mut self, action: &Action) -> Migration {
+        let Action::Migrate { instance, name, node, owner, .. } = action else { panic!("{action:?}") };
+        let vmi = self.index.machines().instance(instance).unwrap().clone();
+        let mut made = migration(name, &vmi, MigrationPhase::Pending);
+        made.created = Some(at(self.now));
+        made.annotations = [
+            (names::EVACUATION_MIGRATION.to_owned(), node.clone()),
+            (names::DRAIN.to_owned(), owner.clone()),
+        ]
+        .into();
+        self.seen(Seen::Migration(Box::new(made.clone())));
+        self.run.record(&self.index, action, Outcome::Done, at(self.now));
+        made
+    }
+
+    fn enter(&mut self, migration: &Migration, phase: MigrationPhase) -> Migration {
+        let mut next = self.index.machines().migration(&migration.key).unwrap().clone();
+        next.phase = phase;
+        next.phase_times.push((phase.text().into(), at(self.now).to_string()));
+        next.version = (next.version.parse::<u64>().unwrap() + 1).to_string();
+        self.seen(Seen::Migration(Box::new(next.clone())));
+        next
+    }
+
+    fn end(&self) -> Option<&End> {
+        match &self.run.nodes[0].phase {
+            NodePhase::Ended(end) => Some(end),
+            _ => None,
+        }
+    }
+}
+
+fn moved(step: &Step) -> Vec<&str> {
+    step.actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Migrate { instance, .. } => Some(instance.name.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn codes(step: &Step) -> Vec<&'static str> {
+    step.events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Waiting { blocker, .. } => Some(blocker.reason.code()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn verdict(vmi: &Instance, change: impl FnOnce(&mut Index, &mut Policy)) -> (Fate, Vec<&'static str>) {
+    let mut case = Case::new(std::slice::from_ref(vmi));
+    change(&mut case.index, &mut case.policy);
+    let verdict = assess(&case.index, &case.policy, "n", at(0)).verdicts.remove(0);
+    (verdict.fate, verdict.reasons.iter().map(crate::reason::Reason::code).collect())
+}
+
+#[test]
+fn a_guest_leaves_by_its_strategy_and_needs_no_flags_of_pods() {
+    let says = |strategy: &str, vmi: Instance| {
+        verdict(&Instance { eviction_strategy: Some(strategy.into()), ..vmi }, |index, _| {
+            index.apply(Fact::Machine(Seen::Machine(Box::new(machine("a", RunStrategy::Always)))));
+        })
+    };
+    assert_eq!(says("LiveMigrate", guest("a")), (Fate::Migrate, vec!["VmMigrates"]));
+    assert_eq!(says("LiveMigrate", stiff("a")), (Fate::Blocked, vec!["VmStuck"]));
+    assert_eq!(says("LiveMigrateIfPossible", guest("a")), (Fate::Migrate, vec!["VmMigrates"]));
+    assert_eq!(says("LiveMigrateIfPossible", stiff("a")), (Fate::Evict, vec!["VmShutDown"]));
+    assert_eq!(says("None", guest("a")), (Fate::Evict, vec!["VmShutDown"]));
+    assert_eq!(says("External", guest("a")), (Fate::Evict, vec!["VmExternal"]));
+    let mut told = guest("a");
+    told.evacuation_node = Some("n".into());
+    assert_eq!(says("External", told), (Fate::Follow, vec!["VmHandedOver"]));
+}
+
+#[test]
+fn what_would_not_come_back_is_refused_unless_allowed() {
+    let vmi = Instance { eviction_strategy: Some("None".into()), ..guest("a") };
+    for (strategy, fate) in [
+        (RunStrategy::Always, Fate::Evict),
+        (RunStrategy::RerunOnFailure, Fate::Blocked),
+        (RunStrategy::Once, Fate::Blocked),
+        (RunStrategy::Manual, Fate::Blocked),
+    ] {
+        let told = verdict(&vmi, |index, _| {
+            index.apply(Fact::Machine(Seen::Machine(Box::new(machine("a", strategy)))));
+        });
+        assert_eq!(told.0, fate, "{strategy}");
+    }
+    assert_eq!(verdict(&vmi, |_, _| {}), (Fate::Blocked, vec!["VmStaysOff"]), "its machine was not read");
+    assert_eq!(verdict(&vmi, |_, policy| policy.allow_shutdown = true).0, Fate::Evict);
+    let plain = Instance { owner: None, ..vmi };
+    assert_eq!(verdict(&plain, |_, _| {}), (Fate::Blocked, vec!["VmStaysOff"]));
+}
+
+#[test]
+fn what_is_not_known_is_waited_for_and_what_may_not_be_read_is_refused() {
+    let mut fresh = guest("a");
+    fresh.conditions.clear();
+    let soft = Instance { eviction_strategy: Some("LiveMigrateIfPossible".into()), ..fresh.clone() };
+    let booting = Instance { phase: Phase::Scheduled, ..guest("a") };
+    let leaving = Instance { deleting: true, ..guest("a") };
+    for unsettled in [&fresh, &soft, &booting, &leaving] {
+        assert_eq!(verdict(unsettled, |_, _| {}), (Fate::Follow, vec!["VmSettling"]));
+    }
+    let elsewhere = Instance { node: "m".into(), ..guest("a") };
+    assert_eq!(verdict(&elsewhere, |_, _| {}).0, Fate::Follow, "the pod of a migration's target");
+    let blind = verdict(&guest("a"), |index, _| index.set_sight(Sight::Denied("no".into())));
+    assert_eq!(blind, (Fate::Blocked, vec!["VmUnreadable"]));
+    let absent = verdict(&guest("a"), |index, _| index.set_sight(Sight::Absent));
+    assert_eq!(
+        absent,
+        (Fate::Blocked, vec!["LocalStorage"]),
+        "a pod like others where nobody knows machines"
+    );
+}
+
+#[test]
+fn without_eviction_guests_are_moved_all_the_same_and_none_is_shut_down() {
+    let off = |vmi: &Instance| verdict(vmi, |_, policy| policy.disable_eviction = true);
+    assert_eq!(off(&guest("a")).0, Fate::Migrate);
+    for strategy in ["None", "External"] {
+        let vmi = Instance { eviction_strategy: Some(strategy.into()), ..guest("a") };
+        assert_eq!(off(&vmi), (Fate::Blocked, vec!["VmUnprotected"]));
+    }
+}
+
+#[test]
+fn a_finished_launcher_stays_and_costs_nothing() {
+    let told = verdict(&guest("a"), |index, _| {
+        let done = launcher(&guest("a")).in_phase(PodPhase::Succeeded);
+        index.apply(Fact::Pod(Box::new(done)));
+    });
+    assert_eq!(told, (Fate::Leave, vec!["Finished"]));
+}
+
+#[test]
+fn the_largest_go_first_and_no_more_are_started_than_twice_what_can_run() {
+    let guests: Vec<Instance> =
+        (0..7).map(|n| Instance { memory: 1 << (20 + n), ..guest(&format!("g{n}")) }).collect();
+    let mut case = Case::new(&guests);
+    let first = case.cordoned();
+    assert_eq!(moved(&first), ["g6", "g5", "g4", "g3"]);
+    assert_eq!(moved(&case.step()), [] as [&str; 0], "the answers are awaited");
+    let made: Vec<Migration> = first.actions.iter().map(|action| case.carry_out(action)).collect();
+    assert_eq!(moved(&case.step()), [] as [&str; 0]);
+    case.enter(&made[0], MigrationPhase::Running);
+    case.enter(&made[1], MigrationPhase::Running);
+    assert_eq!(moved(&case.step()), [] as [&str; 0]);
+    // The first has arrived: the watch of this node's instances says that it is gone from here.
+    case.enter(&made[0], MigrationPhase::Succeeded);
+    case.seen(Seen::InstanceGone(guests[6].key.clone(), guests[6].uid.clone()));
+    assert_eq!(moved(&case.step()), ["g2"]);
+}
+
+#[test]
+fn more_are_started_where_more_run_than_the_settings_say() {
+    let guests: Vec<Instance> = (0..9).map(|n| guest(&format!("g{n}"))).collect();
+    let mut case = Case::new(&guests);
+    let made: Vec<Migration> = case.cordoned().actions.iter().map(|action| case.carry_out(action)).collect();
+    for one in &made {
+        case.enter(one, MigrationPhase::Running);
+    }
+    assert_eq!(moved(&case.step()).len(), 2, "four run at once, so two more wait for their turn");
+}
+
+#[test]
+fn a_guest_that_somebody_else_moves_is_only_waited_for() {
+    let vmi = guest("a");
+    let mut case = Case::new(std::slice::from_ref(&vmi));
+    case.seen(Seen::Migration(Box::new(migration("theirs", &vmi, MigrationPhase::Running))));
+    assert_eq!(moved(&case.cordoned()), [] as [&str; 0]);
+    let none = Instance { eviction_strategy: Some("None".into()), ..vmi.clone() };
+    case.seen(Seen::Instance(Box::new(Instance { version: "2".into(), ..none })));
+    assert!(case.later(1).actions.is_empty(), "not even one without a strategy is cut off on its way");
+}
+
+#[test]
+fn a_move_is_told_from_its_phases_to_its_new_node() {
+    let vmi = guest("a");
+    let mut case = Case::new(std::slice::from_ref(&vmi));
+    let first = case.cordoned();
+    assert!(first.events.iter().any(|event| matches!(event, Event::Moving { attempt: 1, .. })));
+    let made = case.carry_out(&first.actions[0]);
+    case.step();
+    case.enter(&made, MigrationPhase::Running);
+    let mut moving = Instance { version: "2".into(), ..vmi.clone() };
+    moving.migration = Some(MigrationState {
+        uid: made.uid.0.clone(),
+        target_node: "m".into(),
+        ..MigrationState::default()
+    });
+    case.seen(Seen::Instance(Box::new(moving)));
+    let running = case.later(2);
+    assert!(
+        running
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::MovePhase { phase, .. } if phase == "Running")),
+        "{running:?}"
+    );
+    case.seen(Seen::InstanceGone(vmi.key.clone(), vmi.uid.clone()));
+    assert!(case.later(1).actions.is_empty(), "its pod is still stopping");
+    case.index.apply(Fact::Pod(Box::new(launcher(&vmi).in_phase(PodPhase::Succeeded))));
+    let last = case.later(1);
+    let told = last.events.iter().find_map(|event| match event {
+        Event::Moved { instance, to, seconds, .. } => Some((instance.name.as_str(), to.as_str(), *seconds)),
+        _ => None,
+    });
+    assert_eq!(told, Some(("a", "m", 4)));
+    assert!(matches!(last.actions.as_slice(), [Action::Prove { .. }]), "{:?}", last.actions);
+}
+
+#[test]
+fn a_failed_move_is_told_once_tried_again_after_its_pause_and_given_up_after_five() {
+    let vmi = guest("a");
+    let mut case = Case::new(std::slice::from_ref(&vmi));
+    let mut next = case.cordoned();
+    let mut names = Vec::new();
+    for (failures, pause) in [(1, 20), (2, 40), (3, 80), (4, 160)] {
+        assert_eq!(moved(&next), ["a"], "try {failures}");
+        let made = case.carry_out(&next.actions[0]);
+        names.push(made.key.name.clone());
+        case.now += 1;
+        case.enter(&made, MigrationPhase::Failed);
+        let told = case.step();
+        assert!(
+            told.events.iter().any(
+                |event| matches!(event, Event::MoveFailed { failures: n, retry_at: Some(at_), .. } if *n == failures && *at_ == at(case.now + pause))
+            ),
+            "{told:?}"
+        );
+        assert_eq!(told.look_again, Some(at(case.now + 3)), "when it is named");
+        assert_eq!(moved(&case.later(pause - 1)), [] as [&str; 0]);
+        next = case.later(1);
+    }
+    names.dedup();
+    assert_eq!(names.len(), 4, "each try has a name of its own");
+    let made = case.carry_out(&next.actions[0]);
+    case.now += 1;
+    case.enter(&made, MigrationPhase::Failed);
+    let told = case.step();
+    assert_eq!(codes(&told), ["VmMoveGivenUp"]);
+    assert_eq!(case.end(), None);
+    case.later(5);
+    assert!(
+        matches!(case.end(), Some(End::Blocked { blockers }) if blockers[0].reason.code() == "VmMoveGivenUp")
+    );
+}
+
+#[test]
+fn refusals_of_a_migration_are_told_apart() {
+    let denied = |text: &str| Outcome::Webhook { webhook: "w".into(), message: text.into() };
+    for (outcome, retries, code) in [
+        (Outcome::Conflict { message: "exists".into() }, true, "VmMoveRefused"),
+        (denied("in-flight migration detected"), true, "VmMoveRefused"),
+        (Outcome::Server { status: 500, message: "EOF".into() }, true, "VmMoveRefused"),
+        (Outcome::Forbidden { message: "no".into() }, false, "VmMoveForbidden"),
+    ] {
+        let mut case = Case::new(&[guest("a")]);
+        let first = case.cordoned();
+        case.run.record(&case.index, &first.actions[0], outcome.clone(), at(0));
+        let told = case.later(0);
+        assert!(told.actions.is_empty(), "{outcome:?}");
+        let next = case.later(3);
+        assert_eq!(moved(&next) == ["a"], retries, "{outcome:?}");
+        if !retries {
+            assert!(
+                matches!(case.end(), Some(End::Failed { reason, .. }) if reason.code() == code),
+                "{:?}",
+                case.end()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_copy_without_a_place_is_named_in_time_and_gives_way_to_others() {
+    let guests: Vec<Instance> = (0..6).map(|n| guest(&format!("g{n}"))).collect();
+    let mut case = Case::new(&guests);
+    let made: Vec<Migration> = case.cordoned().actions.iter().map(|action| case.carry_out(action)).collect();
+    case.step();
+    let stuck = case.enter(&made[0], MigrationPhase::Scheduling);
+    assert_eq!(case.step().look_again, Some(at(3)));
+    let looks = case.later(3);
+    let [read @ Action::ReadTarget { .. }] = looks.actions.as_slice() else { panic!("{looks:?}") };
+    let mut pod: Launcher = crate::machines::testing::target(&guests[0], &stuck, "");
+    let mut why = Condition::new("PodScheduled", false, "Unschedulable", "0/3 nodes are available");
+    why.status = "False".into();
+    pod.conditions = vec![why];
+    case.seen(Seen::Launcher(Box::new(pod)));
+    case.run.record(&case.index, read, Outcome::Done, at(3));
+    let named = case.step();
+    assert_eq!(codes(&named), ["VmNoPlace"]);
+    let gives_way = case.later(7);
+    assert!(
+        gives_way
+            .actions
+            .iter()
+            .any(|action| matches!(action, Action::Abort { migration, .. } if *migration == stuck.key)),
+        "{gives_way:?}"
+    );
+}
+
+#[test]
+fn a_trial_asks_for_every_migration_once_and_changes_nothing() {
+    let guests: Vec<Instance> = (0..6).map(|n| guest(&format!("g{n}"))).collect();
+    let mut case = Case::new(&guests);
+    case.policy.dry_run = DryRun::Server;
+    let first = case.step();
+    case.run.record(&case.index, &first.actions[0], Outcome::Done, at(0));
+    let asked = case.step();
+    assert_eq!(moved(&asked).len(), 6);
+    for action in &asked.actions {
+        assert!(matches!(action, Action::Migrate { dry_run: true, .. }));
+        case.run.record(&case.index, action, Outcome::Done, at(0));
+    }
+    case.step();
+    assert!(
+        matches!(case.end(), Some(End::Rehearsed { blockers }) if blockers.is_empty()),
+        "{:?}",
+        case.end()
+    );
+}
+
+#[test]
+fn the_second_opinion_never_lets_a_guest_be_shut_down_that_has_to_be_moved() {
+    let evict = |vmi: &Instance| Action::Evict {
+        pod: launcher(vmi).key,
+        uid: launcher(vmi).uid,
+        grace_seconds: None,
+        dry_run: false,
+    };
+    let found = |vmi: &Instance, known: bool| {
+        let mut case = Case::new(if known { std::slice::from_ref(vmi) } else { &[] });
+        case.index.apply(Fact::Pod(Box::new(launcher(vmi))));
+        let mut node = case.index.node("n").unwrap().clone();
+        node.unschedulable = true;
+        case.index.apply(Fact::Node(Box::new(node)));
+        check(&case.index, &[evict(vmi)])
+    };
+    let broken = vec![Violation::MachineShutDown(Key::new("default", "virt-launcher-a"))];
+    assert_eq!(found(&guest("a"), true), broken);
+    assert_eq!(found(&stiff("a"), true), broken);
+    assert_eq!(found(&guest("a"), false), broken, "nothing is known of it");
+    let none = Instance { eviction_strategy: Some("None".into()), ..instance("a", Phase::Running) };
+    assert_eq!(found(&none, true), []);
+}
