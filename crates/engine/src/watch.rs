@@ -150,23 +150,20 @@ pub async fn follow_opened<T, M>(
 {
     let mut failures = 0_u32;
     loop {
-        let opened = if opening == Opening::Stream {
+        let mut opened = None;
+        if opening == Opening::Stream {
             match stream(&http, &source, &reports).await {
-                Ok(opened) => Ok(opened),
+                Ok(streamed) => opened = Some(Ok(streamed)),
                 Err(NoStream::Closed) => return,
-                Err(NoStream::Refused) => {
-                    opening = Opening::List;
-                    continue;
-                }
-                Err(NoStream::Failed(error)) => Err(error),
+                Err(NoStream::Refused) => opening = Opening::List,
+                // A broken stream says nothing about the server; a list may get through.
+                Err(NoStream::Failed(error)) if error.is_transient() => {}
+                Err(NoStream::Failed(error)) => opened = Some(Err(error)),
             }
-        } else {
-            list::<T>(&http, &source).await.map(|(items, version)| Opened {
-                items,
-                changes: Vec::new(),
-                version,
-                rest: None,
-            })
+        }
+        let opened = match opened {
+            Some(opened) => opened,
+            None => list::<T>(&http, &source).await.map(Opened::listed),
         };
         let Opened { items, changes, version, rest } = match opened {
             Ok(opened) => opened,
@@ -200,6 +197,12 @@ struct Opened<T: Clone> {
     changes: Vec<Report<T>>,
     version: String,
     rest: Option<Events<T>>,
+}
+
+impl<T: Clone> Opened<T> {
+    fn listed((items, version): (Vec<T>, String)) -> Self {
+        Self { items, changes: Vec::new(), version, rest: None }
+    }
 }
 
 enum NoStream {
