@@ -273,7 +273,7 @@ pub(crate) fn send(
         let (_, instance) = candidate.order;
         let Some(known) = run.pods.get_mut(&candidate.pod) else { continue };
         known.state = PodState::InFlight;
-        let name = names::evacuation(
+        let name = names::drain(
             &instance.name,
             &candidate.instance.0,
             candidate.newest.as_ref().map(|uid| uid.0.as_str()),
