@@ -285,7 +285,13 @@ impl Stage {
         let joint = if path.contains('?') { '&' } else { '?' };
         let request = http::Request::get(format!("{path}{joint}watch=1")).body(Vec::new())?;
         let lines = self.client.request_stream(request).await?.lines();
-        Ok(Box::pin(lines.map(|line| Ok(serde_json::from_str(&line?)?))))
+        Ok(Box::pin(lines.map(|line| {
+            let event: Value = serde_json::from_str(&line?)?;
+            if event["type"] == "ERROR" {
+                bail!("the watch broke: {}", event["object"]["message"]);
+            }
+            Ok(event)
+        })))
     }
 
     /// Notes what a budget allows and when, until it is stopped.

@@ -27,6 +27,8 @@ const RENEW_EVERY: Duration = Duration::from_secs(30);
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// Conflicts at the same instant that are answered by looking again at once.
 const CONFLICT_PATIENCE: u32 = 5;
+/// How often a release that failed is tried again; after that the lease lapses by itself.
+const RELEASE_PATIENCE: u32 = 3;
 
 /// Where the lease of a node's drain lives.
 pub fn key(node: &str) -> Key {
@@ -202,10 +204,17 @@ impl Run {
         };
     }
 
-    pub(crate) fn record_release(&mut self, name: &str) {
-        if let Some(node) = self.node_mut(name) {
-            node.claim = Claim::Without;
-        }
+    /// A lease that is left behind shows a living drain until it lapses, so a failure that decides nothing is not the end.
+    pub(crate) fn record_release(&mut self, name: &str, outcome: &Outcome, now: Timestamp) {
+        let Some(node) = self.node_mut(name) else { return };
+        let undecided =
+            matches!(outcome, Outcome::Server { .. } | Outcome::Unknown { .. } | Outcome::Transport { .. });
+        node.claim = if undecided && node.release_failures < RELEASE_PATIENCE {
+            node.release_failures += 1;
+            Claim::Held { renew_at: now }
+        } else {
+            Claim::Without
+        };
     }
 
     /// Another run of the same owner took the claim over, so that one goes on and this one ends.

@@ -93,6 +93,7 @@ pub struct NodeRun {
     pub(crate) claim: Claim,
     pub(crate) claim_conflicts: u32,
     pub(crate) claim_held_before: bool,
+    pub(crate) release_failures: u32,
     /// Why the cluster does not let us claim, until it is told.
     pub(crate) claim_refused: Option<String>,
     /// The run that took our claim over.
@@ -171,6 +172,7 @@ impl Run {
                 claim: Claim::Without,
                 claim_conflicts: 0,
                 claim_held_before: false,
+                release_failures: 0,
                 claim_refused: None,
                 claim_lost: None,
             })
@@ -216,7 +218,7 @@ impl Run {
             Action::Cordon { node, .. } => self.record_cordon(node, &outcome, now),
             Action::Prove { node } => self.record_reading(node, &outcome, now),
             Action::Hold { node, .. } => self.record_hold(index, node, &outcome, now),
-            Action::Release { node, .. } => self.record_release(node),
+            Action::Release { node, .. } => self.record_release(node, &outcome, now),
             Action::Migrate { pod, .. } => {
                 if let Some(pod) = self.pods.get_mut(pod) {
                     pod.record_move(outcome, now);

@@ -140,6 +140,24 @@ async fn without_the_right_to_write_leases_the_drain_goes_on_and_says_so_once() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_that_fails_is_tried_again_and_not_for_ever() {
+    for (failures, left_behind) in [(2, false), (9, true)] {
+        let bench = Bench::start(1).await;
+        let mut failed = 0;
+        bench.wire.fail(move |method, _| {
+            (method == "DELETE" && failed < failures).then(|| {
+                failed += 1;
+                Fault::status(500, "", "etcdserver: request timed out")
+            })
+        });
+        let told = bench.drain(bench.request(&["node-1"])).await;
+        assert!(is_drained(told.end()), "{:?}", told.end());
+        assert_eq!(lease(&bench).await.is_some(), left_behind);
+        assert!(told.took < 1.0, "{}", told.took);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_trial_and_a_refused_drain_write_no_lease() {
     let bench = Bench::start(1).await;
     bench.pod("bare", |pod| pod["metadata"]["ownerReferences"] = json!([])).await;
