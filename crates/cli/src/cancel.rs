@@ -1,9 +1,13 @@
 //! `evac cancel`: take back what a drain did to nodes, and nothing else.
 
+use std::time::Duration;
+
 use clap::Args;
+use evac_core::claim::{self, Life};
 use evac_core::ownership::{MarkState, Ownership, lease_key, ownership};
 use evac_core::{Fact, Index};
-use evac_engine::nodes;
+use evac_engine::call_back::call_back;
+use evac_engine::{Http, nodes};
 
 use crate::cluster::{ClusterArgs, OwnerArgs};
 use crate::dry_run::{DryRunArg, DryRunFlag};
@@ -14,7 +18,7 @@ use crate::select::{NodeArgs, from_server};
 /// Undo what a drain did to nodes; what others changed meanwhile stays
 ///
 /// A node that was cordoned before the drain stays cordoned. Pods that were already evicted do not come back by themselves;
-/// a drain that is still running on the node notices and ends.
+/// a drain that is still running on the node notices and ends. Live migrations that the drain started are aborted.
 #[derive(Debug, Clone, Args)]
 pub struct CancelArgs {
     #[command(flatten)]
@@ -41,7 +45,8 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
         let mut index = Index::new();
         if node.mark.is_none() {
             output::data(&format!("node/{name} not being drained{}", dry_run.suffix()));
-            ends.push(Exit::Done);
+            // A cancel that was cut off may have left something.
+            ends.push(take_back(&http, name, (!args.force).then_some(&me), dry_run).await);
             continue;
         }
         index.reset_nodes(vec![node.clone()]);
@@ -66,6 +71,7 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
             ends.push(Exit::Done);
             continue;
         }
+        let drained_until_now = matches!(claim::life(&index, name, http.clock().now()), Life::Alive { .. });
         match nodes::undo(&http, name, false, dry_run == DryRunArg::Server).await {
             Ok(undone) => {
                 output::data(&format!("node/{name} drain cancelled{}", dry_run.suffix()));
@@ -76,7 +82,16 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
                 {
                     output::talk(&format!("node {name} stays cordoned, as it was before the drain"));
                 }
-                ends.push(Exit::Done);
+                let owner = match &node.mark {
+                    Some(MarkState::Valid(mark)) => Some(&mark.owner),
+                    _ => None,
+                };
+                ends.push(take_back(&http, name, owner, dry_run).await);
+                // The drain may have asked for one more migration before it saw that it is over.
+                if drained_until_now && dry_run == DryRunArg::None {
+                    http.clock().sleep(LAST_REQUESTS).await;
+                    ends.push(take_back(&http, name, owner, dry_run).await);
+                }
             }
             Err(nodes::NodeError::Http(error)) => {
                 output::error(&from_server(&error).message);
@@ -89,4 +104,34 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
         }
     }
     Ok(Exit::worst(ends))
+}
+
+/// How long a drain may take to notice that it was cancelled.
+const LAST_REQUESTS: Duration = Duration::from_secs(1);
+
+/// Aborts migrations and clears marks, once the node itself is given back.
+async fn take_back(http: &Http, node: &str, owner: Option<&String>, dry_run: DryRunArg) -> Exit {
+    if dry_run == DryRunArg::Client {
+        return Exit::Done;
+    }
+    let suffix = dry_run.suffix();
+    let dry_run = dry_run == DryRunArg::Server;
+    match call_back(http, node, owner.map(String::as_str), dry_run).await {
+        Ok(done) => {
+            for vmi in &done.aborted {
+                output::data(&format!("migration of vmi {vmi} aborted{suffix}"));
+            }
+            for vmi in &done.unmarked {
+                output::data(&format!("vmi {vmi} no longer marked for evacuation{suffix}"));
+            }
+            for left in &done.left {
+                output::warning(left);
+            }
+            if done.left.is_empty() { Exit::Done } else { Exit::Error }
+        }
+        Err(error) => {
+            output::error(&from_server(&error).message);
+            Exit::Error
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! `evac explain`: how each pod of a node may leave, and what stands in the way.
 
+mod machine;
+
 use clap::Args;
 use evac_core::assess::{Fate, Verdict, assess_pod};
 use evac_core::budget::{Charges, Gate, cut_off, gate};
@@ -17,13 +19,13 @@ use crate::look::look;
 use crate::output;
 use crate::select::from_server;
 
-/// Explain how the pods of a node, or one pod, may leave and what stands in the way
+/// Explain how the pods of a node, one pod or one virtual machine may leave and what stands in the way
 ///
 /// Takes the flags of drain and judges as drain would. Nothing is changed. Exit code 3 says that something is in the way.
 #[derive(Debug, Clone, Args)]
 pub struct ExplainArgs {
-    /// NODE, node/NODE, pod/NAME (with -n) or NAMESPACE/NAME
-    #[arg(value_name = "NODE|POD")]
+    /// NODE, node/NODE, pod/NAME, vm/NAME, vmi/NAME (with -n) or NAMESPACE/NAME of a pod
+    #[arg(value_name = "NODE|POD|VM")]
     pub what: String,
     #[command(flatten)]
     pub policy: PolicyArgs,
@@ -34,6 +36,8 @@ pub struct ExplainArgs {
 enum What {
     Node(String),
     Pod(Key),
+    Machine(Key),
+    Instance(Key),
 }
 
 fn what(text: &str, namespace: &str) -> What {
@@ -41,6 +45,12 @@ fn what(text: &str, namespace: &str) -> What {
         None => What::Node(text.to_owned()),
         Some(("node" | "nodes" | "no", name)) => What::Node(name.to_owned()),
         Some(("pod" | "pods" | "po", name)) => What::Pod(Key::new(namespace, name)),
+        Some(("vm" | "vms" | "virtualmachine" | "virtualmachines", name)) => {
+            What::Machine(Key::new(namespace, name))
+        }
+        Some(("vmi" | "vmis" | "virtualmachineinstance" | "virtualmachineinstances", name)) => {
+            What::Instance(Key::new(namespace, name))
+        }
         Some((namespace, name)) => What::Pod(Key::new(namespace, name)),
     }
 }
@@ -58,6 +68,8 @@ pub async fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
             }
             Ok(explain_node(&index, &policy, &name, now))
         }
+        What::Machine(key) => machine::explain_machine(&http, &policy, &key).await,
+        What::Instance(key) => machine::explain_instance(&http, &policy, &key).await,
         What::Pod(key) => {
             let pod = nodes::pod(&http, &key).await.map_err(|error| from_server(&error))?;
             let Some(name) = pod.node.clone() else {
@@ -158,6 +170,8 @@ mod tests {
         assert!(matches!(what("n1", "d"), What::Node(name) if name == "n1"));
         assert!(matches!(what("node/n1", "d"), What::Node(name) if name == "n1"));
         assert!(matches!(what("pod/a", "d"), What::Pod(key) if key == Key::new("d", "a")));
+        assert!(matches!(what("vm/a", "d"), What::Machine(key) if key == Key::new("d", "a")));
+        assert!(matches!(what("vmi/a", "d"), What::Instance(key) if key == Key::new("d", "a")));
         assert!(matches!(what("shop/a", "d"), What::Pod(key) if key == Key::new("shop", "a")));
     }
 }

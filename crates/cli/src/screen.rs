@@ -91,6 +91,19 @@ impl Screen {
                 self.sum_up(at);
             }
             Event::Evicting { pod, node, .. } => self.line(node, pod, &format!("leaving  {pod}")),
+            Event::Moving { node, pod, instance, .. } => {
+                self.line(node, pod, &format!("moving   vmi {instance}"));
+            }
+            Event::MovePhase { node, pod, instance, phase, .. } => {
+                let phase = if phase.is_empty() || phase == "Pending" { "queued" } else { phase };
+                self.line(node, pod, &format!("moving   vmi {instance}: {phase}"));
+            }
+            Event::MoveFailed { node, pod, instance, failures, retry_at, .. } => {
+                let next = retry_at.map_or("not tried again".into(), |retry| {
+                    format!("next try in {}", span(retry.duration_since(at).as_secs().max(0)))
+                });
+                self.line(node, pod, &format!("waiting  vmi {instance}: failed {failures} times, {next}"));
+            }
             Event::Waiting { node, blocker, also } => {
                 let brief = blocker.reason.brief();
                 let never = blocker.reason.severity() == Severity::Never;
@@ -104,7 +117,7 @@ impl Screen {
                 }
                 self.refresh(at, node);
             }
-            Event::Left { pod, node, .. } => {
+            Event::Left { pod, node, .. } | Event::Moved { pod, node, .. } => {
                 if let Some(known) = self.nodes.get_mut(node) {
                     known.stuck.remove(pod);
                     known.unseen.remove(pod);

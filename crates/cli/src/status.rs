@@ -5,7 +5,7 @@ use comfy_table::Table;
 use evac_core::claim::{self, Life};
 use evac_core::explain::span;
 use evac_core::ownership::MarkState;
-use evac_core::{Fate, Index, Node, Policy, assess};
+use evac_core::{Fate, Index, Key, Node, Policy, assess};
 use evac_engine::nodes;
 use serde_json::json;
 
@@ -70,6 +70,8 @@ struct Row {
     to_leave: usize,
     leaving: usize,
     staying: usize,
+    guests: usize,
+    moving: usize,
 }
 
 impl Row {
@@ -91,6 +93,17 @@ impl Row {
                     .any(|verdict| verdict.pod == pod.key && verdict.fate != Fate::Leave)
             })
             .count();
+        let guests: Vec<_> = assessment
+            .verdicts
+            .iter()
+            .filter(|verdict| verdict.fate != Fate::Leave)
+            .filter_map(|verdict| verdict.instance.as_ref())
+            .collect();
+        let under_way = |vmi: &&&Key| {
+            index.machines().migrations_of(vmi).iter().any(|migration| !migration.phase.is_final())
+        };
+        let moving = guests.iter().filter(under_way).count();
+        let guests = guests.len();
         let (owner, since) = match &node.mark {
             Some(MarkState::Valid(mark)) => (Some(mark.owner.clone()), Some(mark.since)),
             Some(MarkState::Unreadable(_)) => (Some("unreadable mark".into()), None),
@@ -106,7 +119,18 @@ impl Row {
             (false, true) => "cordoned",
             (false, false) => "in use",
         };
-        Some(Self { node: name.to_owned(), state, owner, since, life, to_leave, leaving, staying })
+        Some(Self {
+            node: name.to_owned(),
+            state,
+            owner,
+            since,
+            life,
+            to_leave,
+            leaving,
+            staying,
+            guests,
+            moving,
+        })
     }
 
     /// The run behind the mark and its last sign of life.
@@ -133,6 +157,7 @@ impl Row {
             "node": self.node, "state": self.state, "owner": self.owner, "since": self.since.map(|at| at.to_string()),
             "drainer": self.drainer(),
             "podsToLeave": self.to_leave, "podsLeaving": self.leaving, "podsStaying": self.staying,
+            "vmsToLeave": self.guests, "vmsMoving": self.moving,
         })
     }
 }
@@ -140,7 +165,9 @@ impl Row {
 fn print_table(rows: &[Row], now: jiff::Timestamp) {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["NODE", "STATE", "BY", "SINCE", "RUN", "TO LEAVE", "LEAVING", "STAYING"]);
+    table.set_header([
+        "NODE", "STATE", "BY", "SINCE", "RUN", "TO LEAVE", "LEAVING", "STAYING", "VMS", "MOVING",
+    ]);
     for row in rows {
         table.add_row([
             output::clean(&row.node),
@@ -151,6 +178,8 @@ fn print_table(rows: &[Row], now: jiff::Timestamp) {
             row.to_leave.to_string(),
             row.leaving.to_string(),
             row.staying.to_string(),
+            row.guests.to_string(),
+            row.moving.to_string(),
         ]);
     }
     output::data(&table.to_string());

@@ -25,9 +25,9 @@ pub(crate) fn fate(
         Sight::Absent => return None,
         Sight::Denied(message) => (VmReason::VmUnreadable { message: message.clone() }.into(), Fate::Blocked),
         Sight::Unlooked => (settling(name), Fate::Follow),
-        Sight::Clear => match index.instance_of(pod).filter(|instance| is_settled(index, pod, instance)) {
+        Sight::Clear => match index.instance_of(pod).filter(|_| pod.deletion.is_none()) {
             None => (settling(name), Fate::Follow),
-            Some(instance) => of_instance(index, policy, pod, instance),
+            Some(instance) => outlook(index, policy, instance),
         },
     };
     reasons.push(reason);
@@ -39,16 +39,19 @@ fn settling(name: Option<&str>) -> Reason {
 }
 
 /// Neither starting nor ending, and known whether it can be moved where that matters.
-fn is_settled(index: &Index, pod: &Pod, instance: &Instance) -> bool {
+fn is_settled(index: &Index, instance: &Instance) -> bool {
     let strategy = effective(instance, &index.machines().config).strategy;
     let matters = matches!(strategy, Strategy::LiveMigrate | Strategy::LiveMigrateIfPossible);
     instance.phase == Phase::Running
         && !instance.deleting
-        && pod.deletion.is_none()
         && (!matters || condition::find(&instance.conditions, "LiveMigratable").is_some())
 }
 
-fn of_instance(index: &Index, policy: &Policy, pod: &Pod, instance: &Instance) -> (Reason, Fate) {
+/// What a drain of its node would do to an instance, and why.
+pub fn outlook(index: &Index, policy: &Policy, instance: &Instance) -> (Reason, Fate) {
+    if !is_settled(index, instance) {
+        return (settling(Some(&instance.key.name)), Fate::Follow);
+    }
     let machines = index.machines();
     let name = instance.key.name.clone();
     // Whoever moves it, and whatever its strategy: it is about to leave by itself.
@@ -62,7 +65,7 @@ fn of_instance(index: &Index, policy: &Policy, pod: &Pod, instance: &Instance) -
             let message = why.and_then(|why| why.message.clone()).unwrap_or_default();
             (VmReason::VmStuck { instance: name, cause, message }.into(), Fate::Blocked)
         }
-        Course::HandOver if instance.evacuation_node == pod.node => {
+        Course::HandOver if instance.evacuation_node.as_ref() == Some(&instance.node) => {
             (VmReason::VmHandedOver { instance: name }.into(), Fate::Follow)
         }
         Course::HandOver | Course::ShutDown if policy.disable_eviction => {

@@ -13,7 +13,7 @@ pub mod check;
 pub mod claim;
 pub mod explain;
 pub mod fact;
-mod guest;
+pub mod guest;
 pub mod index;
 pub mod leadership;
 pub mod machines;

@@ -143,6 +143,7 @@ pub(crate) fn follow(
                 (migration.phase == MigrationPhase::Scheduling).then(|| after(now, LOOK_AT_TARGET));
             step.events.push(Event::MovePhase {
                 instance: instance.key.clone(),
+                pod: verdict.pod.clone(),
                 node: assessment.node.clone(),
                 migration: migration.key.name.clone(),
                 phase: migration.phase.text().to_owned(),
@@ -155,6 +156,7 @@ pub(crate) fn follow(
             moving.target.clear();
             step.events.push(Event::MoveFailed {
                 instance: instance.key.clone(),
+                pod: verdict.pod.clone(),
                 node: assessment.node.clone(),
                 failures: failed.count,
                 message: failed.why,
@@ -281,6 +283,7 @@ pub(crate) fn send(
         let attempt = if known.last.is_some() { known.row + 2 } else { 1 };
         step.events.push(Event::Moving {
             instance: instance.clone(),
+            pod: known.key.clone(),
             node: node.clone(),
             migration: name.clone(),
             attempt,

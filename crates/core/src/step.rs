@@ -52,12 +52,14 @@ pub enum Event {
     /// A live migration of a guest is asked for.
     Moving {
         instance: Key,
+        pod: Key,
         node: String,
         migration: String,
         attempt: u32,
     },
     MovePhase {
         instance: Key,
+        pod: Key,
         node: String,
         migration: String,
         phase: String,
@@ -72,6 +74,7 @@ pub enum Event {
     },
     MoveFailed {
         instance: Key,
+        pod: Key,
         node: String,
         failures: u32,
         message: String,

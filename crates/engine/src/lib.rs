@@ -1,6 +1,7 @@
 //! The effectful part: watches feed the index, the core decides, requests are sent, answers come back as facts.
 
 pub mod act;
+pub mod call_back;
 pub mod drain;
 pub mod gate;
 pub mod guests;
