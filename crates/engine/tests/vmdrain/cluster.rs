@@ -25,7 +25,6 @@ pub struct Bench {
 pub struct Told {
     pub result: Result<Vec<(String, End)>, DrainError>,
     pub events: Vec<(Timestamp, Event)>,
-    pub took: f64,
     pub began: Timestamp,
 }
 
@@ -156,7 +155,7 @@ impl Bench {
         let mut events = Vec::new();
         let result =
             drain(self.http.clone(), request, stop, &mut |at, event| events.push((at, event.clone()))).await;
-        let took = clock.now().duration_since(began).as_secs_f64();
-        Told { result, events, took, began }
+
+        Told { result, events, began }
     }
 }
