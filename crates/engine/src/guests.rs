@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use evac_api::Call;
 use evac_api::call::escape;
 use evac_api::kubevirt::project::Follow;
-use evac_api::kubevirt::settings::{Sources, hyperconverged_strategy};
+use evac_api::kubevirt::settings::{HyperConverged, Sources};
 use evac_api::kubevirt::{NAMESPACE, request, wire};
 use evac_api::wire::{List, Named};
 use evac_core::machines::strategy::{Course, course};
@@ -73,11 +73,11 @@ pub async fn settings(http: &Http, index: &Index) -> Result<Config, HttpError> {
     if undecided && !says {
         let path = "/apis/hco.kubevirt.io/v1beta1/hyperconvergeds";
         match http.read::<List<Value>>(&Call::get(path)).await {
-            Ok(list) => sources.hyperconverged = list.items.first().map(hyperconverged_strategy),
+            Ok(list) => sources.hyperconverged = HyperConverged::of(list.items.first()),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
-        if sources.hyperconverged == Some(None) {
+        if sources.hyperconverged == HyperConverged::Silent {
             let two: List<Named> = http.read(&Call::get("/api/v1/nodes?limit=2")).await?;
             sources.nodes = two.items.len();
         }

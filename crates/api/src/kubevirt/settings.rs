@@ -13,10 +13,29 @@ pub struct Sources {
     /// `data.migrations` of the ConfigMap `kubevirt-config`, parsed.
     pub legacy: Option<Migrations>,
     pub kubevirt: Option<Configuration>,
-    /// What the HyperConverged object says of eviction strategies, if there is one.
-    pub hyperconverged: Option<Option<String>>,
+    pub hyperconverged: HyperConverged,
     /// How many nodes there are: HyperConverged's default depends on it.
     pub nodes: usize,
+}
+
+/// What the HyperConverged object says of eviction strategies.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum HyperConverged {
+    /// There is no such object.
+    #[default]
+    Absent,
+    Silent,
+    Says(String),
+}
+
+impl HyperConverged {
+    pub fn of(object: Option<&Value>) -> Self {
+        match object.map(hyperconverged_strategy) {
+            None => Self::Absent,
+            Some(None) => Self::Silent,
+            Some(Some(word)) => Self::Says(word),
+        }
+    }
 }
 
 impl Sources {
@@ -26,12 +45,12 @@ impl Sources {
             overlay(&mut config, legacy);
         }
         match &self.hyperconverged {
-            Some(Some(word)) => set_strategy(&mut config, word, Origin::HyperConverged),
-            Some(None) => {
+            HyperConverged::Says(word) => set_strategy(&mut config, word, Origin::HyperConverged),
+            HyperConverged::Silent => {
                 let word = if self.nodes > 1 { Strategy::LiveMigrate } else { Strategy::None };
                 set_strategy(&mut config, word.word(), Origin::NodeCount);
             }
-            None => {}
+            HyperConverged::Absent => {}
         }
         if let Some(kubevirt) = &self.kubevirt {
             if let Some(migrations) = &kubevirt.migrations {
@@ -107,7 +126,7 @@ mod tests {
                 json!({"migrations": {"parallelMigrationsPerCluster": 9, "bandwidthPerMigration": "64Mi"}}),
             )
             .ok(),
-            hyperconverged: Some(Some("LiveMigrate".into())),
+            hyperconverged: HyperConverged::Says("LiveMigrate".into()),
             nodes: 3,
         };
         let config = sources.config();
@@ -131,7 +150,8 @@ mod tests {
 
     #[test]
     fn a_silent_hyperconverged_object_means_migration_where_there_is_a_second_node() {
-        let config = |nodes| Sources { hyperconverged: Some(None), nodes, ..Sources::default() }.config();
+        let config =
+            |nodes| Sources { hyperconverged: HyperConverged::Silent, nodes, ..Sources::default() }.config();
         assert_eq!(config(1).default_strategy(), "None");
         assert_eq!(config(2).default_strategy(), "LiveMigrate");
         assert_eq!(config(2).strategy_origin, Origin::NodeCount);

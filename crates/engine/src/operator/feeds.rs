@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evac_api::kubevirt::project::Follow;
-use evac_api::kubevirt::settings::hyperconverged_strategy;
+use evac_api::kubevirt::settings::HyperConverged;
 use evac_api::kubevirt::wire::{self, Configuration, Migrations};
 use evac_api::kubevirt::{NAMESPACE, render};
 use evac_api::wire::{Budget, Node};
@@ -30,7 +30,7 @@ pub(super) enum Input {
 pub(super) enum Setting {
     KubeVirt(Option<Configuration>),
     Legacy(Option<Migrations>),
-    HyperConverged(Option<Option<String>>),
+    HyperConverged(HyperConverged),
 }
 
 /// Kinds that have to be known before the first decision.
@@ -199,6 +199,6 @@ fn settings(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         |object: &Value| {
             object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned()
         },
-        |object: Option<&Value>| Input::Setting(Setting::HyperConverged(object.map(hyperconverged_strategy))),
+        |object: Option<&Value>| Input::Setting(Setting::HyperConverged(HyperConverged::of(object))),
     );
 }

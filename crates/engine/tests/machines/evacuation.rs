@@ -464,12 +464,11 @@ async fn one_cell(
     };
     let before = settled(cluster, &name).await;
     let node = node_of(&before);
-    match entry {
-        "taint" => taint(cluster, &node, Some("kubevirt.io/drain")).await,
-        _ => {
-            cordon(cluster, &node).await;
-            evict(cluster, &launcher_of(cluster, &name).await, json!({})).await;
-        }
+    if entry == "taint" {
+        taint(cluster, &node, Some("kubevirt.io/drain")).await;
+    } else {
+        cordon(cluster, &node).await;
+        evict(cluster, &launcher_of(cluster, &name).await, json!({})).await;
     }
     cluster.pass(20).await;
     let list = cluster.get(VMIS).await.unwrap();
