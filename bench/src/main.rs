@@ -1,10 +1,11 @@
 //! Side-by-side benchmarks. Both sides run in the same process tree on the same machine, by turns, and
-//! the results are ratios: `evac-bench apiserver|drain`.
+//! the results are ratios: `evac-bench apiserver|drain|evacuate`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod apiserver;
 mod cluster;
 mod drain;
+mod evacuate;
 mod process;
 mod report;
 mod unused;
@@ -21,6 +22,14 @@ async fn main() -> Result<()> {
         ["apiserver", "--quick"] => apiserver::run(apiserver::Size::quick()).await,
         ["drain"] => drain::run(3).await,
         ["drain", "--quick"] => drain::run(1).await,
-        other => bail!("unknown benchmark {other:?}; there are: apiserver and drain, each with [--quick]"),
+        ["evacuate"] => evacuate::run(&[50, 200]).await,
+        ["evacuate", "--quick"] => evacuate::run(&[10]).await,
+        ["evacuate", counts @ ..] => {
+            let counts: Result<Vec<usize>, _> = counts.iter().map(|count| count.parse()).collect();
+            evacuate::run(&counts?).await
+        }
+        other => bail!(
+            "unknown benchmark {other:?}; there are: apiserver, drain and evacuate, each with [--quick]"
+        ),
     }
 }

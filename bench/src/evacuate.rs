@@ -1,0 +1,349 @@
+//! Emptying a node of virtual machines on a real Kubernetes API server with simulated nodes and hypervisors, by `evac drain` and by
+//! `kubectl drain` against the operator's roles.
+//!
+//! Every migration takes five seconds and two run at once, so the floor is the number of guests, divided by two, times five.
+//! Requests are counted by the server's audit log. When migrations begin and end is seen by a watch from outside.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, Result, bail};
+use evac_clock::Clock;
+use evac_world::{NodeSpec, Options, World};
+use futures::{AsyncBufReadExt, StreamExt};
+use jiff::Timestamp;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use crate::cluster::Cluster;
+use crate::process::Tree;
+use crate::report::median;
+
+const MIGRATION_SECONDS: f64 = 5.0;
+/// How many may leave a node at once, by KubeVirt's default.
+const AT_ONCE: usize = 2;
+const MIGRATIONS: &str = "/apis/kubevirt.io/v1/virtualmachineinstancemigrations";
+const MACHINES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
+/// As whom `evac drain` works, so that its requests are told from the operator's.
+const DRAINER: &str = "bench-drainer";
+
+pub async fn run(guests: &[usize]) -> Result<()> {
+    let program = |name: &str| -> Result<PathBuf> {
+        Ok(std::env::var_os(name).with_context(|| format!("{name} is not set; use bench/run.sh"))?.into())
+    };
+    let (kubernetes, evac) = (program("EVAC_KUBERNETES")?, program("EVAC")?);
+    println!(
+        "| guests | tool | seconds | ÷ floor | slot refill p50, s | tool's requests | refused | all requests per guest | pod gone → ended, s |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for count in guests {
+        for tool in [Tool::Evac, Tool::Kubectl] {
+            let stage = Stage::set(&kubernetes, &evac, *count).await?;
+            let measured = stage.empty(tool, &kubernetes, &evac).await;
+            stage.strike().await;
+            print(*count, tool, &measured?);
+        }
+    }
+    Ok(())
+}
+
+fn print(count: usize, tool: Tool, measured: &Measured) {
+    let floor = count as f64 / AT_ONCE as f64 * MIGRATION_SECONDS;
+    println!(
+        "| {count} | {} | {:.1} | {:.3} | {:.2} | {} | {} | {:.1} | {:.2} |",
+        tool.name(),
+        measured.seconds,
+        measured.seconds / floor,
+        median(&measured.refills),
+        measured.requests,
+        measured.refused,
+        measured.all as f64 / count as f64,
+        measured.last,
+    );
+    for (who, requests) in &measured.by_agent {
+        eprintln!("  {count} guests, {}: {requests} requests of {who}", tool.name());
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tool {
+    Evac,
+    Kubectl,
+}
+
+impl Tool {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Evac => "evac drain",
+            Self::Kubectl => "kubectl drain",
+        }
+    }
+}
+
+struct Measured {
+    seconds: f64,
+    /// Between the end of a migration and the begin of the one that takes its place.
+    refills: Vec<f64>,
+    requests: usize,
+    refused: usize,
+    all: usize,
+    by_agent: BTreeMap<String, usize>,
+    /// From the end of the last guest's pod to the end of the command.
+    last: f64,
+}
+
+/// What was seen of migrations and of the pods that left.
+#[derive(Default)]
+struct Seen {
+    began: BTreeMap<String, Timestamp>,
+    ended: BTreeMap<String, Timestamp>,
+    left: BTreeMap<String, Timestamp>,
+}
+
+struct Stage {
+    tree: Tree,
+    world: World,
+    operator: Child,
+    cluster: Cluster,
+    client: kube::Client,
+    audit: PathBuf,
+    dir: PathBuf,
+    count: usize,
+}
+
+fn machine(number: usize) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": format!("vm-{number}")},
+        "spec": {"runStrategy": "Always", "template": {
+            "metadata": {"annotations": {"evac.dev/migration-seconds": MIGRATION_SECONDS.to_string()}},
+            "spec": {
+                "evictionStrategy": "LiveMigrate",
+                "domain": {"devices": {}, "resources": {"requests": {"memory": "32Mi", "cpu": "10m"}}},
+            },
+        }},
+    })
+}
+
+impl Stage {
+    /// All guests run on the first of four nodes.
+    async fn set(kubernetes: &Path, evac: &Path, count: usize) -> Result<Self> {
+        let dir = std::env::temp_dir().join(format!("evac-bench-evacuate-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir)?;
+        let audit = dir.join("audit.log");
+        let (data, log) = (dir.join("data").display().to_string(), audit.display().to_string());
+        let tree = Tree::start(kubernetes, &["up", "--dir", &data, "--audit-log", &log]).await?;
+        let cluster = Cluster::connect(&tree.kubeconfig).await?;
+        let read = Kubeconfig::read_from(&tree.kubeconfig)?;
+        let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
+        let client = kube::Client::try_from(config)?;
+        let mut nodes = NodeSpec::workers(4);
+        for node in &mut nodes {
+            node.pods = 500;
+        }
+        let options = Options { parallel_writes: 32, ..Options::kubelets_only(nodes) };
+        let world = World::start(client.clone(), Clock::real(), options);
+        world.idle().await;
+        let log = fs::File::create(dir.join("operator.log"))?;
+        let operator = Command::new(evac)
+            .args(["operator", "--install", "--listen", "127.0.0.1:0"])
+            .env("KUBECONFIG", &tree.kubeconfig)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()?;
+        let stage = Self { tree, world, operator, cluster, client, audit, dir, count };
+        stage.prepare().await?;
+        Ok(stage)
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        for node in 2..=4 {
+            self.cordon(&format!("node-{node}"), true).await?;
+        }
+        // The operator has installed the kinds, and its reviews are in force.
+        self.until("/apis/apiregistration.k8s.io/v1/apiservices", |all| {
+            all.values().any(|service| {
+                service["metadata"]["name"] == "v1.subresources.kubevirt.io"
+                    && service["status"]["conditions"][0]["status"] == "True"
+            })
+        })
+        .await?;
+        self.until("/api/v1/nodes", |all| {
+            all.len() == 4
+                && all.values().all(|node| node["metadata"]["labels"]["kubevirt.io/schedulable"] == "true")
+        })
+        .await?;
+        for number in 0..self.count {
+            self.cluster.create(MACHINES, &machine(number)).await?;
+        }
+        let count = self.count;
+        self.until("/apis/kubevirt.io/v1/virtualmachineinstances", |all| {
+            let ready = |vmi: &&Value| {
+                let conditions = vmi["status"]["conditions"].as_array();
+                conditions.is_some_and(|list| {
+                    list.iter().any(|one| one["type"] == "LiveMigratable" && one["status"] == "True")
+                })
+            };
+            all.values().filter(ready).count() == count
+        })
+        .await?;
+        for node in 2..=4 {
+            self.cordon(&format!("node-{node}"), false).await?;
+        }
+        Ok(())
+    }
+
+    async fn cordon(&self, node: &str, wanted: bool) -> Result<()> {
+        let patch = json!({"spec": {"unschedulable": wanted}}).to_string().into_bytes();
+        let target = format!("/api/v1/nodes/{node}");
+        self.cluster.send(http::Method::PATCH, &target, crate::cluster::MERGE, patch).await.map(|_| ())
+    }
+
+    async fn events(&self, path: &str) -> Result<impl futures::Stream<Item = Result<Value>> + Unpin + use<>> {
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let request = http::Request::get(format!("{path}{joint}watch=1")).body(Vec::new())?;
+        let lines = self.client.request_stream(request).await?.lines();
+        Ok(Box::pin(lines.map(|line| Ok(serde_json::from_str(&line?)?))))
+    }
+
+    /// Waits by watch until a collection is as it should be.
+    async fn until(&self, path: &str, wanted: impl Fn(&BTreeMap<String, Value>) -> bool) -> Result<()> {
+        let mut all = BTreeMap::new();
+        let mut events = self.events(path).await?;
+        while let Some(event) = events.next().await {
+            let mut event = event?;
+            let object = event["object"].take();
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            if event["type"] == "DELETED" {
+                all.remove(&name);
+            } else {
+                all.insert(name, object);
+            }
+            if wanted(&all) {
+                return Ok(());
+            }
+        }
+        bail!("the watch of {path} ended early")
+    }
+
+    /// Notes when migrations begin and end, and when pods of guests end.
+    async fn note(&self, seen: Arc<Mutex<Seen>>) -> Result<()> {
+        let mut migrations = self.events(MIGRATIONS).await?;
+        let launchers = "labelSelector=kubevirt.io%3Dvirt-launcher&fieldSelector=spec.nodeName%3Dnode-1";
+        let mut pods = self.events(&format!("/api/v1/pods?{launchers}")).await?;
+        loop {
+            let (event, is_pod) = tokio::select! {
+                Some(event) = migrations.next() => (event?, false),
+                Some(event) = pods.next() => (event?, true),
+                else => bail!("the watches ended early"),
+            };
+            let now = Clock::real().now();
+            let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let phase = event["object"]["status"]["phase"].as_str().unwrap_or_default();
+            let Ok(mut seen) = seen.lock() else { bail!("nobody takes notes") };
+            match (is_pod, phase) {
+                (true, _) if event["type"] == "DELETED" || phase == "Succeeded" => {
+                    seen.left.entry(name).or_insert(now);
+                }
+                (false, "Succeeded") => drop(seen.ended.entry(name).or_insert(now)),
+                (false, "Scheduling" | "Scheduled" | "PreparingTarget" | "TargetReady" | "Running") => {
+                    seen.began.entry(name).or_insert(now);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    async fn empty(&self, tool: Tool, kubernetes: &Path, evac: &Path) -> Result<Measured> {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let mut command = match tool {
+            Tool::Evac => {
+                let mut command = Command::new(evac);
+                command.args(["drain", "node-1", "--as", DRAINER, "--as-group", "system:masters"]);
+                command
+            }
+            Tool::Kubectl => {
+                let mut command = Command::new(kubernetes.with_file_name("kubectl"));
+                command.args(["drain", "node-1", "--delete-emptydir-data", "--force"]);
+                command
+            }
+        };
+        command.env("KUBECONFIG", &self.tree.kubeconfig);
+        let before = self.lines()?;
+        let began = Clock::real().now();
+        let output = tokio::select! {
+            output = command.output() => output?,
+            broken = self.note(seen.clone()) => return Err(broken.err().context("no watch")?),
+        };
+        let ended = Clock::real().now();
+        let after = self.lines()?;
+        if !output.status.success() {
+            bail!("{} failed: {}", tool.name(), String::from_utf8_lossy(&output.stderr));
+        }
+        let seen = seen.lock().map_err(|_| anyhow::anyhow!("nobody took notes"))?;
+        let sorted = |times: &BTreeMap<String, Timestamp>| {
+            let mut times: Vec<Timestamp> = times.values().copied().collect();
+            times.sort_unstable();
+            times
+        };
+        let (starts, ends, left) = (sorted(&seen.began), sorted(&seen.ended), sorted(&seen.left));
+        let gap = |from: Timestamp, to: Timestamp| to.duration_since(from).as_secs_f64();
+        let refills = starts.iter().skip(AT_ONCE).zip(&ends).map(|(start, end)| gap(*end, *start)).collect();
+        let mut measured = Measured {
+            seconds: gap(began, ended),
+            refills,
+            requests: 0,
+            refused: 0,
+            all: 0,
+            by_agent: BTreeMap::new(),
+            last: left.last().map_or(f64::NAN, |last| gap(*last, ended)),
+        };
+        self.count(tool, before..after, &mut measured)?;
+        Ok(measured)
+    }
+
+    fn lines(&self) -> Result<usize> {
+        Ok(fs::read_to_string(&self.audit)?.lines().count())
+    }
+
+    /// Counts finished requests and begun watches. Signs of life of nodes and leaders would come without guests, too.
+    fn count(&self, tool: Tool, range: std::ops::Range<usize>, measured: &mut Measured) -> Result<()> {
+        let text = fs::read_to_string(&self.audit)?;
+        for line in text.lines().take(range.end).skip(range.start) {
+            let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
+            let wanted = if event["verb"] == "watch" { "ResponseStarted" } else { "ResponseComplete" };
+            if event["stage"] != wanted {
+                continue;
+            }
+            let agent = event["userAgent"].as_str().unwrap_or_default();
+            let drains = event["impersonatedUser"]["username"] == DRAINER;
+            let is_tool = match tool {
+                Tool::Evac => drains,
+                Tool::Kubectl => agent.starts_with("kubectl"),
+            };
+            if is_tool {
+                measured.requests += 1;
+                measured.refused += usize::from(event["responseStatus"]["code"] == 429);
+            }
+            let resource = event["objectRef"]["resource"].as_str().unwrap_or_default();
+            if !is_tool && (resource == "leases" || resource == "nodes") {
+                continue;
+            }
+            measured.all += 1;
+            let who = if drains { "evac drain" } else { agent.split(['/', ' ']).next().unwrap_or(agent) };
+            let verb = event["verb"].as_str().unwrap_or_default();
+            *measured.by_agent.entry(format!("{who} {verb} {resource}")).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    async fn strike(mut self) {
+        let _ = self.operator.kill().await;
+        self.world.stop().await;
+        self.tree.stop().await;
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
