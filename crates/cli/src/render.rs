@@ -179,11 +179,14 @@ fn text_lines(at: Timestamp, event: &Event, dry_run: DryRunArg) -> Vec<Line> {
         Event::Evicting { pod, attempt: 1, deleting: false, .. } => {
             vec![Line::Data(format!("evicting pod {pod}{suffix}"))]
         }
-        Event::Evicting { .. } | Event::Progress { .. } | Event::Rehearsed { .. } => Vec::new(),
         Event::Moving { instance, attempt: 1, .. } => {
             vec![Line::Data(format!("migrating vmi {instance}{suffix}"))]
         }
-        Event::Moving { .. } | Event::MovePhase { .. } => Vec::new(),
+        Event::Evicting { .. }
+        | Event::Progress { .. }
+        | Event::Rehearsed { .. }
+        | Event::Moving { .. }
+        | Event::MovePhase { .. } => Vec::new(),
         Event::Moved { instance, to, .. } => vec![Line::Data(format!("vmi {instance} migrated to {to}"))],
         Event::MoveFailed { instance, failures, message, retry_at, .. } => {
             let next = match retry_at {

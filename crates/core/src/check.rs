@@ -111,8 +111,7 @@ fn may_not_be_shut_down(index: &Index, pod: &Pod) -> bool {
     }
     match &pod.vm {
         VmRole::None => false,
-        VmRole::Hotplug => true,
-        VmRole::Launcher(None) => true,
+        VmRole::Hotplug | VmRole::Launcher(None) => true,
         VmRole::Launcher(Some(name)) => {
             let machines = index.machines();
             let instance = machines.instance(&Key::new(pod.key.namespace.clone(), name.clone()));

@@ -132,7 +132,7 @@ pub(crate) fn follow(
         }
         if let Some(migration) = unfinished(machines, &instance.key) {
             if moving.migration.as_ref() != Some(&migration.uid) {
-                *moving = Box::new(Move { parked: moving.parked, ..Move::new(instance.key.clone(), now) });
+                **moving = Move { parked: moving.parked, ..Move::new(instance.key.clone(), now) };
                 moving.migration = Some(migration.uid.clone());
             } else if moving.phase == migration.phase {
                 continue;

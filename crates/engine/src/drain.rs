@@ -69,6 +69,7 @@ enum Input {
 }
 
 /// What has to be known before the first decision.
+#[allow(clippy::struct_excessive_bools, reason = "each is one list")]
 struct Missing {
     nodes: bool,
     budgets: bool,

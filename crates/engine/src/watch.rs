@@ -156,8 +156,8 @@ pub async fn follow_opened<T, M>(
                 Ok(streamed) => opened = Some(Ok(streamed)),
                 Err(NoStream::Closed) => return,
                 Err(NoStream::Refused) => opening = Opening::List,
-                // A broken stream says nothing about the server; a list may get through.
-                Err(NoStream::Failed(error)) if error.is_transient() => {}
+                // A broken stream says nothing about the server, and the list is the right that people know.
+                Err(NoStream::Failed(error)) if error.is_transient() || error.is_forbidden() => {}
                 Err(NoStream::Failed(error)) => opened = Some(Err(error)),
             }
         }

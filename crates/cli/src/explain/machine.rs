@@ -65,7 +65,9 @@ async fn judge(
         return Ok(Exit::Done);
     };
     let (lines, blocked) = lines(&index, policy, instance);
-    lines.iter().for_each(|line| output::data(line));
+    for line in &lines {
+        output::data(line);
+    }
     Ok(if blocked { Exit::Blocked } else { Exit::Done })
 }
 

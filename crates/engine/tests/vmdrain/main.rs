@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod cluster;
+mod crashes;
 #[allow(dead_code, reason = "shared with the tests of the machines")]
 #[path = "../machines/cluster.rs"]
 mod machines;
@@ -220,8 +221,7 @@ async fn guests_without_a_place_are_named_within_five_seconds_and_hold_nobody_up
     // Our own controller of migrations gives such a one up at once; another may leave it waiting.
     let says = |code: &str| code == "VmNoPlace" || code == "VmMoveFailed";
     assert!(named.iter().filter(|(code, at)| says(code) && *at <= 5.0).count() >= 1, "{named:?}");
-    let last =
-        told.events.iter().filter(|(_, event)| matches!(event, Event::Moved { .. })).next_back().unwrap().0;
+    let last = told.events.iter().rfind(|(_, event)| matches!(event, Event::Moved { .. })).unwrap().0;
     let took = last.duration_since(told.began).as_secs_f64();
     assert!(
         took <= 40.0,
