@@ -9,12 +9,14 @@
 //! …YAML…
 //! END
 //! until PATH POINTER == VALUE      waits (by watch) until a field of an object has a value
+//! until PATH POINTER != VALUE      … or another value
 //! until PATH POINTER absent        … or is not there; an object that is gone has no fields
 //! until PATH?SELECTOR count == N   waits until a collection has N objects
 //! until post PATH JSON refused     asks until the answer is no, such as for a webhook to be in force (use dryRun);
-//! until delete PATH refused        likewise
+//! until delete PATH refused        likewise; `accepted` in place of `refused` asks until it is yes
 //! check …                          the same, now
 //! patch PATH JSON                  merge patch; `delete PATH`, `post PATH JSON` likewise
+//! remember NAME PATH POINTER       keeps a field of an object; later `$NAME` stands for it in paths, bodies and values
 //! kubelet node-1 stop              switches the kubelet of a node off; `start` switches it on
 //! $ evac drain node-1              runs a command and waits for it
 //! $ kubectl, $ virtctl             the real programs; `$ oc adm drain` is read as `kubectl drain`

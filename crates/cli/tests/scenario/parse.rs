@@ -33,8 +33,17 @@ pub enum Step {
     Delete {
         path: String,
     },
-    /// Asks until the answer is no.
-    Refused(Box<Step>),
+    /// Keeps the value of a field under a name.
+    Remember {
+        name: String,
+        path: String,
+        pointer: String,
+    },
+    /// Asks until the answer is yes, or no.
+    Ask {
+        step: Box<Step>,
+        yes: bool,
+    },
     Kubelet {
         node: String,
         on: bool,
@@ -60,6 +69,7 @@ pub enum Step {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Test {
     Equals { pointer: String, value: String },
+    Differs { pointer: String, value: String },
     Absent { pointer: String },
     Count(usize),
 }
@@ -124,8 +134,8 @@ impl Scenario {
                     }
                     Step::Apply(yaml)
                 }
-                "until" if rest.ends_with(" refused") => {
-                    refused(rest).ok_or_else(|| wrong("expected post PATH JSON or delete PATH"))?
+                "until" if rest.ends_with(" refused") || rest.ends_with(" accepted") => {
+                    ask(rest).ok_or_else(|| wrong("expected post PATH JSON or delete PATH"))?
                 }
                 "kubelet" => match rest.split_once(' ') {
                     Some((node, "stop")) => Step::Kubelet { node: node.to_owned(), on: false },
@@ -141,6 +151,14 @@ impl Scenario {
                     if verb == "patch" { Step::Patch { path, body } } else { Step::Post { path, body } }
                 }
                 "delete" => Step::Delete { path: rest.to_owned() },
+                "remember" => match rest.split(' ').collect::<Vec<_>>().as_slice() {
+                    [name, path, pointer] => Step::Remember {
+                        name: (*name).to_owned(),
+                        path: (*path).to_owned(),
+                        pointer: (*pointer).to_owned(),
+                    },
+                    _ => return Err(wrong("expected NAME PATH POINTER")),
+                },
                 "$" => Step::Run { words: words(rest), expect: Expect::default() },
                 "start" => {
                     let (id, command) = rest.split_once(' ').ok_or_else(|| wrong("expected ID COMMAND"))?;
@@ -200,8 +218,9 @@ fn expectation(expect: &mut Expect, verb: &str, rest: &str) -> Option<()> {
     Some(())
 }
 
-fn refused(rest: &str) -> Option<Step> {
-    let (verb, asked) = rest.strip_suffix(" refused")?.split_once(' ')?;
+fn ask(rest: &str) -> Option<Step> {
+    let (request, answer) = rest.rsplit_once(' ')?;
+    let (verb, asked) = request.split_once(' ')?;
     let step = match verb {
         "post" => {
             let (path, body) = asked.split_once(' ')?;
@@ -210,7 +229,7 @@ fn refused(rest: &str) -> Option<Step> {
         "delete" => Step::Delete { path: asked.to_owned() },
         _ => return None,
     };
-    Some(Step::Refused(Box::new(step)))
+    Some(Step::Ask { step: Box::new(step), yes: answer == "accepted" })
 }
 
 fn condition(wait: bool, rest: &str) -> Option<Step> {
@@ -219,6 +238,9 @@ fn condition(wait: bool, rest: &str) -> Option<Step> {
     let test = match words.as_slice() {
         ["count", "==", number] => Test::Count(number.parse().ok()?),
         [pointer, "absent"] => Test::Absent { pointer: (*pointer).to_owned() },
+        [pointer, "!=", value] => {
+            Test::Differs { pointer: (*pointer).to_owned(), value: (*value).to_owned() }
+        }
         [pointer, "==", value] => Test::Equals { pointer: (*pointer).to_owned(), value: (*value).to_owned() },
         _ => return None,
     };

@@ -28,9 +28,17 @@ const ENDLESS: Duration = Duration::from_secs(240);
 /// Runs a scenario; the error says at which line it went wrong and what was seen.
 pub async fn run(scenario: &Scenario, cluster: &Cluster) -> Result<(), String> {
     let mut background: BTreeMap<String, Running> = BTreeMap::new();
-    let hooks = Hooks::serve().await.values();
+    let mut values = Hooks::serve().await.values();
     for (line, step) in &scenario.steps {
-        perform(step, cluster, &hooks, &mut background).await.map_err(|why| format!("line {line}: {why}"))?;
+        let wrong = |why| format!("line {line}: {why}");
+        if let Step::Remember { name, path, pointer } = step {
+            let seen = objects(&cluster.client, &fill(path, &values)).await.map_err(wrong)?;
+            let found = seen.first().and_then(|object| object.pointer(pointer)).and_then(Value::as_str);
+            let found = found.ok_or_else(|| wrong(format!("nothing at {pointer}")))?;
+            values.insert(name.clone(), found.to_owned());
+        } else {
+            perform(step, cluster, &values, &mut background).await.map_err(wrong)?;
+        }
     }
     Ok(())
 }
@@ -38,35 +46,43 @@ pub async fn run(scenario: &Scenario, cluster: &Cluster) -> Result<(), String> {
 async fn perform(
     step: &Step,
     cluster: &Cluster,
-    hooks: &BTreeMap<String, String>,
+    values: &BTreeMap<String, String>,
     background: &mut BTreeMap<String, Running>,
 ) -> Result<(), String> {
     match step {
-        Step::Apply(yaml) => apply(&cluster.client, &fill(yaml, hooks)).await,
-        Step::Condition { wait: true, path, test } => until(&cluster.client, path, test).await,
-        Step::Condition { wait: false, path, test } => {
-            let seen = objects(&cluster.client, path).await?;
-            if holds(test, &seen) { Ok(()) } else { Err(describe(path, test, &seen)) }
+        Step::Apply(yaml) => apply(&cluster.client, &fill(yaml, values)).await,
+        Step::Condition { wait, path, test } => {
+            let (path, test) = (fill(path, values), filled(test, values));
+            if *wait {
+                return until(&cluster.client, &path, &test).await;
+            }
+            let seen = objects(&cluster.client, &path).await?;
+            if holds(&test, &seen) { Ok(()) } else { Err(describe(&path, &test, &seen)) }
         }
         Step::Patch { path, body } => {
-            let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
-            send(&cluster.client, request.body(fill(body, hooks).into_bytes())).await
+            let request = http::Request::patch(fill(path, values))
+                .header("content-type", "application/merge-patch+json");
+            send(&cluster.client, request.body(fill(body, values).into_bytes())).await
         }
         Step::Post { path, body } => {
-            let request = http::Request::post(path).header("content-type", "application/json");
-            send(&cluster.client, request.body(fill(body, hooks).into_bytes())).await
+            let request = http::Request::post(fill(path, values)).header("content-type", "application/json");
+            send(&cluster.client, request.body(fill(body, values).into_bytes())).await
         }
-        Step::Refused(asked) => {
+        Step::Ask { step, yes } => {
             // What the server has taken into its own account cannot be watched; it can only be asked.
             let asking =
-                async { while Box::pin(perform(asked, cluster, hooks, background)).await.is_ok() {} };
-            tokio::time::timeout(PATIENCE, asking).await.map_err(|_| "it is never refused".to_owned())
+                async { while Box::pin(perform(step, cluster, values, background)).await.is_ok() != *yes {} };
+            tokio::time::timeout(PATIENCE, asking).await.map_err(|_| "the answer stays the same".to_owned())
         }
         Step::Kubelet { node, on } => {
             cluster.kubelet(node, *on);
             Ok(())
         }
-        Step::Delete { path } => send(&cluster.client, http::Request::delete(path).body(Vec::new())).await,
+        Step::Delete { path } => {
+            send(&cluster.client, http::Request::delete(fill(path, values)).body(Vec::new())).await
+        }
+        // Needs the values to change; it is done where they are kept.
+        Step::Remember { .. } => Ok(()),
         Step::Run { words, expect } => {
             let running = spawn(words, &cluster.kubeconfig)?;
             judge(&finish(running).await?, expect)
@@ -88,10 +104,21 @@ async fn perform(
     }
 }
 
-/// Puts in what is only known now: `$hook`, `$ca`, `$now` and `$now-90s`.
-fn fill(text: &str, hooks: &BTreeMap<String, String>) -> String {
+/// A test with the values that were remembered.
+fn filled(test: &Test, values: &BTreeMap<String, String>) -> Test {
+    let (mut test, put) = (test.clone(), |value: &mut String| *value = fill(value, values));
+    match &mut test {
+        Test::Equals { value, .. } | Test::Differs { value, .. } => put(value),
+        Test::Absent { .. } | Test::Count(_) => {}
+    }
+    test
+}
+
+/// Puts in what is only known now: `$hook`, `$ca`, `$now`, `$now-90s` and what was remembered.
+fn fill(text: &str, values: &BTreeMap<String, String>) -> String {
     let mut text = text.to_owned();
-    for (name, value) in hooks {
+    // The longer of two names with the same beginning comes first.
+    for (name, value) in values.iter().rev() {
         text = text.replace(&format!("${name}"), value);
     }
     let now = Clock::real().now();
@@ -319,22 +346,29 @@ fn holds(test: &Test, objects: &[Value]) -> bool {
     match test {
         Test::Count(number) => objects.len() == *number,
         Test::Absent { pointer } => objects.first().and_then(|o| o.pointer(pointer)).is_none(),
-        Test::Equals { pointer, value } => {
-            objects.first().and_then(|o| o.pointer(pointer)).is_some_and(|found| match found {
-                Value::String(found) => matches(value, found),
-                other => format!("{other}") == *value,
-            })
-        }
+        Test::Equals { pointer, value } => is_like(objects, pointer, value) == Some(true),
+        Test::Differs { pointer, value } => is_like(objects, pointer, value) == Some(false),
     }
+}
+
+/// Whether a field of the first object matches; none if there is no such field.
+fn is_like(objects: &[Value], pointer: &str, value: &str) -> Option<bool> {
+    let found = objects.first().and_then(|object| object.pointer(pointer))?;
+    Some(match found {
+        Value::String(found) => matches(value, found),
+        other => format!("{other}") == value,
+    })
 }
 
 fn describe(path: &str, test: &Test, seen: &[Value]) -> String {
     let found = match test {
         Test::Count(_) => format!("{} objects", seen.len()),
-        Test::Absent { pointer } | Test::Equals { pointer, .. } => match seen.first() {
-            Some(object) => format!("{:?}", object.pointer(pointer)),
-            None => "no such object".into(),
-        },
+        Test::Absent { pointer } | Test::Equals { pointer, .. } | Test::Differs { pointer, .. } => {
+            match seen.first() {
+                Some(object) => format!("{:?}", object.pointer(pointer)),
+                None => "no such object".into(),
+            }
+        }
     };
     format!("{path}: expected {test:?}, found {found}")
 }

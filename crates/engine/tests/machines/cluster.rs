@@ -1,6 +1,6 @@
 //! A cluster with virtual machines in paused time: the embedded server, simulated nodes and hypervisors, and the operator.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +16,11 @@ use evac_engine::operator::{Operator, Reviewer, install, power};
 use evac_world::{NodeSpec, Options, World};
 use http::Request;
 use serde_json::{Value, json};
+
+/// Changes that were refused, each with what else was looked at then.
+pub type Asked = Arc<Mutex<Vec<(Value, Value)>>>;
+
+const HOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
 pub struct Cluster {
     pub api: Arc<Api>,
@@ -79,6 +84,46 @@ impl Cluster {
             self.clock.sleep(Duration::from_millis(100)).await;
         }
         panic!("waited ten minutes for {path}; it is {last:#}");
+    }
+
+    /// From here on every change of this resource is refused; what was asked for is kept, with what `look` was at that moment.
+    pub async fn refuse_writes(&self, resource: &str, look: &str) -> Asked {
+        let asked = Asked::default();
+        let (seen, http, look) = (asked.clone(), self.http.clone(), look.to_owned());
+        let handler = move |review: Value| {
+            let (seen, http, look) = (seen.clone(), http.clone(), look.clone());
+            Box::pin(async move {
+                let answer = http.send(&Call::get(look)).await.map_err(|error| error.to_string())?;
+                let then: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+                let uid = review["request"]["uid"].clone();
+                seen.lock().unwrap().push((review["request"]["object"].clone(), then));
+                Ok(json!({
+                    "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                    "response": {"uid": uid, "allowed": false, "status": {"code": 403, "message": "not today"}},
+                }))
+            }) as futures::future::BoxFuture<'static, Result<Value, String>>
+        };
+        self.api.webhooks().register(NAMESPACE, "no", "/no", Arc::new(handler));
+        let configuration = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "no"},
+            "webhooks": [{
+                "name": "no.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                "clientConfig": {"service": {"namespace": NAMESPACE, "name": "no", "path": "/no"}},
+                "rules": [{
+                    "apiGroups": ["kubevirt.io"], "apiVersions": ["v1"], "operations": ["UPDATE"],
+                    "resources": [resource],
+                }],
+            }],
+        });
+        let (code, body) = self.create(HOOKS, &configuration).await;
+        assert_eq!(code, 201, "{body}");
+        asked
+    }
+
+    pub async fn allow_writes(&self) {
+        let (code, body) = self.send("DELETE", &format!("{HOOKS}/no"), "application/json", &json!({})).await;
+        assert_eq!(code, 200, "{body}");
     }
 
     pub async fn pass_millis(&self, millis: u64) {

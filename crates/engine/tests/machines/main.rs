@@ -5,9 +5,11 @@
 mod certificates;
 mod cluster;
 mod evacuation;
+mod guests;
 mod https;
 mod leaders;
 mod limits;
+mod protection;
 mod requests;
 mod wire;
 
@@ -165,6 +167,46 @@ async fn a_replica_set_replaces_an_evicted_member_and_scales() {
         cluster.send("PATCH", &format!("{path}/scale"), "application/merge-patch+json", &scale).await;
     assert_eq!(code, 200, "{body}");
     cluster.until(&path, |rs| rs["status"]["replicas"] == 1 && rs["status"]["readyReplicas"] == 1).await;
+}
+
+/// A member that takes its time to shut down is replaced at once, and keeps its time.
+#[tokio::test(start_paused = true)]
+async fn x10_a_replica_set_does_not_wait_for_a_member_that_is_slow_to_end() {
+    let cluster = Cluster::start(2).await;
+    let mut guest = template(&json!({"evac.dev/shutdown-seconds": "150"}));
+    guest["spec"]["terminationGracePeriodSeconds"] = json!(200);
+    let set = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet",
+        "metadata": {"name": "rs"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "guest"}}, "template": guest},
+    });
+    assert_eq!(cluster.create(VMIRS, &set).await.0, 201);
+    let path = format!("{VMIRS}/rs");
+    cluster.until(&path, |rs| rs["status"]["readyReplicas"] == 2).await;
+    let pods = cluster.get("/api/v1/namespaces/default/pods").await.unwrap();
+    let pod = &pods["items"][0]["metadata"];
+    let (pod, old) =
+        (pod["name"].as_str().unwrap(), pod["annotations"]["kubevirt.io/domain"].as_str().unwrap());
+    let (code, body) = cluster
+        .send("DELETE", &format!("/api/v1/namespaces/default/pods/{pod}"), "application/json", &json!({}))
+        .await;
+    assert_eq!(code, 200, "{body}");
+    cluster.pass(20).await;
+    let members = cluster.get(VMIS).await.unwrap();
+    let members = members["items"].as_array().unwrap();
+    assert_eq!(members.len(), 3, "two that count and the one that leaves");
+    assert!(members.iter().all(is_running));
+    let leaving = members.iter().find(|vmi| vmi["metadata"]["name"] == old).expect("it has its time");
+    assert!(leaving["metadata"]["deletionTimestamp"].is_string(), "{leaving:#}");
+    let ready = leaving["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Ready");
+    assert_eq!(
+        ready.map(|c| (&c["status"], &c["reason"])),
+        Some((&json!("False"), &json!("PodTerminating")))
+    );
+    assert_eq!(cluster.get(&path).await.unwrap()["status"]["readyReplicas"], 2);
+    cluster.pass(120).await;
+    cluster.until(&format!("{VMIS}/{old}"), Value::is_null).await;
+    assert_eq!(cluster.get(&path).await.unwrap()["status"]["readyReplicas"], 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,16 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, SUB, VMIMS, VMIS, VMS, vm};
+use crate::guests::{JSON, MERGE, has};
 use crate::{is_running, phase};
-
-const JSON: &str = "application/json";
-const MERGE: &str = "application/merge-patch+json";
-
-fn has(object: &Value, condition: &str) -> bool {
-    object["status"]["conditions"]
-        .as_array()
-        .is_some_and(|list| list.iter().any(|c| c["type"] == condition && c["status"] == "True"))
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_is_paused_and_goes_on_when_asked() {
@@ -179,4 +171,131 @@ async fn r50_r51_a_machine_that_always_runs_comes_back_after_losing_its_pod_but_
     let waited = cluster.clock.now().duration_since(failed_at).as_secs();
     assert!((9..=18).contains(&waited), "waited {waited} s");
     assert!(is_running(&second));
+}
+
+fn grace(vmi: &Value) -> Option<i64> {
+    vmi["spec"]["terminationGracePeriodSeconds"].as_i64()
+}
+
+/// A forced restart shortens the time that the guest gets, then asks for the restart. What was not accepted has left nothing behind.
+#[tokio::test(start_paused = true)]
+async fn r38_a_guest_gets_its_time_back_when_the_restart_is_refused() {
+    let cluster = Cluster::start(1).await;
+    cluster.create(VMS, &vm("a", "Always", &json!({}))).await;
+    let quiet = |vm: &Value| vm["status"]["printableStatus"] == "Running" && has(vm, "Ready");
+    cluster.until(&format!("{VMS}/a"), quiet).await;
+    cluster.pass(5).await;
+    let instance = format!("{VMIS}/a");
+    let before = cluster.get(&instance).await.unwrap();
+    assert_eq!(grace(&before), Some(30));
+    let restart = async || {
+        let path = format!("{SUB}/virtualmachines/a/restart");
+        cluster.send("PUT", &path, JSON, &json!({"gracePeriodSeconds": 0})).await
+    };
+    // The machine cannot be written.
+    let asked = cluster.refuse_writes("virtualmachines/status", &instance).await;
+    let (code, body) = restart().await;
+    assert_eq!(code, 500, "{body}");
+    assert!(body["message"].as_str().unwrap().contains("not today"), "{body}");
+    let requests = |object: &Value| object["status"]["stateChangeRequests"].is_array();
+    let at = asked.lock().unwrap().iter().find(|(object, _)| requests(object)).map(|(_, vmi)| grace(vmi));
+    assert_eq!(at, Some(Some(1)), "the time was shortened first");
+    let vmi = cluster.get(&instance).await.unwrap();
+    assert_eq!((grace(&vmi), &vmi["metadata"]["uid"]), (Some(30), &before["metadata"]["uid"]));
+    cluster.allow_writes().await;
+    // The instance cannot be written: nothing is asked of the machine at all.
+    cluster.refuse_writes("virtualmachineinstances", &instance).await;
+    let (code, body) = restart().await;
+    assert_eq!(code, 500, "{body}");
+    let machine = cluster.get(&format!("{VMS}/a")).await.unwrap();
+    assert!(machine["status"]["stateChangeRequests"].is_null(), "{machine:#}");
+    cluster.allow_writes().await;
+    // Both can.
+    assert_eq!(restart().await.0, 202);
+    let again = |vmi: &Value| is_running(vmi) && vmi["metadata"]["uid"] != before["metadata"]["uid"];
+    assert_eq!(grace(&cluster.until(&instance, again).await), Some(30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn r42_a_trial_is_answered_as_if_it_were_meant_and_changes_nothing() {
+    let cluster = Cluster::start(2).await;
+    cluster.create(VMS, &vm("on", "Always", &json!({}))).await;
+    cluster.create(VMS, &vm("rerun", "RerunOnFailure", &json!({}))).await;
+    cluster.create(VMS, &vm("off", "Halted", &json!({}))).await;
+    for name in ["on", "rerun"] {
+        cluster.until(&format!("{VMIS}/{name}"), |vmi| has(vmi, "LiveMigratable")).await;
+        cluster.until(&format!("{VMS}/{name}"), |vm| vm["status"]["printableStatus"] == "Running").await;
+    }
+    cluster.pass(20).await;
+    let all = async || {
+        let mut all = Vec::new();
+        for path in [VMS, VMIS, VMIMS] {
+            all.push(cluster.get(path).await.unwrap()["items"].clone());
+        }
+        all
+    };
+    let ask = async |what: &str, trial: bool, more: Value| {
+        let mut body = more;
+        if trial {
+            body["dryRun"] = json!(["All"]);
+        }
+        cluster.send("PUT", &format!("{SUB}/{what}"), JSON, &body).await
+    };
+    let before = all().await;
+    for (what, more, expected) in [
+        ("virtualmachines/off/start", json!({}), 202),
+        ("virtualmachines/off/start", json!({"paused": true}), 202),
+        ("virtualmachines/on/stop", json!({}), 202),
+        ("virtualmachines/on/stop", json!({"gracePeriod": 1}), 202),
+        ("virtualmachines/rerun/stop", json!({}), 202),
+        ("virtualmachines/on/restart", json!({}), 202),
+        ("virtualmachines/on/restart", json!({"gracePeriodSeconds": 0}), 202),
+        ("virtualmachines/on/migrate", json!({}), 202),
+        ("virtualmachineinstances/on/pause", json!({}), 200),
+        // What would be refused is refused in a trial too.
+        ("virtualmachines/off/stop", json!({}), 409),
+        ("virtualmachines/on/start", json!({}), 409),
+        ("virtualmachineinstances/on/unpause", json!({}), 409),
+    ] {
+        let (code, body) = ask(what, true, more).await;
+        assert_eq!(code, expected, "{what}: {body}");
+        assert_eq!(all().await, before, "{what}");
+    }
+    cluster.pass(20).await;
+    assert_eq!(all().await, before, "nothing follows either");
+    // Meant, it does something.
+    assert_eq!(ask("virtualmachineinstances/on/pause", false, json!({})).await.0, 200);
+    cluster.until(&format!("{VMIS}/on"), |vmi| has(vmi, "Paused")).await;
+    assert_eq!(ask("virtualmachineinstances/on/unpause", true, json!({})).await.0, 200);
+    cluster.pass(5).await;
+    assert!(has(&cluster.get(&format!("{VMIS}/on")).await.unwrap(), "Paused"), "that was a trial");
+}
+
+#[tokio::test(start_paused = true)]
+async fn r43_a_migration_is_asked_for_only_of_a_machine_that_runs() {
+    let cluster = Cluster::start(2).await;
+    let migrate = async |name: &str| {
+        cluster.send("PUT", &format!("{SUB}/virtualmachines/{name}/migrate"), JSON, &json!({})).await
+    };
+    assert_eq!(migrate("none").await.0, 404);
+    cluster.create(VMS, &vm("off", "Halted", &json!({}))).await;
+    cluster.pass(2).await;
+    let (code, body) = migrate("off").await;
+    assert_eq!(code, 404, "{body}");
+    assert_eq!(body["message"], "virtualmachineinstance.kubevirt.io \"off\" not found");
+    // There is an instance that never gets a place.
+    let mut waiting = vm("waiting", "Always", &json!({}));
+    waiting["spec"]["template"]["spec"]["nodeSelector"] = json!({"nowhere": "true"});
+    cluster.create(VMS, &waiting).await;
+    cluster.until(&format!("{VMIS}/waiting"), |vmi| phase(vmi) == "Scheduling").await;
+    let (code, body) = migrate("waiting").await;
+    assert_eq!(code, 409, "{body}");
+    assert!(body["message"].as_str().unwrap().ends_with("VM is not running"), "{body}");
+    assert_eq!(cluster.get(VMIMS).await.unwrap()["items"], json!([]), "nothing was created");
+    cluster.create(VMS, &vm("on", "Always", &json!({"evac.dev/migration-seconds": "30"}))).await;
+    cluster.until(&format!("{VMIS}/on"), |vmi| has(vmi, "LiveMigratable")).await;
+    assert_eq!(migrate("on").await.0, 202);
+    let (code, body) = migrate("on").await;
+    assert_eq!(code, 500, "a second one cannot be created: {body}");
+    assert!(body["message"].as_str().unwrap().contains("in-flight migration detected"), "{body}");
 }

@@ -1,0 +1,268 @@
+//! Promise 4 under stress: a guest that is to be moved is never shut down by an eviction, whatever fails or changes meanwhile.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, SUB, VMIMS, VMIS, vm};
+use crate::guests::{
+    BUDGETS, HOOKS, JSON, MERGE, PODS, cordon, create_vm, evict, launcher_of, node_of, settled, taint,
+    with_strategy,
+};
+use crate::{is_running, phase};
+
+const INTERCEPTOR: &str = "virt-launcher-eviction-interceptor.kubevirt.io";
+
+/// Changes the webhook that is asked about evictions.
+async fn edit_interceptor(cluster: &Cluster, edit: impl Fn(&mut Value)) {
+    let mut hooks = cluster.get(HOOKS).await.unwrap();
+    let list = hooks["webhooks"].as_array_mut().unwrap();
+    edit(list.iter_mut().find(|hook| hook["name"] == INTERCEPTOR).expect("evictions are reviewed"));
+    let (code, body) = cluster.send("PUT", HOOKS, JSON, &hooks).await;
+    assert_eq!(code, 200, "{body}");
+}
+
+/// Waits until the disruption controller has counted the pods of the one budget there is.
+async fn guarded(cluster: &Cluster) {
+    let counted = |list: &Value| {
+        list["items"].as_array().is_some_and(|items| {
+            items.len() == 1 && items[0]["status"]["observedGeneration"] == items[0]["metadata"]["generation"]
+        })
+    };
+    cluster.until(BUDGETS, counted).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_nobody_answers_shuts_nothing_down_under_either_policy() {
+    let cluster = Cluster::start(2).await;
+    create_vm(&cluster, &vm("a", "Always", &json!({"evac.dev/migration-seconds": "5"}))).await;
+    let before = settled(&cluster, "a").await;
+    guarded(&cluster).await;
+    let pod = launcher_of(&cluster, "a").await;
+    for (policy, code, words) in
+        [("Fail", 500, INTERCEPTOR), ("Ignore", 429, "would violate the pod's disruption budget")]
+    {
+        edit_interceptor(&cluster, |hook| {
+            hook["failurePolicy"] = json!(policy);
+            hook["clientConfig"]["service"]["name"] = json!("nobody");
+        })
+        .await;
+        for _ in 0..5 {
+            let (answer, said) =
+                evict(&cluster, &pod, json!({"deleteOptions": {"gracePeriodSeconds": 0}})).await;
+            assert_eq!(answer, code, "{policy}: {said}");
+            assert!(said.contains(words), "{policy}: {said}");
+            cluster.pass(5).await;
+        }
+        let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
+        assert!(is_running(&vmi) && vmi["metadata"]["uid"] == before["metadata"]["uid"], "{policy}");
+        assert!(vmi["status"]["evacuationNodeName"].is_null(), "{policy}: nobody was asked, so nobody marks");
+    }
+    // The taint needs no webhook.
+    taint(&cluster, &node_of(&before), Some("kubevirt.io/drain")).await;
+    let after = cluster.until(&format!("{VMIS}/a"), |vmi| node_of(vmi) != node_of(&before)).await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+}
+
+/// The strategy of a running guest is edited while it is on its way. What holds is what it says now.
+#[tokio::test(start_paused = true)]
+async fn a_strategy_edited_on_the_way_holds_from_then_on_and_ends_no_guest() {
+    let cluster = Cluster::start(2).await;
+    create_vm(&cluster, &vm("a", "Always", &json!({"evac.dev/migration-seconds": "30"}))).await;
+    let before = settled(&cluster, "a").await;
+    guarded(&cluster).await;
+    let pod = launcher_of(&cluster, "a").await;
+    assert_eq!(evict(&cluster, &pod, json!({})).await.0, 429);
+    cluster.until(VMIMS, |list| phase(&list["items"][0]) == "Running").await;
+    let edit = async |word: &str| {
+        let body = json!({"spec": {"evictionStrategy": word}});
+        let (code, body) = cluster.send("PATCH", &format!("{VMIS}/a"), MERGE, &body).await;
+        assert_eq!(code, 200, "{body}");
+    };
+    // It may be shut down now. That alone shuts nothing down: the guest travels on.
+    edit("None").await;
+    cluster.until(BUDGETS, |list| list["items"].as_array().is_some_and(Vec::is_empty)).await;
+    let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
+    assert!(is_running(&vmi) && vmi["metadata"]["deletionTimestamp"].is_null());
+    let migrations = cluster.get(VMIMS).await.unwrap();
+    assert_eq!(phase(&migrations["items"][0]), "Running");
+    // Back again, and asked in the same instant: no budget is there yet, and the review looks at what is written now.
+    edit("LiveMigrate").await;
+    let (code, said) = evict(&cluster, &pod, json!({})).await;
+    assert_eq!(code, 429);
+    assert!(said.contains("Evacuation in progress"), "{said}");
+    guarded(&cluster).await;
+    let after = cluster.until(&format!("{VMIS}/a"), |vmi| node_of(vmi) != node_of(&before)).await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    let migrations = cluster.get(VMIMS).await.unwrap();
+    assert_eq!(migrations["items"].as_array().unwrap().len(), 1);
+    // To None before anybody asks: the next eviction goes through, and the machine starts elsewhere.
+    edit("None").await;
+    cluster.until(BUDGETS, |list| list["items"].as_array().is_some_and(Vec::is_empty)).await;
+    cordon(&cluster, &node_of(&after)).await;
+    let pod = launcher_of(&cluster, "a").await;
+    let (code, said) = evict(&cluster, &pod, json!({})).await;
+    assert_eq!(code, 201, "{said}");
+    let restarted = |vmi: &Value| is_running(vmi) && vmi["metadata"]["uid"] != before["metadata"]["uid"];
+    let restarted = cluster.until(&format!("{VMIS}/a"), restarted).await;
+    assert_eq!(node_of(&restarted), node_of(&before));
+}
+
+#[tokio::test(start_paused = true)]
+async fn w28_w29_a_hotplugged_volume_stays_until_its_guest_has_left() {
+    let cluster = Cluster::start(2).await;
+    create_vm(&cluster, &vm("a", "Always", &json!({"evac.dev/migration-seconds": "10"}))).await;
+    let before = settled(&cluster, "a").await;
+    let pod = launcher_of(&cluster, "a").await;
+    let owner = cluster.get(&format!("{PODS}/{pod}")).await.unwrap();
+    let volume = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "hp-volume-x", "labels": {"kubevirt.io": "hotplug-disk"},
+            "ownerReferences": [{
+                "apiVersion": "v1", "kind": "Pod", "name": pod, "uid": owner["metadata"]["uid"],
+                "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {"nodeName": node_of(&before), "containers": [{"name": "hotplug-disk", "image": "example/hotplug"}]},
+    });
+    let (code, body) = cluster.create(PODS, &volume).await;
+    assert_eq!(code, 201, "{body}");
+    cluster.until(&format!("{PODS}/hp-volume-x"), is_running).await;
+    let refused = async || {
+        let (code, said) = evict(&cluster, "hp-volume-x", json!({})).await;
+        assert_eq!(code, 429);
+        assert!(
+            said.ends_with(
+                "cannot evict hotplug pod: hp-volume-x associated with running vmi: a in namespace default"
+            ),
+            "{said}"
+        );
+    };
+    refused().await;
+    let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
+    assert!(vmi["status"]["evacuationNodeName"].is_null(), "that marks nobody");
+    assert_eq!(evict(&cluster, &pod, json!({})).await.0, 429);
+    cluster.until(VMIMS, |list| phase(&list["items"][0]) == "Running").await;
+    refused().await;
+    let after = cluster.until(&format!("{VMIS}/a"), |vmi| node_of(vmi) != node_of(&before)).await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    let over = |pod: &Value| pod.is_null() || phase(pod) == "Succeeded";
+    cluster.until(&format!("{PODS}/{pod}"), over).await;
+    let (code, said) = evict(&cluster, "hp-volume-x", json!({})).await;
+    assert!(matches!(code, 201 | 404), "{code} {said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn w23_w24_w02_what_cannot_be_read_or_marked_is_refused_and_what_is_not_there_is_not_ours() {
+    let cluster = Cluster::start(1).await;
+    create_vm(&cluster, &vm("a", "Always", &json!({}))).await;
+    settled(&cluster, "a").await;
+    let stray = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "virt-launcher-lost", "labels": {"kubevirt.io": "virt-launcher"},
+            "annotations": {"kubevirt.io/domain": "lost"},
+        },
+        "spec": {"containers": [{"name": "compute", "image": "example/launcher"}]},
+    });
+    assert_eq!(cluster.create(PODS, &stray).await.0, 201);
+    cluster.until(&format!("{PODS}/virt-launcher-lost"), is_running).await;
+    let (code, said) = evict(&cluster, "virt-launcher-lost", json!({})).await;
+    assert_eq!(code, 429);
+    assert!(
+        said.contains(
+            "kubevirt failed getting the vmi: virtualmachineinstances.kubevirt.io \"lost\" not found"
+        ),
+        "{said}"
+    );
+    let (code, _) = evict(&cluster, "virt-launcher-nobody", json!({})).await;
+    assert_eq!(code, 404, "the server's own answer");
+    let asked = cluster.refuse_writes("virtualmachineinstances", PODS).await;
+    let pod = launcher_of(&cluster, "a").await;
+    let (code, said) = evict(&cluster, &pod, json!({})).await;
+    assert_eq!(code, 429);
+    assert!(said.contains("kubevirt failed marking the vmi for eviction: "), "{said}");
+    assert!(said.contains("not today"), "{said}");
+    assert!(
+        asked.lock().unwrap().iter().any(|(object, _)| object["status"]["evacuationNodeName"] == "node-1"),
+        "the mark was what was refused"
+    );
+    cluster.allow_writes().await;
+    let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
+    assert!(is_running(&vmi) && vmi["status"]["evacuationNodeName"].is_null());
+}
+
+/// Twice a second, with no time to say goodbye.
+#[tokio::test(start_paused = true)]
+async fn w32_w33_an_external_guest_outlives_every_eviction() {
+    let cluster = Cluster::start(2).await;
+    create_vm(&cluster, &with_strategy(vm("a", "Always", &json!({})), Some("External"))).await;
+    let before = settled(&cluster, "a").await;
+    let pod = launcher_of(&cluster, "a").await;
+    for n in 0..60 {
+        let (code, said) = evict(&cluster, &pod, json!({"deleteOptions": {"gracePeriodSeconds": 0}})).await;
+        assert_eq!(code, 429);
+        let words = "Eviction triggered evacuation of VMI \"default/a\"";
+        assert!(said.contains(words) && said.contains("Evacuation in progress: ") == (n > 0), "{n}: {said}");
+        cluster.pass_millis(500).await;
+    }
+    let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
+    assert!(is_running(&vmi) && vmi["metadata"]["uid"] == before["metadata"]["uid"]);
+    assert_eq!(vmi["status"]["evacuationNodeName"], before["status"]["nodeName"]);
+    assert_eq!(cluster.get(VMIMS).await.unwrap()["items"], json!([]), "v16: nobody moves it");
+}
+
+/// A migration that a person asked for is as good as one of ours: both of its pods stay until it is over.
+#[tokio::test(start_paused = true)]
+async fn v25_w30_neither_pod_of_a_running_migration_can_be_evicted() {
+    let cluster = Cluster::start(2).await;
+    create_vm(&cluster, &vm("a", "Always", &json!({"evac.dev/migration-seconds": "60"}))).await;
+    let before = settled(&cluster, "a").await;
+    let wish = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": "mine"}, "spec": {"vmiName": "a"},
+    });
+    assert_eq!(cluster.create(VMIMS, &wish).await.0, 201);
+    cluster.until(&format!("{VMIMS}/mine"), |m| phase(m) == "Running").await;
+    let pods = cluster.get(PODS).await.unwrap();
+    let source = launcher_of(&cluster, "a").await;
+    let names = pods["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned());
+    let target = names.clone().find(|name| *name != source).expect("there is a target");
+    assert_eq!(names.count(), 2);
+    // The target first: that must not mark the guest.
+    let (code, said) = evict(&cluster, &target, json!({})).await;
+    assert_eq!(code, 429);
+    assert!(said.ends_with("Eviction request for target Pod"), "{said}");
+    while phase(&cluster.get(&format!("{VMIMS}/mine")).await.unwrap()) == "Running" {
+        for pod in [&source, &target] {
+            let (code, said) = evict(&cluster, pod, json!({})).await;
+            assert_eq!(code, 429, "{said}");
+        }
+        cluster.pass(5).await;
+    }
+    let after = cluster.until(&format!("{VMIS}/a"), |vmi| node_of(vmi) != node_of(&before)).await;
+    assert!(is_running(&after) && after["metadata"]["uid"] == before["metadata"]["uid"]);
+    assert_eq!(cluster.get(VMIMS).await.unwrap()["items"].as_array().unwrap().len(), 1, "it was moved once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn v36_an_evacuation_that_was_taken_back_does_not_start_again() {
+    let cluster = Cluster::start(1).await;
+    create_vm(&cluster, &vm("a", "Always", &json!({}))).await;
+    settled(&cluster, "a").await;
+    assert_eq!(evict(&cluster, &launcher_of(&cluster, "a").await, json!({})).await.0, 429);
+    let list = cluster.until(VMIMS, |list| list["items"][0].is_object()).await;
+    let cancel = json!({"evacuationNodeName": "node-1"});
+    let path = format!("{SUB}/virtualmachineinstances/a/evacuate/cancel");
+    assert_eq!(cluster.send("PUT", &path, JSON, &cancel).await.0, 200);
+    let name = list["items"][0]["metadata"]["name"].as_str().unwrap();
+    cluster.send("DELETE", &format!("{VMIMS}/{name}"), JSON, &json!({})).await;
+    cluster.until(VMIMS, |list| list["items"] == json!([])).await;
+    cluster.pass(120).await;
+    assert_eq!(cluster.get(VMIMS).await.unwrap()["items"], json!([]));
+    let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
+    assert!(is_running(&vmi) && vmi["status"]["evacuationNodeName"].is_null());
+}
