@@ -212,9 +212,17 @@ fn end_pods(instance: &Instance, launchers: &[&Launcher], decision: &mut Decisio
     }
 }
 
+/// Pods that have no place yet run nothing and are left out; the target of a migration is entered with the hand-over.
 fn active_pods(instance: &Instance, launchers: &[&Launcher], change: &mut Change<'_>) {
-    let wanted: std::collections::BTreeMap<&str, &str> =
-        launchers.iter().map(|pod| (pod.uid.0.as_str(), pod.node.as_str())).collect();
+    let handed_over = |pod: &Launcher| {
+        instance.migration.as_ref().is_some_and(|state| state.target_pod == pod.key.name)
+            || instance.active_pods.contains_key(&pod.uid.0)
+    };
+    let wanted: std::collections::BTreeMap<&str, &str> = launchers
+        .iter()
+        .filter(|pod| !pod.node.is_empty() && (pod.job.is_none() || handed_over(pod)))
+        .map(|pod| (pod.uid.0.as_str(), pod.node.as_str()))
+        .collect();
     for (uid, node) in &wanted {
         if instance.active_pods.get(*uid).map(String::as_str) != Some(*node) {
             change.fields.put(&["status", "activePods", uid], Tree::text(*node));

@@ -304,6 +304,12 @@ impl Look<'_> {
                 times.push((phase.text().to_owned(), seconds(self.now)));
             }
             fields.put(&["status", "phaseTransitionTimestamps"], phase_times(&times));
+            // The end and the account of it are one write, unless the account is still to be closed.
+            if phase.is_final()
+                && let Some(record) = self.record().filter(|_| self.is_completed())
+            {
+                fields.put(&["status", "migrationState"], record);
+            }
         }
         let mut conditions = Conditions::of(&self.migration.conditions);
         if phase == Some(MigrationPhase::Scheduling) {
@@ -515,6 +521,7 @@ impl Look<'_> {
         ]);
         let mut fields = Tree::default();
         fields.put(&["status", "migrationState"], Tree::map(state));
+        fields.put(&["status", "activePods", &target.uid.0], Tree::text(&target.node));
         fields.put(&["metadata", "labels", names::MIGRATION_TARGET_NODE], Tree::text(&target.node));
         self.patch_instance(fields, decision);
         let message = format!(
@@ -573,6 +580,23 @@ impl Look<'_> {
         }
     }
 
+    /// The instance's account, as it is kept with the migration: the next one overwrites it there.
+    fn record(&self) -> Option<Tree> {
+        let state = self.state()?;
+        let mut record = vec![
+            ("migrationUid", Tree::text(&state.uid)),
+            ("sourceNode", Tree::text(&state.source_node)),
+            ("targetNode", Tree::text(&state.target_node)),
+            ("targetPod", Tree::text(&state.target_pod)),
+            ("completed", Tree::Bool(state.completed)),
+        ];
+        if state.failed {
+            record.push(("failed", Tree::Bool(true)));
+            record.push(("failureReason", Tree::text(&state.failure_reason)));
+        }
+        Some(Tree::map(record))
+    }
+
     /// After the end: the instance must not wait for it, its pod goes, and old ones are cleared away.
     fn wind_up(&self, decision: &mut Decision) {
         if self.migration.phase == MigrationPhase::Failed {
@@ -609,21 +633,10 @@ impl Look<'_> {
             }
         }
         if !self.migration.state_recorded
-            && let Some(state) = self.state()
+            && let Some(record) = self.record()
         {
-            let mut record = vec![
-                ("migrationUid", Tree::text(&state.uid)),
-                ("sourceNode", Tree::text(&state.source_node)),
-                ("targetNode", Tree::text(&state.target_node)),
-                ("targetPod", Tree::text(&state.target_pod)),
-                ("completed", Tree::Bool(state.completed)),
-            ];
-            if state.failed {
-                record.push(("failed", Tree::Bool(true)));
-                record.push(("failureReason", Tree::text(&state.failure_reason)));
-            }
             let mut fields = Tree::default();
-            fields.put(&["status", "migrationState"], Tree::map(record));
+            fields.put(&["status", "migrationState"], record);
             decision.push(patch(self.migration, Part::Status, fields));
         } else {
             release(self.migration, decision);

@@ -41,6 +41,12 @@ impl Ledger {
         self.slots.iter().any(|slot| slot.uid == *uid)
     }
 
+    /// The later of two views; versions are numbers on every server in use.
+    pub fn newer_of<'a>(&'a self, other: &'a Self) -> &'a Self {
+        let number = |ledger: &Self| ledger.version.parse::<u64>().unwrap_or(0);
+        if number(other) > number(self) { other } else { self }
+    }
+
     /// The ledger without the entries that are over.
     #[must_use]
     pub fn without(&self, over: impl Fn(&Slot) -> bool) -> Self {

@@ -301,6 +301,7 @@ impl Loop {
             over: if wants_slot { over.collect() } else { BTreeSet::new() },
             under_way: if wants_slot { migration::under_way(&self.machines) } else { Vec::new() },
             config: self.machines.config.clone(),
+            ledger: self.machines.ledger().clone(),
         };
         let (sender, room) = (sender.clone(), self.room.clone());
         tasks.spawn(async move {

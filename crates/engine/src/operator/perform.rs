@@ -40,12 +40,15 @@ pub(super) struct Slots {
     pub over: BTreeSet<Uid>,
     pub under_way: Vec<Slot>,
     pub config: Config,
+    /// The ledger as the watch showed it.
+    pub ledger: Ledger,
 }
 
 pub(super) struct Performer {
     http: Http,
-    /// Slots are taken one after the other: contenders in one process would only make each other repeat.
-    ledger: Mutex<()>,
+    /// The ledger as this process last wrote it. Slots are taken one after the other: contenders in one process would only make each
+    /// other repeat.
+    ledger: Mutex<Ledger>,
 }
 
 enum Stop {
@@ -64,7 +67,7 @@ impl From<HttpError> for Stop {
 
 impl Performer {
     pub fn new(http: Http) -> Self {
-        Self { http, ledger: Mutex::new(()) }
+        Self { http, ledger: Mutex::new(Ledger::default()) }
     }
 
     pub async fn carry_out(&self, subject: Subject, actions: Vec<Action>, slots: &Slots) -> Done {
@@ -245,24 +248,41 @@ impl Performer {
         }
     }
 
-    /// Enters a migration into the ledger as it is on the server now.
+    /// Enters a migration into the ledger. What was last seen of it will do: a write on an old view is refused, and then it is read.
     async fn take_slot(&self, slot: Slot, slots: &Slots) -> Result<Ledger, Stop> {
-        let _turn = self.ledger.lock().await;
-        let written = match self.http.read::<wire::ConfigMap>(&request::read_ledger()).await {
-            Ok(map) => render::read_ledger(&map),
-            Err(error) if error.is_not_found() => Ledger::default(),
-            Err(error) => return Err(error.into()),
+        let mut mine = self.ledger.lock().await;
+        let newest = slots.ledger.newer_of(&mine);
+        let known = if newest.version.is_empty() { self.read_ledger().await? } else { newest.clone() };
+        let written = match self.enter(&slot, &known, slots).await {
+            Err(Stop::Conflict) => {
+                let fresh = self.read_ledger().await?;
+                self.enter(&slot, &fresh, slots).await?
+            }
+            other => other?,
         };
+        mine.clone_from(&written);
+        Ok(written)
+    }
+
+    async fn read_ledger(&self) -> Result<Ledger, Stop> {
+        match self.http.read::<wire::ConfigMap>(&request::read_ledger()).await {
+            Ok(map) => Ok(render::read_ledger(&map)),
+            Err(error) if error.is_not_found() => Ok(Ledger::default()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn enter(&self, slot: &Slot, known: &Ledger, slots: &Slots) -> Result<Ledger, Stop> {
         let mut over = BTreeSet::new();
-        for entry in &written.slots {
-            if slots.over.contains(&entry.uid) || self.is_over(entry).await? {
+        for entry in &known.slots {
+            if slots.over.contains(&entry.uid) || self.is_over(entry, slots).await? {
                 over.insert(entry.uid.clone());
             }
         }
-        let mut next = written.without(|entry| over.contains(&entry.uid));
+        let mut next = known.without(|entry| over.contains(&entry.uid));
         next.acknowledge(slots.under_way.iter().cloned());
-        if next.enter(slot, &slots.config) != Room::Free {
-            return Ok(written);
+        if next.enter(slot.clone(), &slots.config) != Room::Free {
+            return Ok(known.clone());
         }
         let answer = self.http.send(&request::write_ledger(&next)).await?;
         if !answer.is_success() {
@@ -273,7 +293,11 @@ impl Performer {
     }
 
     /// Only the server can say that a migration is gone; a view may just not have it yet.
-    async fn is_over(&self, slot: &Slot) -> Result<bool, Stop> {
+    async fn is_over(&self, slot: &Slot, slots: &Slots) -> Result<bool, Stop> {
+        // One that is seen to be under way is not over, or will be seen to be later.
+        if slots.under_way.iter().any(|running| running.uid == slot.uid) {
+            return Ok(false);
+        }
         let call = Call::get(request::object_path(Kind::Migration, &slot.migration));
         match self.http.read::<wire::Migration>(&call).await {
             Ok(object) => {
