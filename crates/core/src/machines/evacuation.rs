@@ -99,7 +99,7 @@ pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
     decision.push(Action::CreateMigration {
         instance: key.clone(),
         uid: instance.uid.clone(),
-        name: names::evacuation(&instance.uid.0, last),
+        name: names::evacuation(&key.name, &instance.uid.0, last),
         node: instance.node.clone(),
         priority: match instance.eviction_source.as_deref() {
             Some("descheduler") => "system-maintenance",

@@ -39,7 +39,7 @@ pub fn decide(machines: &Machines, key: &Key) -> Decision {
     let instance = machines.instance(key);
     let needed = instance.filter(|instance| is_needed(instance, machines));
     let mut guarded = false;
-    let name = instance.map(|instance| names::budget(&instance.uid.0));
+    let name = instance.map(|instance| names::budget(&key.name, &instance.uid.0));
     let mut name_is_free = true;
     for guard in machines.guards_of(key).filter(|guard| !guard.deleting) {
         let good = needed.is_some_and(|instance| instance.uid == guard.instance_uid)
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn one_that_was_bent_is_replaced() {
-        let name = names::budget("uid-a");
+        let name = names::budget("a", "uid-a");
         let mut bent = guard(&name, "uid-a");
         bent.min_available = Some(0);
         assert_eq!(

@@ -80,13 +80,13 @@ pub fn launcher(instance: &str, instance_uid: &str, job_uid: Option<&str>) -> St
 pub const EVACUATION_PREFIX: &str = "kubevirt-evacuation-";
 
 /// The next migration of an instance off its node; `last` is the identity of the newest one so far.
-pub fn evacuation(instance_uid: &str, last: &str) -> String {
-    joined(EVACUATION_PREFIX, &[instance_uid, last])
+pub fn evacuation(instance: &str, instance_uid: &str, last: &str) -> String {
+    joined(&format!("{EVACUATION_PREFIX}{instance}-"), &[instance_uid, last])
 }
 
 /// The budget that guards an instance.
-pub fn budget(instance_uid: &str) -> String {
-    joined("kubevirt-disruption-budget-", &[instance_uid])
+pub fn budget(instance: &str, instance_uid: &str) -> String {
+    joined(&format!("kubevirt-disruption-budget-{instance}-"), &[instance_uid])
 }
 
 /// The migration by which a drain takes an instance off its node, `after` the newest migration known of it. It holds the name of
