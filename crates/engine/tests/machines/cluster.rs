@@ -111,7 +111,7 @@ impl Cluster {
                 "name": "no.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
                 "clientConfig": {"service": {"namespace": NAMESPACE, "name": "no", "path": "/no"}},
                 "rules": [{
-                    "apiGroups": ["kubevirt.io"], "apiVersions": ["v1"], "operations": ["UPDATE"],
+                    "apiGroups": ["kubevirt.io"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
                     "resources": [resource],
                 }],
             }],

@@ -11,6 +11,7 @@ mod leaders;
 mod limits;
 mod protection;
 mod requests;
+mod turns;
 mod wire;
 
 use cluster::{Cluster, SUB, VMIMS, VMIRS, VMIS, VMS, template, vm};

@@ -266,3 +266,38 @@ async fn v36_an_evacuation_that_was_taken_back_does_not_start_again() {
     let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
     assert!(is_running(&vmi) && vmi["status"]["evacuationNodeName"].is_null());
 }
+
+#[tokio::test(start_paused = true)]
+async fn p01_p11_a_budget_that_somebody_made_in_the_name_of_a_guest_does_not_stay() {
+    let cluster = Cluster::start(1).await;
+    create_vm(&cluster, &with_strategy(vm("free", "Always", &json!({})), Some("None"))).await;
+    create_vm(&cluster, &vm("kept", "Always", &json!({}))).await;
+    settled(&cluster, "free").await;
+    settled(&cluster, "kept").await;
+    guarded(&cluster).await;
+    let ours = cluster.get(BUDGETS).await.unwrap()["items"][0]["metadata"]["name"].clone();
+    for guest in ["free", "kept"] {
+        let vmi = cluster.get(&format!("{VMIS}/{guest}")).await.unwrap();
+        let made = json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"name": format!("made-for-{guest}"), "ownerReferences": [{
+                "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": guest,
+                "uid": vmi["metadata"]["uid"], "controller": true,
+            }]},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"kubevirt.io/created-by": vmi["metadata"]["uid"]}}},
+        });
+        let (code, body) = cluster.create(BUDGETS, &made).await;
+        assert_eq!(code, 201, "{body}");
+    }
+    // One that nobody owns is a person's own affair.
+    let own = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "own"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "other"}}},
+    });
+    assert_eq!(cluster.create(BUDGETS, &own).await.0, 201);
+    let left = |list: &Value| list["items"].as_array().is_some_and(|items| items.len() == 2);
+    let list = cluster.until(BUDGETS, left).await;
+    let names: Vec<&Value> =
+        list["items"].as_array().unwrap().iter().map(|b| &b["metadata"]["name"]).collect();
+    assert!(names.contains(&&ours) && names.contains(&&json!("own")), "{names:?}");
+}
