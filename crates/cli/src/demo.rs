@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use evac_apiserver::front::Front;
+use evac_core::machines::Roles;
 use evac_world::NodeSpec;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
@@ -26,7 +27,8 @@ pub struct DemoArgs {
 }
 
 pub async fn run(args: &DemoArgs) -> Result<Exit, Failure> {
-    let sandbox = Sandbox::start(NodeSpec::workers(3), args.speed, 1).await;
+    let mut sandbox = Sandbox::start(NodeSpec::workers(3), args.speed, 1).await;
+    sandbox.operate(&Roles::all()).await?;
     let front =
         Front::open(sandbox.api.clone(), 0).await.map_err(|error| Failure::error(error.to_string()))?;
     let path = std::env::temp_dir().join(format!("evac-demo-{}.kubeconfig", std::process::id()));
@@ -40,19 +42,23 @@ pub async fn run(args: &DemoArgs) -> Result<Exit, Failure> {
 
 async fn tell(cluster: &kube::Client, kubeconfig: &str) -> Result<Exit, Failure> {
     say("A cluster of three nodes, in this process. Six web servers (at least five must stay up), a");
-    say("database of three (at least two), and an agent on every node.");
+    say("database of three (at least two), an agent on every node, and three virtual machines.");
     for object in workloads() {
         apply(cluster, &object).await?;
     }
     ready(cluster, "web").await?;
     ready(cluster, "database").await?;
+    for name in ["billing", "ledger", "reports"] {
+        running(cluster, name).await?;
+    }
 
     say("");
     say("What would happen to node-1? Nothing is changed yet.");
     shell(kubeconfig, &["explain", "node-1", "--ignore-daemonsets"]).await?;
 
     say("");
-    say("Empty it. Evictions follow the budgets as they change; nothing is polled.");
+    say("Empty it. Machines that must not stop are moved while they run; evictions follow the budgets as");
+    say("they change; nothing is polled.");
     let drained = shell(kubeconfig, &["drain", "node-1", "--ignore-daemonsets"]).await?;
 
     say("");
@@ -127,6 +133,52 @@ async fn ready(cluster: &kube::Client, name: &str) -> Result<(), Failure> {
     }
 }
 
+/// Waits, by watch, until a machine runs and can be moved.
+async fn running(cluster: &kube::Client, name: &str) -> Result<(), Failure> {
+    let kind = GroupVersionKind::gvk("kubevirt.io", "v1", "VirtualMachine");
+    let resource = kube::core::ApiResource::from_gvk(&kind);
+    let api: Api<DynamicObject> = Api::default_namespaced_with(cluster.clone(), &resource);
+    let up = |found: Option<&DynamicObject>| {
+        let conditions = found.and_then(|vm| vm.data["status"]["conditions"].as_array());
+        let said = |kind: &str| {
+            let is_true = |c: &Value| c["type"] == kind && c["status"] == "True";
+            conditions.is_some_and(|list| list.iter().any(is_true))
+        };
+        said("Ready") && said("LiveMigratable")
+    };
+    let waiting = kube::runtime::wait::await_condition(api, name, up);
+    match tokio::time::timeout(Duration::from_secs(30), waiting).await {
+        Ok(Ok(_)) => Ok(()),
+        _ => Err(Failure::error(format!("the demo's machine {name} did not come up; please report it"))),
+    }
+}
+
+/// A machine that would rather be on node-1, so that there is something to move, and next on node-3.
+fn machine(name: &str, eviction_strategy: &str) -> Value {
+    let wish = |weight: u8, node: &str| {
+        json!({"weight": weight, "preference": {"matchExpressions": [
+            {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        ]}})
+    };
+    let rather = [wish(100, "node-1"), wish(50, "node-3")];
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": name},
+        "spec": {
+            "runStrategy": "Always",
+            "template": {
+                "metadata": {"annotations": {
+                    "evac.dev/boot-seconds": "1", "evac.dev/shutdown-seconds": "1", "evac.dev/migration-seconds": "2",
+                }},
+                "spec": {
+                    "evictionStrategy": eviction_strategy,
+                    "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": rather}},
+                    "domain": {"devices": {}, "resources": {"requests": {"memory": "256Mi"}}},
+                },
+            },
+        },
+    })
+}
+
 fn workloads() -> Vec<Value> {
     let web = deployment("web", 6);
     let database = deployment("database", 3);
@@ -135,7 +187,11 @@ fn workloads() -> Vec<Value> {
     if let Some(spec) = agent["spec"].as_object_mut() {
         spec.remove("replicas");
     }
-    vec![web, budget("web", 5), database, budget("database", 2), agent]
+    let machines =
+        [machine("billing", "LiveMigrate"), machine("ledger", "LiveMigrate"), machine("reports", "None")];
+    let mut all = vec![web, budget("web", 5), database, budget("database", 2), agent];
+    all.extend(machines);
+    all
 }
 
 fn deployment(name: &str, replicas: u32) -> Value {

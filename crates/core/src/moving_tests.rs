@@ -307,6 +307,27 @@ fn a_move_is_told_from_its_phases_to_its_new_node() {
 }
 
 #[test]
+fn the_budget_of_a_guest_that_has_moved_is_not_named_while_its_pod_stops() {
+    let vmi = guest("a");
+    let mut case = Case::new(std::slice::from_ref(&vmi));
+    let mut everything = crate::testing::budget("guard");
+    everything.selector = crate::selector::Selector::everything();
+    everything.min_available = Some(crate::fact::Amount::Count(1000));
+    (everything.expected, everything.current_healthy, everything.desired_healthy) = (1, 1, 1000);
+    case.index.reset_budgets(vec![everything]);
+    let first = case.cordoned();
+    let made = case.carry_out(&first.actions[0]);
+    case.step();
+    case.enter(&made, MigrationPhase::Running);
+    case.later(2);
+    let made = case.enter(&made, MigrationPhase::Succeeded);
+    assert!(made.phase.is_final());
+    case.seen(Seen::InstanceGone(vmi.key.clone(), vmi.uid.clone()));
+    let told = case.later(1);
+    assert!(!told.events.iter().any(|event| matches!(event, Event::Waiting { .. })), "{:?}", told.events);
+}
+
+#[test]
 fn a_failed_move_is_told_once_tried_again_after_its_pause_and_given_up_after_five() {
     let vmi = guest("a");
     let mut case = Case::new(std::slice::from_ref(&vmi));

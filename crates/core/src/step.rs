@@ -521,6 +521,8 @@ fn watch_over(
     let (reason, look_again) = match verdict.fate {
         Fate::Blocked => (says(Severity::Never), None),
         Fate::Migrate if pod.deletion.is_none() => moving::waiting_for(index, pod, known, since, now),
+        // Nobody asks for its eviction, so no budget stands in its way.
+        Fate::Follow if pod.deletion.is_none() => (says(Severity::Note), None),
         _ => {
             let (reason, at) = waiting_for(index, node, pod, known, charges, now);
             (reason.or_else(|| says(Severity::Slow)), at)
