@@ -145,6 +145,18 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_is_read_from_the_header_or_else_from_the_body() {
+        let body = json!({"message": "busy", "details": {"retryAfterSeconds": 4}});
+        let wait = |seconds| Outcome::Throttled { retry_after: Some(Duration::from_secs(seconds)) };
+        assert_eq!(outcome(429, None, &body), wait(4));
+        assert_eq!(outcome(429, Some(9), &body), wait(9));
+        assert_eq!(
+            outcome(429, Some(0), &json!({"message": "busy"})),
+            Outcome::Throttled { retry_after: None }
+        );
+    }
+
+    #[test]
     fn a_missing_pod_is_gone_and_a_missing_endpoint_is_unsupported() {
         let pod = json!({"message": "pods \"a\" not found", "details": {"name": "a", "kind": "pods"}});
         assert_eq!(outcome(404, None, &pod), Outcome::Gone);

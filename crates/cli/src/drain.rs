@@ -252,3 +252,43 @@ async fn interrupted() {
     }
     let _ = tokio::signal::ctrl_c().await;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use evac_core::run::Blocker;
+    use evac_core::{Key, Proof, Reason};
+
+    use super::*;
+
+    #[test]
+    fn zero_is_for_what_was_done_and_proven_and_for_nothing_else() {
+        let proofs = [
+            (Proof::Yes, Exit::Done),
+            (Proof::No { left: vec![Key::new("a", "b")], by_choice: true }, Exit::Done),
+            (Proof::No { left: vec![Key::new("a", "b")], by_choice: false }, Exit::Error),
+            (Proof::Unknown { why: "not read".into(), by_choice: false }, Exit::Error),
+        ];
+        for (proof, exit) in proofs {
+            assert_eq!(exit_of(&End::Drained { proof: proof.clone() }), exit, "{proof}");
+        }
+        let blockers = || {
+            let since = jiff::Timestamp::UNIX_EPOCH;
+            vec![Blocker { pod: Key::new("a", "b"), owner: None, reason: Reason::NoController, since }]
+        };
+        let ends = [
+            (End::Rehearsed { blockers: Vec::new() }, Exit::Done),
+            (End::Rehearsed { blockers: blockers() }, Exit::Blocked),
+            (End::NotStarted { blockers: blockers() }, Exit::Blocked),
+            (End::Blocked { blockers: blockers() }, Exit::Blocked),
+            (End::TimedOut { after: Duration::from_secs(1), blockers: Vec::new() }, Exit::TimedOut),
+            (End::Failed { reason: Reason::NodeMissing, blockers: Vec::new() }, Exit::Error),
+            (End::Refused { reason: Reason::CancelledElsewhere }, Exit::Refused),
+            (End::Stopped { blockers: Vec::new() }, Exit::Cancelled),
+        ];
+        for (end, exit) in ends {
+            assert_eq!(exit_of(&end), exit, "{end:?}");
+        }
+    }
+}

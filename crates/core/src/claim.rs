@@ -15,7 +15,7 @@ use crate::fact::{Key, Lease};
 use crate::index::Index;
 use crate::policy::DryRun;
 use crate::reason::Reason;
-use crate::run::{End, NodePhase, Run, after, failure_text};
+use crate::run::{End, NodePhase, NodeRun, Run, after, failure_text};
 use crate::step::{Event, Step};
 
 /// Every cluster has this namespace, and the leases in it are about nodes.
@@ -102,6 +102,14 @@ pub(crate) enum Claim {
     Releasing,
 }
 
+/// Whether we know what there is of our lease in the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trace {
+    Known,
+    /// A write failed or its answer was lost, so it may be there although we do not hold it.
+    Unsure,
+}
+
 /// Asks for claims, renews them, and gives them back when the work on a node is over.
 pub(crate) fn claim(index: &Index, dry_run: DryRun, run: &mut Run, now: Timestamp, step: &mut Step) {
     let Some(instance) = run.instance.clone() else { return };
@@ -117,8 +125,13 @@ pub(crate) fn claim(index: &Index, dry_run: DryRun, run: &mut Run, now: Timestam
         }
         let working = matches!(node.phase, NodePhase::Draining { .. } | NodePhase::Proving { .. });
         let over = matches!(node.phase, NodePhase::Ended(_));
+        let settled = node.claim_is_settled();
         let due = match &node.claim {
             Claim::Held { .. } if over => {
+                if let Some(at) = node.release_not_before.filter(|at| *at > now) {
+                    step.wake_at(at);
+                    continue;
+                }
                 step.actions.push(Action::Release {
                     node: node.name.clone(),
                     resource_version: lease.map(|lease| lease.resource_version.clone()).unwrap_or_default(),
@@ -127,6 +140,8 @@ pub(crate) fn claim(index: &Index, dry_run: DryRun, run: &mut Run, now: Timestam
                 continue;
             }
             Claim::Wanted { not_before } if working => *not_before,
+            // What may be there has to be held before it can be given back.
+            Claim::Wanted { .. } if over && !settled => node.release_not_before,
             Claim::Held { renew_at } if working => Some(*renew_at),
             _ => continue,
         };
@@ -152,6 +167,19 @@ pub(crate) fn claim(index: &Index, dry_run: DryRun, run: &mut Run, now: Timestam
     }
 }
 
+impl NodeRun {
+    /// Nothing of ours is left in the cluster, as far as we know or can do something about it.
+    pub(crate) fn claim_is_settled(&self) -> bool {
+        match self.claim {
+            Claim::Without => true,
+            Claim::Wanted { .. } => {
+                self.claim_trace == Trace::Known || self.release_failures > RELEASE_PATIENCE
+            }
+            Claim::Asked | Claim::Held { .. } | Claim::Releasing => false,
+        }
+    }
+}
+
 impl Run {
     /// From here on the run gives signs of life. `instance` tells it from other runs of the same owner.
     #[must_use]
@@ -166,19 +194,31 @@ impl Run {
     pub(crate) fn record_hold(&mut self, index: &Index, name: &str, outcome: &Outcome, now: Timestamp) {
         let (owner, instance) = (self.owner.clone(), self.instance.clone());
         let Some(node) = self.node_mut(name) else { return };
+        if matches!(node.phase, NodePhase::Ended(_)) && *outcome != Outcome::Done {
+            node.release_failures += 1;
+            if let Outcome::Throttled { retry_after } = outcome {
+                node.release_not_before =
+                    Some(after(now, retry_after.unwrap_or(RETRY_AFTER).min(RETRY_AFTER)));
+            }
+        }
         node.claim = match outcome {
             Outcome::Done => {
+                node.claim_trace = Trace::Known;
                 node.claim_conflicts = 0;
                 node.claim_held_before = true;
                 Claim::Held { renew_at: after(now, RENEW_EVERY) }
             }
             Outcome::Conflict { .. } => {
                 let holder = index.lease(&key(name)).map(|lease| Holder::parse(&lease.holder));
-                let other_run = holder.filter(|holder| {
+                let other_run = holder.clone().filter(|holder| {
                     node.claim_held_before
                         && holder.owner == owner
                         && Some(&holder.instance) != instance.as_ref()
                 });
+                let ours = Holder { owner: owner.clone(), instance: instance.clone().unwrap_or_default() };
+                if holder.as_ref() != Some(&ours) {
+                    node.claim_trace = Trace::Known;
+                }
                 if let Some(other) = other_run {
                     node.claim_lost = Some(other.instance);
                     Claim::Without
@@ -192,9 +232,13 @@ impl Run {
             // Renewing what somebody removed: claim anew. Creating where the namespace is missing: do without.
             Outcome::Gone if node.claim_held_before => {
                 node.claim_held_before = false;
+                node.claim_trace = Trace::Known;
                 Claim::Wanted { not_before: None }
             }
             other if other.is_transient() || matches!(other, Outcome::Throttled { .. }) => {
+                if node.claim_held_before || matches!(other, Outcome::Unknown { .. }) {
+                    node.claim_trace = Trace::Unsure;
+                }
                 Claim::Wanted { not_before: Some(after(now, RETRY_AFTER)) }
             }
             other => {
@@ -207,10 +251,19 @@ impl Run {
     /// A lease that is left behind shows a living drain until it lapses, so a failure that decides nothing is not the end.
     pub(crate) fn record_release(&mut self, name: &str, outcome: &Outcome, now: Timestamp) {
         let Some(node) = self.node_mut(name) else { return };
-        let undecided =
-            matches!(outcome, Outcome::Server { .. } | Outcome::Unknown { .. } | Outcome::Transport { .. });
-        node.claim = if undecided && node.release_failures < RELEASE_PATIENCE {
+        let again = match outcome {
+            Outcome::Server { .. } | Outcome::Unknown { .. } | Outcome::Transport { .. } => {
+                Some(Duration::ZERO)
+            }
+            // The work is done; a busy server is waited for, but not for long.
+            Outcome::Throttled { retry_after } => {
+                Some(retry_after.unwrap_or(Duration::from_secs(1))).filter(|wait| *wait <= RETRY_AFTER)
+            }
+            _ => None,
+        };
+        node.claim = if let Some(wait) = again.filter(|_| node.release_failures < RELEASE_PATIENCE) {
             node.release_failures += 1;
+            node.release_not_before = Some(after(now, wait));
             Claim::Held { renew_at: now }
         } else {
             Claim::Without
@@ -321,6 +374,64 @@ mod tests {
         assert!(!held.run.is_over(), "it is over when the claim is given back");
         held.answer(32, &released[0], conflict(), None);
         assert!(held.run.is_over());
+    }
+
+    #[test]
+    fn a_lease_whose_writing_went_astray_is_found_and_given_back() {
+        let lost = || Outcome::Unknown { message: "broken pipe".into() };
+        let failed = || Outcome::Server { status: 500, message: "no".into() };
+        for (held_before, outcome) in [(false, lost()), (true, lost()), (true, failed())] {
+            let mut held = Held::new();
+            let mut asked = held.at(0);
+            if held_before {
+                held.answer(0, &asked[0], Outcome::Done, Some("me/box:1"));
+                asked = held.at(30);
+            }
+            held.answer(30, &asked[0], outcome, None);
+            held.run.stop();
+            let again = held.at(31);
+            assert!(matches!(again.as_slice(), [Action::Hold { .. }]), "{again:?}");
+            held.answer(31, &again[0], conflict(), Some("me/box:1"));
+            let renewed = held.at(31);
+            assert!(matches!(renewed.as_slice(), [Action::Hold { over: Some(_), .. }]), "{renewed:?}");
+            held.answer(31, &renewed[0], Outcome::Done, Some("me/box:1"));
+            let released = held.at(31);
+            assert!(matches!(released.as_slice(), [Action::Release { .. }]), "{released:?}");
+            held.answer(31, &released[0], Outcome::Done, None);
+            assert!(held.run.is_over());
+        }
+    }
+
+    #[test]
+    fn a_lease_that_cannot_be_found_out_about_does_not_keep_a_drain_for_ever() {
+        let mut held = Held::new();
+        let mut asked = held.at(0);
+        held.run.stop();
+        let mut tries = 0;
+        while let [action] = asked.as_slice() {
+            held.answer(0, action, Outcome::Unknown { message: "broken pipe".into() }, None);
+            asked = held.at(0);
+            tries += 1;
+            assert!(tries < 20);
+        }
+        assert!(held.run.is_over());
+    }
+
+    #[test]
+    fn a_busy_server_is_waited_for_with_the_release_but_not_for_long() {
+        for (asked, over) in [(Some(2), false), (None, false), (Some(60), true)] {
+            let mut held = Held::new();
+            let claimed = held.at(0);
+            held.answer(0, &claimed[0], Outcome::Done, Some("me/box:1"));
+            held.run.stop();
+            let released = held.at(1);
+            let retry_after = asked.map(Duration::from_secs);
+            held.answer(1, &released[0], Outcome::Throttled { retry_after }, None);
+            assert!(held.at(1).is_empty());
+            assert_eq!(held.run.is_over(), over, "{asked:?}");
+            let again = held.at(3);
+            assert_eq!(again.len(), usize::from(!over), "{asked:?}: {again:?}");
+        }
     }
 
     #[test]

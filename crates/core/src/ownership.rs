@@ -180,6 +180,15 @@ mod tests {
     }
 
     #[test]
+    fn a_cancel_does_not_bring_back_a_cordon_that_others_have_lifted() {
+        let mut cordoned = node("n");
+        cordoned.unschedulable = true;
+        let mut node = marked(cordoned, "me");
+        node.unschedulable = false;
+        assert_eq!(undo(&node), Undo { unschedulable: None, taints: None, remove_mark: true });
+    }
+
+    #[test]
     fn a_cancel_removes_our_taints_only() {
         let mut node = marked(node("n"), "me");
         if let Some(MarkState::Valid(mark)) = &mut node.mark {

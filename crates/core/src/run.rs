@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::action::{Action, Outcome};
-use crate::claim::Claim;
+use crate::claim::{Claim, Trace};
 use crate::fact::{Key, Pod, Uid, VmRole};
 use crate::index::{Index, Revision};
 use crate::moving::Move;
@@ -93,7 +93,9 @@ pub struct NodeRun {
     pub(crate) claim: Claim,
     pub(crate) claim_conflicts: u32,
     pub(crate) claim_held_before: bool,
+    pub(crate) claim_trace: Trace,
     pub(crate) release_failures: u32,
+    pub(crate) release_not_before: Option<Timestamp>,
     /// Why the cluster does not let us claim, until it is told.
     pub(crate) claim_refused: Option<String>,
     /// The run that took our claim over.
@@ -172,7 +174,9 @@ impl Run {
                 claim: Claim::Without,
                 claim_conflicts: 0,
                 claim_held_before: false,
+                claim_trace: Trace::Known,
                 release_failures: 0,
+                release_not_before: None,
                 claim_refused: None,
                 claim_lost: None,
             })
@@ -200,8 +204,7 @@ impl Run {
 
     pub fn is_over(&self) -> bool {
         // Our own claims are given back before we go.
-        let settled = |claim: &Claim| matches!(claim, Claim::Without | Claim::Wanted { .. });
-        self.nodes.iter().all(|node| matches!(node.phase, NodePhase::Ended(_)) && settled(&node.claim))
+        self.nodes.iter().all(|node| matches!(node.phase, NodePhase::Ended(_)) && node.claim_is_settled())
     }
 
     pub fn requests_under_way(&self) -> usize {

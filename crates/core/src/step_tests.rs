@@ -376,6 +376,19 @@ fn a041_a042_a_pod_that_came_back_under_its_name_elsewhere_is_never_evicted() {
 }
 
 #[test]
+fn a_pod_that_was_not_there_any_more_when_asked_is_awaited_and_no_failure() {
+    for outcome in [Outcome::Gone, Outcome::Replaced] {
+        let mut case = Case::new(vec![pod("a")], Vec::new());
+        let sent = case.cordoned();
+        case.answer(&sent.actions[0], outcome);
+        assert!(case.step().actions.is_empty());
+        assert!(!case.is_over(), "what we see has not caught up yet");
+        case.gone("a");
+        assert_eq!(case.step().actions, [Action::Prove { node: "n".into() }]);
+    }
+}
+
+#[test]
 fn a_pod_that_came_back_on_the_same_node_is_evicted_as_the_new_one() {
     let mut case = Case::new(vec![pod("db-0")], Vec::new());
     let sent = case.cordoned();

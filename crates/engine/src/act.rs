@@ -93,7 +93,7 @@ pub async fn perform(http: &Http, action: Action) -> Done {
 /// The lease of a node's drain, or that there is none; nothing if that could not be found out.
 pub async fn read_claim(http: &Http, node: &str) -> Option<Fact> {
     let key = claim::key(node);
-    match http.read::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
+    match http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
         Ok(lease) => Some(Fact::Lease(lease.into())),
         Err(error) if error.is_not_found() => Some(Fact::LeaseGone(key)),
         Err(_) => None,

@@ -132,7 +132,7 @@ impl Loop<'_> {
         let (sender, mut inbox) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         self.start_watches(&mut tasks, &sender);
-        self.read_leases().await;
+        self.read_leases().await?;
         // What is on the nodes decides what else has to be known.
         loop {
             while !self.missing.nothing() {
@@ -344,14 +344,20 @@ impl Loop<'_> {
             .collect()
     }
 
-    /// Remediation operators claim nodes by leases. Clusters without them answer 404, which is fine.
-    async fn read_leases(&mut self) {
+    /// Remediation operators claim nodes by leases. Clusters without them answer 404, and where looking is not allowed nobody is
+    /// seen; but a server that fails has not said that the node is free.
+    async fn read_leases(&mut self) -> Result<(), DrainError> {
         for node in self.request.nodes.clone() {
             let key = lease_key(&node);
-            if let Ok(lease) = self.http.read::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
-                self.index.apply(Fact::Lease(lease.into()));
+            match self.http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
+                Ok(lease) => self.index.apply(Fact::Lease(lease.into())),
+                Err(source) if source.is_transient() => {
+                    return Err(DrainError::Read { what: "leases", source });
+                }
+                Err(_) => {}
             }
         }
+        Ok(())
     }
 
     /// Whether those who marked our nodes before are still alive. Unmarked nodes have nobody to ask about.

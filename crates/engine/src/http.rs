@@ -153,7 +153,22 @@ impl Http {
         let answer = self.send(call).await?;
         parse(&answer)
     }
+
+    /// As [`Self::read`], for what is read once and then decided on: one failure of the server is no answer yet.
+    pub async fn read_patiently<T: DeserializeOwned>(&self, call: &Call) -> Result<T, HttpError> {
+        for number in 1..READ_TRIES {
+            match self.read(call).await {
+                Err(error) if error.is_transient() => self.clock.sleep(READ_PAUSE * number).await,
+                settled => return settled,
+            }
+        }
+        self.read(call).await
+    }
 }
+
+/// How often something is read before its failure is believed, and the pause after the first try.
+const READ_TRIES: u32 = 3;
+const READ_PAUSE: Duration = Duration::from_millis(250);
 
 fn not_leading() -> HttpError {
     HttpError::Transport("not sent: another operator may be leading".into())

@@ -144,7 +144,7 @@ pub async fn claim(http: &Http, node: &str) -> Option<Fact> {
 
 /// Whether a DaemonSet exists, as far as we may know.
 pub async fn daemon_set(http: &Http, key: &Key) -> Existence {
-    match http.read::<wire::Named>(&Call::get(call::daemon_set_path(key))).await {
+    match http.read_patiently::<wire::Named>(&Call::get(call::daemon_set_path(key))).await {
         Ok(_) => Existence::Found,
         Err(error) if error.is_not_found() => Existence::Gone(error.to_string()),
         Err(error) => Existence::Unreadable(error.to_string()),

@@ -21,9 +21,9 @@ enum Meanwhile {
     Uncordon,
 }
 
-const PODS: usize = 3;
+pub const PODS: usize = 3;
 
-async fn stage() -> Bench {
+pub async fn stage() -> Bench {
     let bench = Bench::start(2).await;
     for number in 0..PODS {
         bench.pod(&format!("web-{number}"), |_| {}).await;
@@ -40,7 +40,7 @@ async fn stage() -> Bench {
 }
 
 /// The node as people wrote it: without versions, bookkeeping and the kubelet's reports.
-async fn written(bench: &Bench) -> Value {
+pub async fn written(bench: &Bench) -> Value {
     let mut node: Value = bench.admin.read(&Call::get("/api/v1/nodes/node-1")).await.unwrap();
     let metadata = node["metadata"].as_object_mut().unwrap();
     metadata.remove("resourceVersion");
@@ -89,13 +89,13 @@ async fn others(bench: &Bench, meanwhile: Meanwhile) {
     }
 }
 
-async fn no_lease(bench: &Bench) -> bool {
+pub async fn no_lease(bench: &Bench) -> bool {
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/evac-drain-node-1";
     bench.admin.read::<Value>(&Call::get(path)).await.is_err_and(|error| error.is_not_found())
 }
 
 /// Waits until the cluster's own taint follows the cordon, which takes the node controller a moment.
-async fn taint_settles(bench: &Bench) {
+pub async fn taint_settles(bench: &Bench) {
     bench
         .until("the taint follows the cordon", async || {
             let node = bench.node("node-1").await;
@@ -171,6 +171,27 @@ async fn cancelled_after_any_request_the_node_is_as_before_but_for_what_others_d
             }
             assert_eq!(written(&bench).await, wanted, "request {at}, meanwhile {meanwhile:?}");
             assert!(no_lease(&bench).await || !ours, "request {at}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_cordoned_before_stays_so_unless_others_uncordon_it() {
+    for meanwhile in [Meanwhile::Nothing, Meanwhile::Uncordon] {
+        for at in 0.. {
+            let bench = stage().await;
+            let free = written(&bench).await;
+            others(&bench, Meanwhile::Cordon).await;
+            taint_settles(&bench).await;
+            let cordoned = written(&bench).await;
+            if !dies_at(&bench, at, true).await {
+                break;
+            }
+            others(&bench, meanwhile).await;
+            nodes::undo(&bench.admin, "node-1", false, false).await.unwrap();
+            taint_settles(&bench).await;
+            let wanted = if meanwhile == Meanwhile::Uncordon { free } else { cordoned };
+            assert_eq!(written(&bench).await, wanted, "request {at}, meanwhile {meanwhile:?}");
         }
     }
 }

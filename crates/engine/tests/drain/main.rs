@@ -7,6 +7,7 @@ mod blockers;
 mod claims;
 mod crashes;
 mod nodes;
+mod races;
 mod reading;
 mod wire;
 

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use evac_api::call::MERGE_PATCH;
 use evac_apiserver::Service;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -25,6 +27,10 @@ pub enum Fault {
     Dropped,
     /// A server of before streamed lists: it watches and takes no notice of what it does not know.
     Older,
+    /// 429 by flow control, in the words and the header of a busy server.
+    Busy { seconds: u64 },
+    /// Others are faster: these requests, given as method, path and body, get through before it.
+    Overtaken(Vec<(&'static str, String, Value)>),
     /// The drainer dies here: before the request is sent, or after the server has carried it out.
     Crash { after: bool, died: CancellationToken },
 }
@@ -106,6 +112,22 @@ impl Wire {
                             .replace("&sendInitialEvents=true", "")
                             .replace("&resourceVersionMatch=NotOlderThan", "");
                         *request.uri_mut() = known.parse()?;
+                        let answer = service.oneshot(request).await?;
+                        Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+                    }
+                    Some(Fault::Busy { seconds }) => Ok(Response::builder()
+                        .status(StatusCode::TOO_MANY_REQUESTS)
+                        .header(RETRY_AFTER, seconds)
+                        .body(Full::from("Too many requests.\n").map_err(Into::into).boxed_unsync())?),
+                    Some(Fault::Overtaken(others)) => {
+                        for (method, path, body) in others {
+                            let kind = if method == "PATCH" { MERGE_PATCH } else { "application/json" };
+                            let other = Request::builder().method(method).uri(&path);
+                            let body = Body::from(body.to_string().into_bytes());
+                            let other = other.header(CONTENT_TYPE, kind).body(body)?;
+                            let answer = service.clone().oneshot(other).await?;
+                            assert!(answer.status().is_success(), "{method} {path}: {}", answer.status());
+                        }
                         let answer = service.oneshot(request).await?;
                         Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
                     }
