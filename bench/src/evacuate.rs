@@ -118,7 +118,10 @@ fn machine(number: usize) -> Value {
     json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": format!("vm-{number}")},
         "spec": {"runStrategy": "Always", "template": {
-            "metadata": {"annotations": {"evac.dev/migration-seconds": MIGRATION_SECONDS.to_string()}},
+            // The simulated kubelet starts pods at once: its time is nobody's, and the floor does not know it.
+            "metadata": {"annotations": {
+                "evac.dev/migration-seconds": MIGRATION_SECONDS.to_string(), "evac.dev/start-seconds": "0",
+            }},
             "spec": {
                 "evictionStrategy": "LiveMigrate",
                 "domain": {"devices": {}, "resources": {"requests": {"memory": "32Mi", "cpu": "10m"}}},
