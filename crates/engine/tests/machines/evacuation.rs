@@ -225,6 +225,11 @@ async fn nobody_starves_behind_a_guest_that_fits_nowhere() {
         let there = all.iter().filter(|vmi| node_of(vmi) == "node-1");
         there.map(|vmi| vmi["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     };
+    for name in ["vm-00", "vm-01"] {
+        cluster.until(&format!("{VMIS}/{name}"), stuck).await;
+    }
+    let named = cluster.clock.now().duration_since(start).as_secs();
+    assert!(named <= 5, "named after {named} s");
     cluster.until(VMIS, |list| left(list).len() == 2).await;
     let took = cluster.clock.now().duration_since(start).as_secs();
     // Ten rounds of two, five seconds each; what a target needs to come up is on top.
