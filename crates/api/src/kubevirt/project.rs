@@ -104,6 +104,8 @@ impl From<wire::MigrationState> for MigrationState {
             target_address: state.target_node_address,
             started: state.start_timestamp.is_some(),
             ended: state.end_timestamp.is_some(),
+            start: state.start_timestamp.unwrap_or_default(),
+            end: state.end_timestamp.unwrap_or_default(),
             completed: state.completed,
             failed: state.failed,
             abort_requested: state.abort_requested,

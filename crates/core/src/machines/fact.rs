@@ -78,6 +78,9 @@ pub struct MigrationState {
     pub target_address: String,
     pub started: bool,
     pub ended: bool,
+    /// When, as written.
+    pub start: String,
+    pub end: String,
     pub completed: bool,
     pub failed: bool,
     pub abort_requested: bool,

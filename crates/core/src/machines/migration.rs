@@ -590,6 +590,11 @@ impl Look<'_> {
             ("targetPod", Tree::text(&state.target_pod)),
             ("completed", Tree::Bool(state.completed)),
         ];
+        for (field, at) in [("startTimestamp", &state.start), ("endTimestamp", &state.end)] {
+            if !at.is_empty() {
+                record.push((field, Tree::text(at)));
+            }
+        }
         if state.failed {
             record.push(("failed", Tree::Bool(true)));
             record.push(("failureReason", Tree::text(&state.failure_reason)));

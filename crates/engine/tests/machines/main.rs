@@ -132,6 +132,8 @@ async fn a_migration_moves_the_guest_and_its_history_is_kept() {
     let done =
         cluster.until(&format!("{VMIMS}/{name}"), |m| matches!(phase(m), "Succeeded" | "Failed")).await;
     assert_eq!(phase(&done), "Succeeded", "{done:#}");
+    let account = &done["status"]["migrationState"];
+    assert!(account["startTimestamp"].is_string() && account["endTimestamp"].is_string(), "{account:#}");
     let after = cluster.get(&format!("{VMIS}/a")).await.unwrap();
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
     assert_ne!(after["status"]["nodeName"], before["status"]["nodeName"]);
