@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::cel::rules;
 use crate::kinds::{Kind, custom};
 use crate::rest::delete::Deleted;
 use crate::rest::deletion::seconds;
@@ -21,19 +22,11 @@ fn is_definition(kind: &Kind) -> bool {
     kind.group == "apiextensions.k8s.io" && kind.plural == "customresourcedefinitions"
 }
 
-/// A warning for whoever writes a definition with rules that nobody here evaluates.
-pub fn unevaluated_rules(kind: &Kind, object: &Value) -> Option<String> {
-    fn has_rules(schema: &Value) -> bool {
-        match schema {
-            Value::Object(fields) => {
-                fields.contains_key("x-kubernetes-validations") || fields.values().any(has_rules)
-            }
-            Value::Array(items) => items.iter().any(has_rules),
-            _ => false,
-        }
-    }
-    (is_definition(kind) && has_rules(&object["spec"]["versions"]))
-        .then(|| "x-kubernetes-validations are kept but not evaluated by this server".to_owned())
+/// What the rules of a definition need that this server does not have.
+pub fn missing_for_rules(object: &Value) -> Option<String> {
+    let versions = object["spec"]["versions"].as_array();
+    let schemas = versions.into_iter().flatten().map(|version| &version["schema"]["openAPIV3Schema"]);
+    schemas.filter(|schema| schema.is_object()).find_map(|schema| rules::check_schema(schema, "").err())
 }
 
 /// What is wrong with the schemas of a definition.
@@ -60,6 +53,10 @@ pub fn schema_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
             let mut errors = crd::from_openapi(schema, &path).err().unwrap_or_default();
             if errors.is_empty() {
                 default_errors(schema, &path, &mut errors);
+            }
+            if errors.is_empty() {
+                // Rules that need what is missing here are refused later, with another code.
+                errors.extend(rules::check_schema(schema, &path).unwrap_or_default());
             }
             errors
         })

@@ -4,6 +4,7 @@ pub mod admission;
 pub mod aggregated;
 pub mod auth;
 mod bootstrap;
+mod cel;
 pub mod crds;
 pub mod front;
 pub mod identity;

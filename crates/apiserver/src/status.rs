@@ -100,6 +100,14 @@ impl FieldErrorKind {
         }
     }
 
+    /// With such a mistake in an object, the rules of its definition are not evaluated.
+    pub const fn hides_rules(self) -> bool {
+        matches!(
+            self,
+            Self::NotSupported | Self::Required | Self::TooLong | Self::TooMany | Self::TypeInvalid
+        )
+    }
+
     const fn words(self) -> &'static str {
         match self {
             Self::NotFound => "Not found",

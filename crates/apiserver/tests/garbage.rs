@@ -26,7 +26,7 @@ fn any_json() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<f64>().prop_map(|n| json!(n)),
-        "(a|c|1Gi|100m|True|-1|\\$|/|~1|2026-01-01T00:00:00Z|.{0,6})".prop_map(Value::from),
+        "(a|c|object|string|self|1/0==self|self.all(a,a)|1Gi|100m|True|-1|\\$|/|~1|2026-01-01T00:00:00Z|.{0,6})".prop_map(Value::from),
     ];
     let name = prop::sample::select(vec![
         "metadata",
@@ -58,6 +58,14 @@ fn any_json() -> impl Strategy<Value = Value> {
         "deleteOptions",
         "preconditions",
         "creationTimestamp",
+        "openAPIV3Schema",
+        "properties",
+        "items",
+        "x-kubernetes-validations",
+        "rule",
+        "messageExpression",
+        "matchConditions",
+        "expression",
         "",
     ]);
     leaf.prop_recursive(5, 40, 4, move |inner| {
@@ -124,6 +132,49 @@ fn any_ask() -> impl Strategy<Value = Ask> {
     })
 }
 
+/// A definition whose rules were written by nobody, and an object of it.
+fn any_rule() -> impl Strategy<Value = (String, Value)> {
+    let word = prop::sample::select(vec![
+        "self",
+        "oldSelf",
+        ".spec",
+        ".metadata.name",
+        ".a",
+        ".l",
+        "[0]",
+        "[?1]",
+        ".?a",
+        ".all(x, ",
+        ".map(x, ",
+        ")",
+        "(",
+        "x",
+        " == ",
+        " + ",
+        " && ",
+        " ? ",
+        " : ",
+        "1",
+        "'a'",
+        "has(",
+        "size(",
+        ".size()",
+        " in ",
+        "!",
+        "-",
+        "[",
+        "]",
+        ".matches('a')",
+        ".orValue(1)",
+        "quantity(",
+        "duration('1h')",
+        "{",
+        "}",
+        "true",
+    ]);
+    (vec(word, 1..9).prop_map(|words| words.concat()), any_json())
+}
+
 /// A broken escape in a query is the client's mistake before the request is one.
 fn is_sendable(ask: &Ask) -> bool {
     ask.path.parse::<http::Uri>().is_ok()
@@ -153,6 +204,27 @@ proptest! {
                 assert!(code < 500 || allowed, "{code} for {ask:?}");
             }
             assert_eq!(server.get(PODS).await.0, 200);
+        });
+    }
+
+    #[test]
+    fn no_rule_breaks_the_server((rule, spec) in any_rule()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let server = Server::with_account().await;
+            let schema = json!({"type": "object", "properties": {"spec": {"type": "object",
+                "properties": {"a": {"type": "integer"}, "l": {"type": "array", "items": {"type": "string"}}},
+                "x-kubernetes-validations": [{"rule": rule}]}},
+                "x-kubernetes-validations": [{"rule": format!("true || {rule}"), "messageExpression": rule}]});
+            let definition = json!({"metadata": {"name": "things.example.com"}, "spec": {
+                "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+                "versions": [{"name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": schema}}]}});
+            let code = server.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await.0;
+            assert!(matches!(code, 201 | 422 | 501), "{code} for {rule}");
+            let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": spec});
+            let code = server.post("/apis/example.com/v1/namespaces/default/things", thing).await.0;
+            assert!(code < 500, "{code} for {rule}");
         });
     }
 }

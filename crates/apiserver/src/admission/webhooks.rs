@@ -14,10 +14,11 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::Review;
+use crate::cel::conditions::{Conditions, Verdict};
 use crate::kinds::Kind;
 use crate::selector::LabelSelector;
 use crate::server::Api;
-use crate::status::ApiError;
+use crate::status::{About, ApiError};
 
 const VALIDATING: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
 const MUTATING: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
@@ -37,8 +38,14 @@ pub struct Dispatcher {
 
 #[derive(Default)]
 struct Hooks {
-    mutating: Vec<Value>,
-    validating: Vec<Value>,
+    mutating: Vec<Hook>,
+    validating: Vec<Hook>,
+}
+
+/// One webhook of a configuration.
+struct Hook {
+    config: Value,
+    conditions: Conditions,
 }
 
 impl Dispatcher {
@@ -74,6 +81,7 @@ impl Dispatcher {
             api.read_all(resource, "")
                 .iter()
                 .flat_map(|object| object.value()["webhooks"].as_array().cloned().unwrap_or_default())
+                .map(|config| Hook { conditions: Conditions::of(&config), config })
                 .collect()
         };
         let hooks = Arc::new(Hooks { mutating: read(MUTATING), validating: read(VALIDATING) });
@@ -153,12 +161,12 @@ pub(super) async fn validate(
 /// Calls one webhook if it wants to be called; the answer's `response` when it allowed the request.
 async fn ask(
     api: &Arc<Api>,
-    hook: &Value,
+    Hook { config: hook, conditions }: &Hook,
     review: &Review<'_>,
     object: Option<&Value>,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Value>, ApiError> {
-    if !wants(api, hook, review, object) {
+    if !wants(api, hook, review, object) || !conditions_hold(hook, conditions, review, object)? {
         return Ok(None);
     }
     let name = hook["name"].as_str().unwrap_or_default();
@@ -198,6 +206,29 @@ async fn ask(
             Ok(None)
         }
         Err(why) => Err(failed(name, &format!("failed to call webhook: {why}"))),
+    }
+}
+
+/// Whether the conditions of a webhook let a request through to it. Where that cannot be told, the failure
+/// policy decides between refusing the request and not asking.
+fn conditions_hold(
+    hook: &Value,
+    conditions: &Conditions,
+    review: &Review<'_>,
+    object: Option<&Value>,
+) -> Result<bool, ApiError> {
+    if conditions.is_empty() {
+        return Ok(true);
+    }
+    match conditions.judge(&request("", review, object)["request"]) {
+        Verdict::Wanted => Ok(true),
+        Verdict::Unwanted => Ok(false),
+        Verdict::Failed(_) if hook["failurePolicy"] == "Ignore" => Ok(false),
+        Verdict::Failed(why) => {
+            let kind = review.kind;
+            let about = About { group: &kind.group, kind: &kind.plural, name: review.name };
+            Err(ApiError::forbidden(about, &why))
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use super::names;
 use super::pod::validate_label_selector;
 use super::read::{as_map, child, each, int, is_set, list, obj_mut, set_default, text};
 use super::strategy::{Generation, Strategy};
-use crate::status::FieldError;
+use crate::cel::conditions::{self, Complaint};
+use crate::status::{FieldError, FieldErrorKind};
 
 type Errors = Vec<FieldError>;
 
@@ -145,7 +146,47 @@ fn webhook(hook: &Value, path: &str, errors: &mut Errors) {
     for field in ["namespaceSelector", "objectSelector"] {
         validate_label_selector(hook.get(field), &at(field), errors);
     }
+    conditions(hook, &at("matchConditions"), errors);
     client(hook.get("clientConfig").unwrap_or(&Value::Null), &at("clientConfig"), errors);
+}
+
+fn conditions(hook: &Value, path: &str, errors: &mut Errors) {
+    let conditions = list(hook, "matchConditions");
+    if conditions.len() > 64 {
+        let many = FieldErrorKind::TooMany;
+        let detail = "must have at most 64 items";
+        errors.push(FieldError::new(many, path, Some(conditions.len().into()), detail));
+    }
+    let mut seen = BTreeSet::new();
+    for (i, condition) in conditions.iter().enumerate() {
+        let at = |field: &str| format!("{path}[{i}].{field}");
+        let expression = text(condition, "expression").trim();
+        if expression.is_empty() {
+            errors.push(FieldError::required(at("expression"), ""));
+        } else if let Err(Complaint::Invalid(why)) = conditions::check(expression) {
+            errors.push(FieldError::invalid(at("expression"), expression, why));
+        }
+        let name = text(condition, "name");
+        if name.is_empty() {
+            errors.push(FieldError::required(at("name"), ""));
+            continue;
+        }
+        let complaints = names::qualified_name(name);
+        errors.extend(complaints.into_iter().map(|c| FieldError::invalid(at("name"), name, c)));
+        if !seen.insert(name) {
+            errors.push(FieldError::duplicate(at("name"), name));
+        }
+    }
+}
+
+/// What the match conditions of a configuration need that this server does not have.
+pub fn missing_for_conditions(object: &Value) -> Option<String> {
+    let hooks = list(object, "webhooks").iter();
+    let mut conditions = hooks.flat_map(|hook| list(hook, "matchConditions"));
+    conditions.find_map(|condition| match conditions::check(text(condition, "expression").trim()) {
+        Err(Complaint::Missing(what)) => Some(what),
+        _ => None,
+    })
 }
 
 fn client(config: &Value, path: &str, errors: &mut Errors) {

@@ -38,6 +38,7 @@ mod storage;
 mod strategy;
 mod workloads;
 
+pub use admission::missing_for_conditions;
 pub use custom::Custom;
 pub use fields::Field;
 pub use strategy::{Generation, Part, Strategy};

@@ -36,14 +36,19 @@ pub fn must_be_served(kind: &Kind, object: &Value) -> Result<(), ApiError> {
         {
             Err(outside("conversion by webhook", "versions of a custom resource must have one schema"))
         }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            match crate::crds::missing_for_rules(object) {
+                Some(what) => Err(outside("a validation rule", &format!("it needs {what}"))),
+                None => Ok(()),
+            }
+        }
         (
             "admissionregistration.k8s.io",
             "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration",
         ) => {
-            let has_conditions =
-                |hook: &Value| hook["matchConditions"].as_array().is_some_and(|c| !c.is_empty());
-            if object["webhooks"].as_array().is_some_and(|hooks| hooks.iter().any(has_conditions)) {
-                return Err(outside("matchConditions", "there is no evaluator for their language"));
+            let missing = crate::kinds::missing_for_conditions(object);
+            if let Some(what) = missing {
+                return Err(outside("a match condition", &format!("it needs {what}")));
             }
             Ok(())
         }

@@ -15,6 +15,7 @@ use super::query;
 use super::reply::Reply;
 use super::show::{Shower, convert_from_stored, convert_to_stored};
 use crate::admission::{Operation, Review};
+use crate::cel::rules::{self, Findings};
 use crate::kinds::Part;
 use crate::patch;
 use crate::schema::decode::{self, Decoded, FieldValidation, Media, Target};
@@ -110,12 +111,13 @@ async fn create_placed(
         super::allocate::on_create(api, kind, &mut object);
         complete(call, &mut object);
         let mut errors = kind.validate_create(&object);
-        errors.extend(schema_errors(call, &object, None));
+        let findings = schema_findings(call, &object, None);
+        errors.extend(findings.errors);
+        warnings.extend(findings.warnings);
         refuse_if_any(call, &name, &errors)?;
         // What is stored is defaulted once more when it is read, after the server added its own part.
         fill_defaults(call, &mut object);
         warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
-        warnings.extend(crate::crds::unevaluated_rules(kind, &object));
         super::profile::must_be_served(kind, &object)?;
         let key = crate::store::Key::new(text_at(&object, "namespace"), &name);
         if call.query.dry_run {
@@ -337,12 +339,11 @@ async fn modify(
         complete(call, &mut object);
         keep_resource_version(&current, &mut object);
         let mut errors = kind.validate_update(&current, &object, part);
-        errors.extend(
-            schema_errors(call, &object, Some(&current)).into_iter().map(|error| own_words(error, part)),
-        );
-        refuse_if_any(call, name, &errors)?;
+        let findings = schema_findings(call, &object, Some(&current));
+        errors.extend(findings.errors.into_iter().map(|error| own_words(error, part)));
+        warnings.extend(findings.warnings);
+        refuse_if_any(call, name, &errors).map_err(noting(&warnings))?;
         warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
-        warnings.extend(crate::crds::unevaluated_rules(kind, &object));
         super::profile::must_be_served(kind, &object)?;
         if same_but_for_times(&current, &object) {
             return Ok(shown(api, call, &stored, warnings));
@@ -482,11 +483,29 @@ fn complete(call: &Call, object: &mut Value) {
     }
 }
 
-fn schema_errors(call: &Call, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+/// What the type of an object says against it. Rules have their say only about objects of the right shape.
+fn schema_findings(call: &Call, object: &Value, old: Option<&Value>) -> Findings {
     if call.kind.is_builtin() {
-        return crate::crds::schema_errors(&call.kind, object);
+        let errors = crate::crds::schema_errors(&call.kind, object);
+        return Findings { errors, ..Findings::default() };
     }
-    validate::validate(call.kind.schema.get(), object, old)
+    let schema = call.kind.schema.get();
+    let mut errors = validate::validate(schema, object, old);
+    if !rules::has_rules(schema) {
+        return Findings { errors, ..Findings::default() };
+    }
+    if errors.iter().any(|error| error.kind.hides_rules()) {
+        errors.push(FieldError::invalid(
+            "<nil>",
+            Value::Null,
+            "some validation rules were not checked because the object was invalid; correct the existing \
+             errors to complete validation",
+        ));
+        return Findings { errors, ..Findings::default() };
+    }
+    let mut findings = rules::evaluate(schema, object, old);
+    errors.append(&mut findings.errors);
+    Findings { errors, ..findings }
 }
 
 /// The status of a custom resource is checked on its own, so complaints do not say where it belongs.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::decode::object_meta;
 use super::{Checks, ListKind, PatchStrategy, Rule, Schema, SchemaRef, Shape, structural};
+use crate::cel::rules::Compiled;
 use crate::status::FieldError;
 
 /// Reads a schema after checking that it is structural. `path` is where it stands in the definition
@@ -52,7 +53,7 @@ fn read(json: &Value, place: Place) -> Schema {
     }
     let untyped = json.get("type").and_then(Value::as_str).is_none_or(str::is_empty)
         && !matches!(schema.shape, Shape::Any | Shape::IntOrString);
-    schema.checks = checks(json, untyped);
+    schema.checks = checks(json, untyped, place == Place::Root || schema.embedded_resource);
     schema
 }
 
@@ -130,7 +131,7 @@ fn object(json: &Value, child: Place, atomic: bool) -> Shape {
     }
 }
 
-fn checks(json: &Value, untyped: bool) -> Option<Box<Checks>> {
+fn checks(json: &Value, untyped: bool, resource: bool) -> Option<Box<Checks>> {
     const WORDS: &[&str] = &[
         "enum",
         "pattern",
@@ -185,23 +186,18 @@ fn checks(json: &Value, untyped: bool) -> Option<Box<Checks>> {
         exactly_one_of: each("oneOf"),
         not: json.get("not").filter(|n| n.is_object()).map(|n| SchemaRef::new(read(n, Place::Junctor))),
         untyped,
-        rules: rules(json),
+        rules: rules(json, resource),
     }))
 }
 
-fn rules(json: &Value) -> Vec<Rule> {
+fn rules(json: &Value, resource: bool) -> Vec<Rule> {
     let list = json.get("x-kubernetes-validations").and_then(Value::as_array);
-    let text = |entry: &Map<String, Value>, key: &str| entry.get(key).and_then(Value::as_str).map(Arc::from);
     list.into_iter()
         .flatten()
-        .filter_map(Value::as_object)
-        .map(|entry| Rule {
-            rule: text(entry, "rule").unwrap_or_default(),
-            message: text(entry, "message"),
-            message_expression: text(entry, "messageExpression"),
-            reason: text(entry, "reason"),
-            field_path: text(entry, "fieldPath"),
-            optional_old_self: entry.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or(false),
+        .map(|entry| {
+            let mut rule = Rule::from_json(entry);
+            rule.compiled = Compiled::new(json, resource, &rule).map(Arc::new);
+            rule
         })
         .collect()
 }

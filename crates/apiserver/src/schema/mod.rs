@@ -213,7 +213,7 @@ pub struct Checks {
 }
 
 /// One `x-kubernetes-validations` entry.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Rule {
     /// The CEL expression.
     pub rule: Arc<str>,
@@ -224,6 +224,25 @@ pub struct Rule {
     /// Relative path of the field the failure is reported on.
     pub field_path: Option<Arc<str>>,
     pub optional_old_self: bool,
+    /// Ready to be evaluated; nothing for a rule with mistakes.
+    pub compiled: Option<Arc<crate::cel::rules::Compiled>>,
+}
+
+impl Rule {
+    /// An entry as it stands in a definition.
+    pub fn from_json(entry: &Value) -> Self {
+        let text =
+            |key: &str| entry.get(key).and_then(Value::as_str).filter(|t| !t.is_empty()).map(Arc::from);
+        Self {
+            rule: text("rule").unwrap_or_default(),
+            message: text("message"),
+            message_expression: text("messageExpression"),
+            reason: text("reason"),
+            field_path: text("fieldPath"),
+            optional_old_self: entry.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or(false),
+            compiled: None,
+        }
+    }
 }
 
 impl Schema {

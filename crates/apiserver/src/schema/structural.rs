@@ -214,18 +214,48 @@ fn extensions(json: &Value, path: &str, errors: &mut Vec<FieldError>) {
         }
     }
     for (index, rule) in each(json, "x-kubernetes-validations") {
-        let at = format!("{path}.x-kubernetes-validations[{index}]");
-        if text(rule, "rule").trim().is_empty() {
-            errors.push(FieldError::required(format!("{at}.rule"), "rule is not specified"));
-        }
-        if text(rule, "message").contains('\n') {
-            let message = text(rule, "message");
-            errors.push(FieldError::invalid(
-                format!("{at}.message"),
-                message,
-                "must not contain line breaks",
-            ));
-        }
+        rule_texts(json, rule, &format!("{path}.x-kubernetes-validations[{index}]"), errors);
+    }
+}
+
+const REASONS: &[&str] =
+    &["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+
+/// What a rule says besides its expressions, which are compiled later.
+fn rule_texts(json: &Value, rule: &Value, at: &str, errors: &mut Vec<FieldError>) {
+    let breaks = |text: &str| text.contains(['\n', '\r']);
+    let (message, expression) = (text(rule, "message"), text(rule, "rule").trim());
+    let about_message = format!("{at}.message");
+    if expression.is_empty() {
+        errors.push(FieldError::required(format!("{at}.rule"), "rule is not specified"));
+    } else if !message.is_empty() && message.trim().is_empty() {
+        errors.push(FieldError::invalid(about_message, message, "must be non-empty if specified"));
+    } else if breaks(message.trim()) {
+        errors.push(FieldError::invalid(about_message, message, "must not contain line breaks"));
+    } else if breaks(expression) && message.is_empty() {
+        let why = "message must be specified if rule contains line breaks";
+        errors.push(FieldError::required(about_message, why));
+    }
+    let made = text(rule, "messageExpression");
+    if !made.is_empty() && made.trim().is_empty() {
+        let why = "messageExpression must be non-empty if specified";
+        errors.push(FieldError::required(format!("{at}.messageExpression"), why));
+    }
+    if let Some(reason) = rule.get("reason").and_then(Value::as_str)
+        && !REASONS.contains(&reason)
+    {
+        errors.push(FieldError::not_supported(format!("{at}.reason"), reason, REASONS));
+    }
+    let path = text(rule, "fieldPath");
+    let about_path = format!("{at}.fieldPath");
+    if !path.is_empty() && path.trim().is_empty() {
+        errors.push(FieldError::invalid(&about_path, path, "must be non-empty if specified"));
+    }
+    if breaks(path) {
+        errors.push(FieldError::invalid(&about_path, path, "must not contain line breaks"));
+    }
+    if !path.is_empty() && crate::cel::rules::normal_path(path, json).is_none() {
+        errors.push(FieldError::invalid(&about_path, path, "must be a valid path"));
     }
 }
 

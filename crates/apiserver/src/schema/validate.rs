@@ -1,14 +1,13 @@
 //! Validation of custom resources against their schema, in the words of kube-apiserver.
 //!
 //! On update, what did not change is not checked again, so that a tightened schema does not lock objects
-//! out. `x-kubernetes-validations` are not evaluated here: [`walk_rules`] visits every rule with the values
-//! it speaks of, for the caller to evaluate once [`validate`] found nothing.
+//! out. `x-kubernetes-validations` come afterwards ([`crate::cel::rules`]).
 
 use std::collections::BTreeSet;
 
 use serde_json::{Number, Value};
 
-use super::{Checks, ListKind, Rule, Schema, SchemaRef, Shape, formats};
+use super::{Checks, ListKind, Schema, SchemaRef, Shape, formats};
 use crate::status::{FieldError, FieldErrorKind};
 
 /// Everything that is wrong with an object. `old` is what it was before an update.
@@ -18,37 +17,6 @@ pub fn validate(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<Fie
     visit(schema, object, old, &mut path, true, &mut errors);
     list_keys(schema, object, &mut path, true, &mut errors);
     errors
-}
-
-/// One rule with the value it is about.
-#[derive(Debug)]
-pub struct RulePlace<'a> {
-    pub rule: &'a Rule,
-    pub path: &'a str,
-    pub schema: &'a Schema,
-    pub value: &'a Value,
-    /// The value before the update, where it can be told which one that was.
-    pub old: Option<&'a Value>,
-}
-
-/// Visits every `x-kubernetes-validations` rule that applies to a value, outermost first.
-pub fn walk_rules(schema: &Schema, value: &Value, old: Option<&Value>, visit: &mut dyn FnMut(RulePlace<'_>)) {
-    rules(schema, value, old, &mut String::new(), visit);
-}
-
-fn rules(
-    schema: &Schema,
-    value: &Value,
-    old: Option<&Value>,
-    path: &mut String,
-    visit: &mut dyn FnMut(RulePlace<'_>),
-) {
-    for rule in schema.checks.iter().flat_map(|checks| &checks.rules) {
-        visit(RulePlace { rule, path, schema, value, old });
-    }
-    children(schema, value, old, path, &mut |schema, value, old, path| {
-        rules(schema.get(), value, old, path, visit);
-    });
 }
 
 type Visit<'v> = dyn FnMut(&SchemaRef, &Value, Option<&Value>, &mut String) + 'v;
@@ -494,26 +462,5 @@ mod tests {
         let found: Vec<String> =
             validate(schema().get(), &new, Some(&old)).iter().map(|e| e.field.clone()).collect();
         assert_eq!(found, ["spec.mode"]);
-    }
-
-    #[test]
-    fn rules_are_visited_with_the_value_and_its_old_self() {
-        let schema = from_openapi(
-            &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"size":
-                {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf"}]}}}}}),
-            "schema",
-        )
-        .expect("structural");
-        let (old, new) = (json!({"spec": {"size": 3}}), json!({"spec": {"size": 2}}));
-        let mut seen = Vec::new();
-        walk_rules(schema.get(), &new, Some(&old), &mut |place| {
-            seen.push((
-                place.path.to_owned(),
-                place.rule.rule.to_string(),
-                place.value.clone(),
-                place.old.cloned(),
-            ));
-        });
-        assert_eq!(seen, [("spec.size".to_owned(), "self >= oldSelf".to_owned(), json!(2), Some(json!(3)))]);
     }
 }

@@ -42,6 +42,7 @@ const TOPICS: &[(&str, &str)] = &[
     ("subresources", include_str!("cases/subresources.txt")),
     ("others", include_str!("cases/others.txt")),
     ("lifecycle", include_str!("cases/lifecycle.txt")),
+    ("rules", include_str!("cases/rules.txt")),
     ("webhooks", include_str!("cases/webhooks.txt")),
     ("custom", include_str!("cases/custom.txt")),
     ("access", include_str!("cases/access.txt")),
