@@ -282,9 +282,21 @@ async fn what_is_not_there_is_said_plainly() {
     assert_eq!(server.get("/api/v1/namespaces/default/resourcequotas").await.0, 200);
     let hook = json!({"metadata": {"name": "h"}, "webhooks": [{"name": "h.example.com", "sideEffects": "None",
         "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"},
-        "matchConditions": [{"name": "m", "expression": "true"}]}]});
+        "matchConditions": [{"name": "m", "expression": "authorizer.path('/healthz').check('get').allowed()"}]}]});
     let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     let (code, status) = server.post(hooks, hook).await;
     assert_eq!(code, 501, "{status}");
     assert_eq!(server.get(&format!("{hooks}/h")).await.0, 404);
+    let rules = json!([{"rule": "quantity(self.spec).isLessThan(quantity('1Gi'))"}]);
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "string"}}, "x-kubernetes-validations": rules});
+    let definition = json!({"metadata": {"name": "things.example.com"}, "spec": {"group": "example.com",
+        "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
+    let (code, status) =
+        server.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await;
+    assert_eq!(code, 501, "{status}");
+    assert_eq!(
+        status["message"],
+        "a validation rule is outside the profile of this server: it needs quantity()"
+    );
 }
