@@ -74,7 +74,11 @@ fn default_errors(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
         let whole = json!({"type": "object", "properties": {"value": alone}});
         if let Ok(described) = crd::from_openapi(&whole, path) {
             let object = json!({"value": default});
-            for mut error in validate::validate(described.get(), &object, None) {
+            let mut found = validate::validate(described.get(), &object, None);
+            if found.is_empty() {
+                found = rules::evaluate(described.get(), &object, None).errors;
+            }
+            for mut error in found {
                 let inner = error.field.strip_prefix("value").unwrap_or(&error.field).to_owned();
                 error.field = format!("{path}.default{inner}");
                 let said = error.detail.strip_prefix("value").map(str::to_owned);

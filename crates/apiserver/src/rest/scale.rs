@@ -123,19 +123,23 @@ pub fn serve(api: &Arc<Api>, call: &Call, verb: &str) -> Result<Reply, ApiError>
         let mut object = current.clone();
         set(&mut object, &paths.spec, json!(replicas));
         call.kind.prepare_update(&current, &mut object, Part::Main, api.now());
-        let errors = call.kind.validate_update(&current, &object, Part::Main);
+        let mut errors = call.kind.validate_update(&current, &object, Part::Main);
+        let findings = super::write::schema_findings(call, &object, Some(&current), Part::Main);
+        errors.extend(findings.errors);
+        let warnings = findings.warnings;
         if !errors.is_empty() {
             return Err(ApiError::invalid(about_kind(&call.kind, &call.path.name), &errors));
         }
         Owner::of(call, Part::Main, api.now()).track(Some(&current), &mut object);
         if same_but_for_times(&current, &object) || call.query.dry_run {
-            return Ok(Reply::json(200, &scale_of(&call.kind, &paths, &object)));
+            return Ok(Reply::json(200, &scale_of(&call.kind, &paths, &object)).with_warnings(warnings));
         }
         let meta = meta_of(&call.kind, &object);
         let expect = Expect::Revision(stored.revision);
         match api.store.put(&call.storage(), &call.key(), expect, object, meta) {
             Ok(written) => {
-                return Ok(Reply::json(200, &scale_of(&call.kind, &paths, &written.value())));
+                let scale = scale_of(&call.kind, &paths, &written.value());
+                return Ok(Reply::json(200, &scale).with_warnings(warnings));
             }
             Err(_) if verb == "update" && !given.is_empty() => return Err(ApiError::modified(call.about())),
             Err(_) => {}

@@ -111,7 +111,7 @@ async fn create_placed(
         super::allocate::on_create(api, kind, &mut object);
         complete(call, &mut object);
         let mut errors = kind.validate_create(&object);
-        let findings = schema_findings(call, &object, None);
+        let findings = schema_findings(call, &object, None, Part::Main);
         errors.extend(findings.errors);
         warnings.extend(findings.warnings);
         refuse_if_any(call, &name, &errors)?;
@@ -339,8 +339,8 @@ async fn modify(
         complete(call, &mut object);
         keep_resource_version(&current, &mut object);
         let mut errors = kind.validate_update(&current, &object, part);
-        let findings = schema_findings(call, &object, Some(&current));
-        errors.extend(findings.errors.into_iter().map(|error| own_words(error, part)));
+        let findings = schema_findings(call, &object, Some(&current), part);
+        errors.extend(findings.errors);
         warnings.extend(findings.warnings);
         refuse_if_any(call, name, &errors).map_err(noting(&warnings))?;
         warnings.extend(crate::admission::validate(api, &review, Some(&object)).await?);
@@ -484,13 +484,14 @@ fn complete(call: &Call, object: &mut Value) {
 }
 
 /// What the type of an object says against it. Rules have their say only about objects of the right shape.
-fn schema_findings(call: &Call, object: &Value, old: Option<&Value>) -> Findings {
+pub fn schema_findings(call: &Call, object: &Value, old: Option<&Value>, part: Part) -> Findings {
     if call.kind.is_builtin() {
         let errors = crate::crds::schema_errors(&call.kind, object);
         return Findings { errors, ..Findings::default() };
     }
     let schema = call.kind.schema.get();
-    let mut errors = validate::validate(schema, object, old);
+    let errors = validate::validate(schema, object, old).into_iter();
+    let mut errors: Vec<FieldError> = errors.map(|error| own_words(error, part)).collect();
     if !rules::has_rules(schema) {
         return Findings { errors, ..Findings::default() };
     }
