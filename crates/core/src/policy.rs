@@ -64,7 +64,7 @@ impl Default for Policy {
             critical_last: false,
             allow_shutdown: false,
             take_over: false,
-            parallel: 16,
+            parallel: 32,
             patience: 8,
             settle: Duration::from_secs(5),
         }

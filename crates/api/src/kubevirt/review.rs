@@ -37,33 +37,23 @@ fn hook(name: &str, path: &str, resource: &str, operations: &[&str]) -> Value {
     })
 }
 
-/// Evictions of pods that belong to guests. Where the server can tell them by name the others pass without us, so that they do not
-/// depend on us being there.
-fn eviction_hook(name: &str, prefix: &str, conditions: bool) -> Value {
+/// Evictions of pods that belong to guests, told by their names. The others pass without us, so that they do not depend on us being
+/// there.
+fn eviction_hook(name: &str, prefix: &str) -> Value {
     let mut hook = hook(name, EVICTION_PATH, "pods/eviction", &["*"]);
     hook["rules"][0]["apiGroups"] = json!([""]);
     hook["rules"][0]["apiVersions"] = json!(["v1"]);
     // The mark is an effect, and it is left out in trials.
     hook["sideEffects"] = json!("NoneOnDryRun");
-    if conditions {
-        hook["matchConditions"] = json!([{
-            "name": "only-pods-of-guests",
-            "expression": format!("object.metadata.name.startsWith('{prefix}')"),
-        }]);
-    }
+    hook["matchConditions"] = json!([{
+        "name": "only-pods-of-guests",
+        "expression": format!("object.metadata.name.startsWith('{prefix}')"),
+    }]);
     hook
 }
 
-/// The configurations that make a server ask us; `conditions` where it knows match conditions.
-pub fn configurations(conditions: bool) -> [Value; 2] {
-    let mut both = all_configurations(conditions);
-    if conditions && let Some(hooks) = both[0].get_mut("webhooks").and_then(Value::as_array_mut) {
-        hooks.push(eviction_hook("hotplug-pod-eviction-interceptor.kubevirt.io", "hp-volume-", true));
-    }
-    both
-}
-
-fn all_configurations(conditions: bool) -> [Value; 2] {
+/// The configurations that make a server ask us.
+pub fn configurations() -> [Value; 2] {
     [
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -78,7 +68,8 @@ fn all_configurations(conditions: bool) -> [Value; 2] {
                 ),
                 hook("kubevirt-update-validator.kubevirt.io", SETTINGS_PATH, "kubevirts", &["CREATE", "UPDATE"]),
                 hook("virtualmachine-validator.kubevirt.io", MACHINE_PATH, "virtualmachines", &["CREATE", "UPDATE"]),
-                eviction_hook("virt-launcher-eviction-interceptor.kubevirt.io", "virt-launcher", conditions),
+                eviction_hook("virt-launcher-eviction-interceptor.kubevirt.io", "virt-launcher"),
+                eviction_hook("hotplug-pod-eviction-interceptor.kubevirt.io", "hp-volume-"),
                 hook(
                     "migration-create-validator.kubevirt.io",
                     MIGRATION_CREATE_PATH,

@@ -42,7 +42,7 @@ pub async fn kubevirt_is_deployed(http: &Http) -> Result<bool, HttpError> {
 
 /// Makes the server ask us about new objects. Somebody has to answer for the service they name.
 pub async fn reviews(http: &Http) -> Result<(), HttpError> {
-    for configuration in review::configurations(false) {
+    for configuration in review::configurations() {
         let plural = match configuration["kind"].as_str() {
             Some("MutatingWebhookConfiguration") => "mutatingwebhookconfigurations",
             _ => "validatingwebhookconfigurations",

@@ -178,7 +178,7 @@ pub async fn keep(http: Http, place: Place, mut identity: watch::Receiver<Option
 fn objects(place: &Place, bundle: &str) -> Vec<(&'static str, Value)> {
     let bundle = STANDARD.encode(bundle);
     let mut all = vec![(SERVICES, service(place))];
-    for mut configuration in review::configurations(true) {
+    for mut configuration in review::configurations() {
         let collection = match configuration["kind"].as_str() {
             Some("MutatingWebhookConfiguration") => MUTATING,
             _ => VALIDATING,
