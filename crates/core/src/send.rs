@@ -101,7 +101,9 @@ pub(crate) fn send(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp
                 Action::Evict { pod: key, uid, grace_seconds, dry_run }
             });
             room -= 1;
-        } else if known.state == PodState::Idle && pod.deletion.is_none() {
+        } else if known.state == PodState::Idle
+            && (pod.deletion.is_none() || known.last.as_ref().is_some_and(Outcome::is_transient))
+        {
             for at in [known.not_before, known.probe_at].into_iter().flatten().filter(|at| *at > now) {
                 step.wake_at(at);
             }
@@ -156,9 +158,11 @@ fn may_ask(
         return when(known.last.is_none(), Ask::Free);
     }
     if let Some(deletion) = pod.deletion {
-        // It is leaving already. Ask again only to shorten its grace period, and only once.
+        // It is leaving already. Ask again only to shorten its grace period, and only until the server has answered.
         let shorter = policy.grace_seconds.is_some_and(|grace| grace < deletion.grace_seconds);
-        return when(shorter && known.last.is_none(), Ask::Free);
+        let unanswered =
+            known.last.as_ref().is_none_or(|last| last.is_transient() && known.row < policy.patience);
+        return when(shorter && unanswered && known.not_before.is_none_or(|at| at <= now), Ask::Free);
     }
     if known.last.as_ref().is_some_and(Outcome::is_transient) && known.row >= policy.patience {
         known.state = PodState::Failed;

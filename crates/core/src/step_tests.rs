@@ -390,12 +390,15 @@ fn a_pod_that_was_not_there_any_more_when_asked_is_awaited_and_no_failure() {
 
 #[test]
 fn a_pod_that_came_back_on_the_same_node_is_evicted_as_the_new_one() {
-    let mut case = Case::new(vec![pod("db-0")], Vec::new());
-    let sent = case.cordoned();
-    case.answer(&sent.actions[0], Outcome::Replaced);
-    case.index.apply(Fact::Pod(Box::new(pod("db-0").uid("second"))));
-    let again = case.step();
-    assert!(matches!(again.actions.as_slice(), [Action::Evict { uid: Uid(uid), .. }] if uid == "second"));
+    for outcome in [Outcome::Replaced, Outcome::Done] {
+        let mut case = Case::new(vec![pod("db-0")], Vec::new());
+        let sent = case.cordoned();
+        case.answer(&sent.actions[0], outcome);
+        case.index.apply(Fact::Pod(Box::new(pod("db-0").uid("second"))));
+        let again = case.step();
+        assert!(matches!(again.actions.as_slice(), [Action::Evict { uid: Uid(uid), .. }] if uid == "second"));
+        assert!(again.events.iter().any(|event| matches!(event, Event::Left { .. })), "the first has left");
+    }
 }
 
 #[test]
@@ -491,6 +494,21 @@ fn a_pod_that_is_already_leaving_is_not_asked_again_unless_its_grace_gets_shorte
 }
 
 #[test]
+fn a_shorter_grace_period_is_asked_for_again_after_a_pause_when_the_server_failed() {
+    let mut case =
+        Case::new(vec![pod("a").deleting(30, 30)], Vec::new()).with(|policy| policy.grace_seconds = Some(1));
+    let shorter = case.cordoned();
+    case.answer(&shorter.actions[0], Outcome::Server { status: 500, message: "EOF".into() });
+    let pause = case.step();
+    assert!(pause.actions.is_empty(), "not at once");
+    assert!(pause.look_again.is_some_and(|at| at <= crate::testing::at(1)), "{:?}", pause.look_again);
+    let again = case.later(1);
+    assert_eq!(names(&again), ["a"]);
+    case.answer(&again.actions[0], refused());
+    assert!(case.later(20).actions.is_empty(), "an answer is an answer");
+}
+
+#[test]
 fn a_pod_on_a_silent_node_and_one_with_a_finalizer_are_named_within_five_seconds() {
     let mut held = pod("a").deleting(30, 30);
     held.finalizers = vec!["example.com/hold".into()];
@@ -575,6 +593,27 @@ fn a_crashed_drain_goes_on_without_a_second_cordon() {
         now: 9,
     };
     assert_eq!(names(&again.step()), ["a", "b"]);
+}
+
+#[test]
+fn a_crashed_drain_of_a_node_that_was_uncordoned_meanwhile_cordons_it_again_with_the_first_pre_image() {
+    let mut first = Case::new(vec![pod("a")], Vec::new());
+    first.cordoned();
+    let mut uncordoned = first.index.node("n").unwrap().clone();
+    uncordoned.unschedulable = false;
+    uncordoned.taints = vec![crate::testing::taint("late", "NoSchedule")];
+    first.index.apply(Fact::Node(Box::new(uncordoned)));
+    let mut again = Case {
+        index: first.index,
+        policy: Policy::default(),
+        run: Run::new("me", Vec::new(), ["n".to_owned()]),
+        now: 9,
+    };
+    let cordon = again.step();
+    let [Action::Cordon { mark, .. }] = cordon.actions.as_slice() else { panic!("{cordon:?}") };
+    assert!(mark.before.taints.is_empty(), "{:?}", mark.before);
+    again.answer(&cordon.actions[0], Outcome::Done);
+    assert_eq!(names(&again.step()), ["a"]);
 }
 
 #[test]

@@ -69,12 +69,26 @@ async fn a_pod_that_left_while_its_eviction_was_on_the_way_is_no_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_has_left_when_it_is_gone_and_not_when_its_eviction_is_granted() {
-    let bench = Bench::start(2).await;
-    bench.pod("slow", |pod| pod["metadata"]["annotations"]["evac.dev/stop-seconds"] = json!("9")).await;
-    let told = bench.drain(bench.request(&["node-1"])).await;
-    assert!(is_drained(told.end()), "{:?}", told.end());
-    assert!(left_after(&told) >= 9.0, "{}", left_after(&told));
-    assert_eq!(bench.wire.count("/eviction"), 1, "asked once, then awaited");
+    for blind in [false, true] {
+        let bench = Bench::start(2).await;
+        bench.pod("slow", |pod| pod["metadata"]["annotations"]["evac.dev/stop-seconds"] = json!("9")).await;
+        let mut request = bench.request(&["node-1"]);
+        if blind {
+            // The eviction is answered while no watch shows what came of it.
+            request.page = Some(500);
+            let mut broken = 0;
+            bench.wire.fail(move |_, path| {
+                (path.contains("/pods?") && path.contains("watch=true") && broken < 3).then(|| {
+                    broken += 1;
+                    Fault::Unsent
+                })
+            });
+        }
+        let told = bench.drain(request).await;
+        assert!(is_drained(told.end()), "{:?}", told.end());
+        assert!(left_after(&told) >= 9.0, "blind: {blind}, left after {}", left_after(&told));
+        assert_eq!(bench.wire.count("/eviction"), 1, "asked once, then awaited");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,6 +216,19 @@ async fn a_node_that_somebody_else_holds_is_found_though_the_first_look_fails() 
         );
         assert!(!bench.node("node-1").await.unschedulable);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_can_say_who_holds_a_node_it_is_left_alone() {
+    let bench = Bench::start(1).await;
+    bench.pod("a", |_| {}).await;
+    bench.wire.fail(|_, path| {
+        path.contains("/leases/").then(|| Fault::status(500, "", "etcdserver: request timed out"))
+    });
+    let told = bench.drain(bench.request(&["node-1"])).await;
+    assert!(told.result.is_err(), "{:?}", told.result);
+    assert!(!bench.node("node-1").await.unschedulable);
+    assert_eq!(bench.wire.count("/eviction"), 0);
 }
 
 #[tokio::test(start_paused = true)]
