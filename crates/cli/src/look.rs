@@ -25,7 +25,7 @@ pub async fn look(http: &Http, chosen: Vec<Node>) -> Result<Index, Failure> {
     }
     for name in &names {
         let query = format!("fieldSelector={}", escape(&format!("spec.nodeName={name}")));
-        let source = Source { path: "/api/v1/pods", query, page: 500 };
+        let source = Source { path: "/api/v1/pods".into(), query, page: 500 };
         let (pods, _) = list::<wire::Pod>(http, &source).await.map_err(|error| from_server(&error))?;
         index.reset_pods(name, pods.into_iter().map(Into::into).collect());
     }
@@ -35,7 +35,8 @@ pub async fn look(http: &Http, chosen: Vec<Node>) -> Result<Index, Failure> {
         index.apply(Fact::DaemonSet(key, existence));
     }
     guests::look(http, &mut index, &names).await.map_err(|error| from_server(&error))?;
-    let source = Source { path: "/apis/policy/v1/poddisruptionbudgets", query: String::new(), page: 500 };
+    let source =
+        Source { path: "/apis/policy/v1/poddisruptionbudgets".into(), query: String::new(), page: 500 };
     match list::<wire::Budget>(http, &source).await {
         Ok((budgets, _)) => index.reset_budgets(budgets.into_iter().map(Into::into).collect()),
         // Someone who may not read budgets still gets the rest of the answer.

@@ -12,6 +12,7 @@ mod duration;
 mod exit;
 mod explain;
 mod in_process;
+mod log;
 mod look;
 mod operator;
 mod output;

@@ -1,19 +1,21 @@
 //! `evac operator`: the controllers, on a cluster.
 
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 
 use clap::{ArgAction, Args};
 use evac_api::kubevirt::{NAMESPACE, review};
 use evac_core::machines::{Role, Roles};
 use evac_engine::Http;
 use evac_engine::operator::front::{Front, Wanted};
+use evac_engine::operator::health::{Health, Vitals};
 use evac_engine::operator::leader::Candidate;
 use evac_engine::operator::publish::Advertise;
 use evac_engine::operator::{Operator, install};
 
 use crate::cluster::{ClusterArgs, instance};
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::log::{self, LogArgs};
 use crate::select::from_server;
 
 /// Run the controllers on a cluster until Ctrl-C or SIGTERM
@@ -37,32 +39,44 @@ pub struct OperatorArgs {
     /// Without it, a loopback address is reached as it is and any other through the service.
     #[arg(long, value_name = "HOW", requires = "listen")]
     pub advertise: Option<Advertise>,
-    /// The name of the Service in the namespace kubevirt
+    /// The name of the Service that leads to the operator
     #[arg(long, value_name = "NAME", default_value = review::SERVICE)]
     pub service_name: String,
-    /// Act only while holding the lease kubevirt/evac-operator
+    /// Answer probes (/healthz, /readyz) and serve /metrics over HTTP, such as 0.0.0.0:8080
+    #[arg(long, value_name = "ADDRESS")]
+    pub health: Option<SocketAddr>,
+    /// The namespace of the operator's own lease, certificates and service
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = NAMESPACE)]
+    pub home: String,
+    /// Act only while holding the lease evac-operator
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub leader_elect: bool,
+    #[command(flatten)]
+    pub log: LogArgs,
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }
 
 pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
+    args.log.begin()?;
     let (http, _) = args.cluster.connect().await?;
+    let http = http.at_home_in(&args.home);
     if args.install {
         install::kinds(&http).await.map_err(|error| from_server(&error))?;
     }
     let roles = match &args.roles {
         Some(roles) => roles.clone(),
         None if install::kubevirt_is_deployed(&http).await.map_err(|error| from_server(&error))? => {
-            output::talk("operator: KubeVirt is deployed here and does its own part");
+            log::say("KubeVirt is deployed here and does its own part");
             Roles::all().beside_kubevirt()
         }
         None => Roles::all(),
     };
-    output::talk(&format!("operator: roles {roles}"));
+    log::say(&format!("roles {roles}"));
     if roles.is_empty() {
+        let health = probe(args, &http, None, false).await?;
         stopped().await;
+        close(health).await;
         return Ok(Exit::Cancelled);
     }
     let candidate = args.leader_elect.then(|| {
@@ -75,9 +89,22 @@ pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
     };
     let reviews = roles.has(Role::Machines);
     let operator = Operator::start_roles(acting, roles);
-    let front = if reviews { open(args, &http, &operator).await? } else { None };
-    output::talk("operator: running; Ctrl-C stops it and leaves machines as they are");
-    stopped().await;
+    let health = probe(args, &http, Some(&operator), reviews && args.listen.is_some()).await?;
+    let opening = async { if reviews { open(args, &http, &operator).await } else { Ok(None) } };
+    let mut ending = std::pin::pin!(stopped());
+    let opened = tokio::select! {
+        front = opening => Some(front?),
+        // Told to end before it could begin.
+        () = &mut ending => None,
+    };
+    if let Some(front) = &opened {
+        if let (Some(health), Some(front)) = (&health, front) {
+            health.front(front.waiting());
+        }
+        log::say("running; Ctrl-C stops it and leaves machines as they are");
+        ending.await;
+    }
+    let front = opened.flatten();
     if let Some(candidate) = candidate {
         candidate.hand_over().await;
     }
@@ -85,23 +112,50 @@ pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
         front.close().await;
     }
     operator.stop().await;
+    close(health).await;
     Ok(Exit::Cancelled)
+}
+
+/// Opens the server for probes, if one is wanted.
+async fn probe(
+    args: &OperatorArgs,
+    http: &Http,
+    operator: Option<&Operator>,
+    serves: bool,
+) -> Result<Option<Health>, Failure> {
+    let Some(address) = args.health else { return Ok(None) };
+    let vitals = Vitals {
+        metrics: http.metrics().clone(),
+        pulse: operator.map(Operator::pulse),
+        front: serves.then(OnceLock::new),
+    };
+    let health = Health::open(address, vitals, http.clock())
+        .await
+        .map_err(|error| Failure::error(error.to_string()))?;
+    log::say(&format!("probes and metrics on http://{}", health.address));
+    Ok(Some(health))
+}
+
+async fn close(health: Option<Health>) {
+    if let Some(health) = health {
+        health.close().await;
+    }
 }
 
 async fn open(args: &OperatorArgs, http: &Http, operator: &Operator) -> Result<Option<Front>, Failure> {
     let Some(listen) = args.listen else {
-        output::talk("operator: reviews nothing, and machines cannot be started by command; give --listen");
+        log::say("reviews nothing, and machines cannot be started by command; give --listen");
         return Ok(None);
     };
     let wanted = Wanted { listen, advertise: args.advertise.clone(), service: args.service_name.clone() };
     let front = Front::open(http, operator.config(), &wanted)
         .await
         .map_err(|error| Failure::error(error.to_string()))?;
-    output::talk(&format!(
-        "operator: listens on {}, reached by {}",
+    log::say(&format!(
+        "listens on {}, reached by {}",
         front.address(),
         match front.place.advertise {
-            Advertise::Service => format!("service {NAMESPACE}/{}", front.place.service),
+            Advertise::Service => format!("service {}/{}", front.place.namespace, front.place.service),
             ref url @ Advertise::Url { .. } => url.to_string(),
         }
     ));

@@ -16,7 +16,6 @@ use jiff::Timestamp;
 
 use crate::fact::{Key, Lease};
 
-pub const NAMESPACE: &str = "kubevirt";
 pub const NAME: &str = "evac-operator";
 /// A lease that looks the same for this long has lost its holder.
 pub const DURATION: Duration = Duration::from_secs(15);
@@ -25,8 +24,9 @@ pub const MARGIN: Duration = Duration::from_secs(5);
 const RENEW_EVERY: Duration = Duration::from_secs(4);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-pub fn key() -> Key {
-    Key::new(NAMESPACE, NAME)
+/// The lease of operators that keep their own objects in this namespace.
+pub fn key(home: &str) -> Key {
+    Key::new(home, NAME)
 }
 
 /// The lease as it was last seen.
@@ -96,7 +96,7 @@ mod tests {
 
     fn sight(holder: &str, since: i64) -> Sight {
         let lease = Lease {
-            key: key(),
+            key: key("evac"),
             holder: holder.into(),
             // A clock that is years off.
             renewed: Some(at(100_000_000)),

@@ -33,7 +33,9 @@ pub async fn call_back(
     let mut done = CalledBack::default();
     let query = format!("labelSelector={}", escape(names::DRAIN));
     let ours =
-        match list::<wire::Migration>(http, &Source { path: guests::MIGRATIONS, query, page: 500 }).await {
+        match list::<wire::Migration>(http, &Source { path: guests::MIGRATIONS.into(), query, page: 500 })
+            .await
+        {
             Ok((ours, _)) => ours,
             Err(error) if error.is_not_found() => return Ok(done),
             Err(error) if error.is_forbidden() => {
@@ -61,7 +63,8 @@ pub async fn call_back(
 }
 
 async fn clear_marks(http: &Http, node: &str, dry_run: bool, done: &mut CalledBack) -> Result<(), HttpError> {
-    let here = Source { path: guests::INSTANCES, query: guests::on_nodes(&[node.to_owned()]), page: 500 };
+    let here =
+        Source { path: guests::INSTANCES.into(), query: guests::on_nodes(&[node.to_owned()]), page: 500 };
     let instances = match list::<wire::VirtualMachineInstance>(http, &here).await {
         Ok((instances, _)) => instances,
         Err(error) if error.is_not_found() => return Ok(()),

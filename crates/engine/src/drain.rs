@@ -191,8 +191,8 @@ impl Loop<'_> {
 
     fn source(&self, path: &'static str, query: String) -> (Source, Opening) {
         match self.request.page {
-            Some(page) => (Source { path, query, page }, Opening::List),
-            None => (Source { path, query, page: PAGE }, Opening::Stream),
+            Some(page) => (Source { path: path.into(), query, page }, Opening::List),
+            None => (Source { path: path.into(), query, page: PAGE }, Opening::Stream),
         }
     }
 

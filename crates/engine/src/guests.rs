@@ -103,7 +103,8 @@ pub fn machines_that_matter(index: &Index, nodes: &[String]) -> BTreeSet<Key> {
 pub async fn read_machines(http: &Http, wanted: &BTreeSet<Key>) -> Vec<Fact> {
     let fact = |machine: wire::VirtualMachine| Fact::Machine(machine.seen());
     if wanted.len() > MACHINES_BY_NAME {
-        let source = Source { path: "/apis/kubevirt.io/v1/virtualmachines", query: String::new(), page: 500 };
+        let source =
+            Source { path: "/apis/kubevirt.io/v1/virtualmachines".into(), query: String::new(), page: 500 };
         if let Ok((all, _)) = list::<wire::VirtualMachine>(http, &source).await {
             let is_wanted = |machine: &wire::VirtualMachine| {
                 let meta = &machine.metadata;
@@ -127,8 +128,8 @@ pub async fn look(http: &Http, index: &mut Index, nodes: &[String]) -> Result<()
     if !are_on(index, nodes) {
         return Ok(());
     }
-    let instances = Source { path: INSTANCES, query: on_nodes(nodes), page: 500 };
-    let migrations = Source { path: MIGRATIONS, query: String::new(), page: 500 };
+    let instances = Source { path: INSTANCES.into(), query: on_nodes(nodes), page: 500 };
+    let migrations = Source { path: MIGRATIONS.into(), query: String::new(), page: 500 };
     let (instances, migrations) = futures::join!(
         list::<wire::VirtualMachineInstance>(http, &instances),
         list::<wire::Migration>(http, &migrations)

@@ -3,6 +3,7 @@
 //! The kube client's own retry layer would hide a blocked eviction for minutes; [`connect`] leaves it out, and every
 //! failure comes back typed so that the core decides what to do about it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use evac_api::{Answer, Call};
@@ -14,6 +15,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::gate::Gate;
+use crate::metrics::{Metrics, verb};
 
 #[derive(Debug, Error)]
 pub enum HttpError {
@@ -81,13 +83,22 @@ pub struct Http {
     clock: Clock,
     limit: Duration,
     gate: Gate,
+    home: Arc<str>,
+    metrics: Metrics,
 }
 
 impl Http {
     /// `limit` bounds one request; zero means the default of half a minute.
     pub fn new(client: kube::Client, clock: Clock, limit: Duration) -> Self {
         let limit = if limit.is_zero() { Duration::from_secs(30) } else { limit };
-        Self { client, clock, limit, gate: Gate::always_open() }
+        Self {
+            client,
+            clock,
+            limit,
+            gate: Gate::always_open(),
+            home: evac_api::kubevirt::NAMESPACE.into(),
+            metrics: Metrics::new(),
+        }
     }
 
     /// The same, except that writes pass only while the gate is open.
@@ -95,6 +106,23 @@ impl Http {
     pub fn behind(mut self, gate: Gate) -> Self {
         self.gate = gate;
         self
+    }
+
+    /// The same, for an operator that keeps its own objects (lease, certificates, service) in another namespace.
+    #[must_use]
+    pub fn at_home_in(mut self, namespace: &str) -> Self {
+        self.home = namespace.into();
+        self
+    }
+
+    /// The namespace of the operator's own objects.
+    pub fn home(&self) -> &str {
+        &self.home
+    }
+
+    /// Where this client and everything that uses it counts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     pub fn gate(&self) -> &Gate {
@@ -140,13 +168,15 @@ impl Http {
                 .and_then(|value| value.trim().parse().ok());
             Ok(Answer { status: parts.status.as_u16(), retry_after, body: body.to_vec() })
         };
-        tokio::select! {
+        let answer = tokio::select! {
             biased;
             answer = exchange => answer,
             () = self.clock.sleep(limit) => {
                 Err(HttpError::Lost(format!("no answer within {} s", limit.as_secs())))
             }
-        }
+        };
+        self.metrics.request(verb(call.method), answer.as_ref().ok().map(|answer: &Answer| answer.status));
+        answer
     }
 
     pub async fn read<T: DeserializeOwned>(&self, call: &Call) -> Result<T, HttpError> {

@@ -6,6 +6,7 @@ pub mod drain;
 pub mod gate;
 pub mod guests;
 pub mod http;
+pub mod metrics;
 pub mod nodes;
 pub mod operator;
 pub mod watch;

@@ -6,6 +6,7 @@
 //! Servers since 1.34 send the list at the beginning of the watch, which is one request instead of two ([`Opening::Stream`]). Others
 //! refuse that, and are asked in the old way from then on.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use evac_api::call::escape;
@@ -48,7 +49,7 @@ impl<T: Project> Report<T> {
 /// What to watch: a collection's path and selectors in query form (`fieldSelector=…`), and the size of list pages.
 #[derive(Debug, Clone)]
 pub struct Source {
-    pub path: &'static str,
+    pub path: Cow<'static, str>,
     pub query: String,
     pub page: u32,
 }
@@ -233,6 +234,7 @@ where
         answer = http.client().request_events::<T>(request) => answer,
         () = clock.sleep(OPENING_SILENCE) => return Err(NoStream::Refused),
     };
+    count(http, answer.as_ref().err());
     let mut events: Events<T> = match answer {
         Ok(events) => Box::pin(events),
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => return Err(NoStream::Refused),
@@ -276,6 +278,15 @@ where
     }
 }
 
+fn count(http: &Http, error: Option<&kube::Error>) {
+    let code = match error {
+        None => Some(200),
+        Some(kube::Error::Api(status)) => Some(status.code),
+        Some(_) => None,
+    };
+    http.metrics().request("watch", code);
+}
+
 async fn pause(http: &Http, failures: &mut u32) {
     let wait = Duration::from_millis(250).saturating_mul(1 << (*failures).min(6));
     *failures += 1;
@@ -290,8 +301,9 @@ where
 {
     let request = http::Request::get(source.watch_path(version)).body(Vec::new());
     let request = request.map_err(kube::Error::HttpError)?;
-    let events = http.client().request_events::<T>(request).await?;
-    Ok(Box::pin(events))
+    let answer = http.client().request_events::<T>(request).await;
+    count(http, answer.as_ref().err());
+    Ok(Box::pin(answer?))
 }
 
 /// Watches from one position; comes back when a new list is needed.
@@ -316,7 +328,7 @@ where
                 Ok(events) => events,
                 Err(kube::Error::Api(status)) if status.code == 410 => return Ok(()),
                 Err(error) => {
-                    tracing::debug!(path = source.path, %error, "watch was refused");
+                    tracing::debug!(path = %source.path, %error, "watch was refused");
                     if reports.is_closed() {
                         return Err(Closed);
                     }
@@ -349,7 +361,7 @@ where
                     continue;
                 }
                 Some(Ok(WatchEvent::Error(status))) => {
-                    tracing::debug!(path = source.path, code = status.code, "watch ended by the server");
+                    tracing::debug!(path = %source.path, code = status.code, "watch ended by the server");
                     if status.code == 410 {
                         return Ok(());
                     }
@@ -357,7 +369,7 @@ where
                     break;
                 }
                 Some(Err(error)) => {
-                    tracing::debug!(path = source.path, %error, "watch broke");
+                    tracing::debug!(path = %source.path, %error, "watch broke");
                     pause(http, &mut failures).await;
                     break;
                 }
@@ -371,6 +383,7 @@ where
         if failures > 8 {
             return Ok(());
         }
+        http.metrics().watch_restart(&source.path);
     }
 }
 
@@ -380,8 +393,11 @@ mod tests {
 
     #[test]
     fn a027_a032_a033_lists_are_paged_by_the_chunk_size() {
-        let source =
-            Source { path: "/api/v1/pods", query: "fieldSelector=spec.nodeName%3Dn".into(), page: 500 };
+        let source = Source {
+            path: "/api/v1/pods".into(),
+            query: "fieldSelector=spec.nodeName%3Dn".into(),
+            page: 500,
+        };
         assert_eq!(source.list_path(None), "/api/v1/pods?fieldSelector=spec.nodeName%3Dn&limit=500");
         assert_eq!(
             source.list_path(Some("a b")),

@@ -49,7 +49,7 @@ async fn judge(
 ) -> Result<Exit, Failure> {
     let key = Key::new(instance.metadata.namespace.clone(), instance.metadata.name.clone());
     index.apply(Fact::Machine(instance.seen()));
-    let migrations = Source { path: guests::MIGRATIONS, query: String::new(), page: 500 };
+    let migrations = Source { path: guests::MIGRATIONS.into(), query: String::new(), page: 500 };
     let (migrations, _) =
         list::<wire::Migration>(http, &migrations).await.map_err(|error| from_server(&error))?;
     index.reset_machines(Kind::Migration, migrations.into_iter().map(Follow::seen).collect());

@@ -146,7 +146,7 @@ impl Reviewer {
     async fn migration(&self, review: &Value) -> Result<Value, HttpError> {
         let Some(new) = review::migration_of(review) else { return Ok(review::allow(review)) };
         if new.instance.name.is_empty() {
-            return Ok(review::migration_create(review, None, &[]));
+            return Ok(review::migration_create(review, self.http.home(), None, &[]));
         }
         let instance = self.instance(&new.instance).await?;
         let selector = escape(&format!("{}={}", names::MIGRATION_SELECTOR, new.instance.name));
@@ -154,7 +154,7 @@ impl Reviewer {
         let list: List<wire::Migration> =
             self.http.read(&Call::get(format!("{path}?labelSelector={selector}"))).await?;
         let others: Vec<Migration> = list.items.into_iter().map(Migration::from).collect();
-        Ok(review::migration_create(review, instance.as_ref(), &others))
+        Ok(review::migration_create(review, self.http.home(), instance.as_ref(), &others))
     }
 }
 

@@ -159,8 +159,11 @@ impl Callers {
     pub fn follow(http: &Http) -> Self {
         let (publish, front) = watch::channel(None);
         let (sender, mut inbox) = mpsc::unbounded_channel::<Report<wire::ConfigMap>>();
-        let source =
-            Source { path: CONFIG_MAPS, query: format!("fieldSelector=metadata.name%3D{NAME}"), page: 0 };
+        let source = Source {
+            path: CONFIG_MAPS.into(),
+            query: format!("fieldSelector=metadata.name%3D{NAME}"),
+            page: 0,
+        };
         let version = |map: &wire::ConfigMap| map.metadata.resource_version.clone();
         let mut tasks = JoinSet::new();
         tasks.spawn(forever(http.clone(), source, sender, |report| report, version));

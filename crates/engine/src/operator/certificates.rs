@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use evac_api::kubevirt::{NAMESPACE, request};
+use evac_api::call::escape;
+use evac_api::kubevirt::request;
 use evac_core::certificates::{AUTHORITY_LIFE, Known, SERVING_LIFE, Span, Work, decide};
 use jiff::Timestamp;
 use rcgen::{
@@ -33,13 +34,16 @@ use crate::watch::{Report, Source};
 
 /// Where the certificates are kept.
 pub const SECRET: &str = "evac-serving";
-const SECRETS: &str = "/api/v1/namespaces/kubevirt/secrets";
+
+fn secrets(home: &str) -> String {
+    format!("/api/v1/namespaces/{}/secrets", escape(home))
+}
 
 #[derive(Debug, Error)]
 pub enum CertificateError {
     #[error("a certificate could not be made: {0}")]
     Make(#[from] rcgen::Error),
-    #[error("the secret {NAMESPACE}/{SECRET} holds no usable certificates: {0}")]
+    #[error("the secret {SECRET} holds no usable certificates: {0}")]
     Unusable(String),
 }
 
@@ -252,8 +256,8 @@ impl Keeper {
     pub fn start(http: &Http, names: BTreeSet<String>) -> Self {
         let (publish, identity) = watch::channel(None);
         let (sender, inbox) = mpsc::unbounded_channel::<Report<Secret>>();
-        let source =
-            Source { path: SECRETS, query: format!("fieldSelector=metadata.name%3D{SECRET}"), page: 0 };
+        let path = secrets(http.home()).into();
+        let source = Source { path, query: format!("fieldSelector=metadata.name%3D{SECRET}"), page: 0 };
         let mut tasks = JoinSet::new();
         let version = |secret: &Secret| secret.metadata.resource_version.clone();
         tasks.spawn(forever(http.clone(), source, sender, |report| report, version));
@@ -285,7 +289,7 @@ impl Task {
                     Some(Report::Seen(secret)) => Some(secret),
                     Some(Report::Gone(_)) => None,
                     Some(Report::Failed { error, .. }) => {
-                        tracing::warn!(%error, "the secret {NAMESPACE}/{SECRET} cannot be read");
+                        tracing::warn!(%error, namespace = self.http.home(), "the secret {SECRET} cannot be read");
                         continue;
                     }
                     None => return,
@@ -293,7 +297,7 @@ impl Task {
                 () = clock.sleep_until(look_again) => match self.reread().await {
                     Ok(secret) => secret,
                     Err(error) => {
-                        tracing::warn!(%error, "the secret {NAMESPACE}/{SECRET} cannot be read");
+                        tracing::warn!(%error, namespace = self.http.home(), "the secret {SECRET} cannot be read");
                         look_again = soon(clock.now());
                         continue;
                     }
@@ -310,7 +314,7 @@ impl Task {
     }
 
     async fn reread(&self) -> Result<Option<Secret>, HttpError> {
-        match self.http.read(&evac_api::Call::get(format!("{SECRETS}/{SECRET}"))).await {
+        match self.http.read(&evac_api::Call::get(format!("{}/{SECRET}", secrets(self.http.home())))).await {
             Ok(secret) => Ok(Some(secret)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -336,7 +340,7 @@ impl Task {
             tracing::info!(?work, "certificates");
             let new =
                 Store::after(store.as_ref().filter(|_| known.is_some()), work, &self.names, clock.now())?;
-            let answer = self.http.send(&write(&new, secret.as_ref())).await?;
+            let answer = self.http.send(&write(self.http.home(), &new, secret.as_ref())).await?;
             // Somebody was faster, or removed it.
             if answer.status == 409 || answer.status == 404 && secret.is_some() {
                 secret = self.reread().await?;
@@ -368,19 +372,19 @@ fn soon(now: Timestamp) -> Timestamp {
     now.checked_add(std::time::Duration::from_secs(5)).unwrap_or(now)
 }
 
-fn write(store: &Store, over: Option<&Secret>) -> evac_api::Call {
+fn write(home: &str, store: &Store, over: Option<&Secret>) -> evac_api::Call {
     let mut body = json!({
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
             "name": SECRET,
-            "namespace": NAMESPACE,
+            "namespace": home,
             "labels": {"app.kubernetes.io/managed-by": "evac"},
         },
         "type": "Opaque",
         "data": store.data(),
     });
-    let Some(over) = over else { return request::create(SECRETS, &body) };
+    let Some(over) = over else { return request::create(&secrets(home), &body) };
     body["metadata"]["resourceVersion"] = json!(over.metadata.resource_version);
-    request::send("PUT", format!("{SECRETS}/{SECRET}"), "application/json", &body)
+    request::send("PUT", format!("{}/{SECRET}", secrets(home)), "application/json", &body)
 }

@@ -33,6 +33,19 @@ pub(super) enum Setting {
     HyperConverged(HyperConverged),
 }
 
+impl Setting {
+    pub const PLACES: [&str; 3] = ["KubeVirt", "ConfigMap kubevirt-config", "HyperConverged"];
+
+    pub fn place(&self) -> &'static str {
+        let [kubevirt, legacy, hyperconverged] = Self::PLACES;
+        match self {
+            Self::KubeVirt(_) => kubevirt,
+            Self::Legacy(_) => legacy,
+            Self::HyperConverged(_) => hyperconverged,
+        }
+    }
+}
+
 /// Kinds that have to be known before the first decision.
 pub(super) const FOLLOWED: [Kind; 7] =
     [Kind::Machine, Kind::Instance, Kind::ReplicaSet, Kind::Migration, Kind::Pod, Kind::Node, Kind::Budget];
@@ -98,7 +111,7 @@ fn subjects<T>(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>, path: &'st
 where
     T: Follow + DeserializeOwned + Clone + Send + Sync + 'static,
 {
-    let source = Source { path, query: query.to_owned(), page: PAGE };
+    let source = Source { path: path.into(), query: query.to_owned(), page: PAGE };
     let (reports, mut inbox) = mpsc::unbounded_channel::<Report<T>>();
     let http = http.clone();
     tasks.spawn(async move {
@@ -156,6 +169,8 @@ fn last_word<T, R>(
                 Report::Listed(list) => read(list.first()),
                 Report::Seen(object) => read(Some(&object)),
                 Report::Gone(_) => read(None),
+                // A kind that is not there says nothing, which is an answer, too.
+                Report::Failed { error, .. } if error.is_not_found() => read(None),
                 Report::Failed { .. } => continue,
             };
             if sender.send(input).is_err() {
@@ -166,10 +181,10 @@ fn last_word<T, R>(
 }
 
 fn settings(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
-    let everything = |path| Source { path, query: String::new(), page: PAGE };
+    let everything = |path: &'static str| Source { path: path.into(), query: String::new(), page: PAGE };
     let one = |name: &str| Source {
-        path: "/api/v1/configmaps",
-        query: format!("fieldSelector=metadata.namespace%3D{NAMESPACE},metadata.name%3D{name}"),
+        path: format!("/api/v1/namespaces/{NAMESPACE}/configmaps").into(),
+        query: format!("fieldSelector=metadata.name%3D{name}"),
         page: 0,
     };
     let version = |map: &wire::ConfigMap| map.metadata.resource_version.clone();

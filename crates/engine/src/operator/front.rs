@@ -43,9 +43,15 @@ impl Front {
         wanted: &Wanted,
     ) -> Result<Self, FrontError> {
         let named = wanted.advertise.clone().unwrap_or_else(|| Advertise::for_address(wanted.listen));
-        let server = Server::open(http, config, wanted.listen, named.names(&wanted.service)).await?;
+        let server =
+            Server::open(http, config, wanted.listen, named.names(&wanted.service, http.home())).await?;
         let advertise = wanted.advertise.clone().unwrap_or_else(|| Advertise::for_address(server.address));
-        let place = Place { advertise, service: wanted.service.clone(), port: server.address.port() };
+        let place = Place {
+            advertise,
+            namespace: http.home().to_owned(),
+            service: wanted.service.clone(),
+            port: server.address.port(),
+        };
         let mut identity = server.identity();
         publish::publish(http, &place, &mut identity).await?;
         let mut keeping = JoinSet::new();
@@ -55,6 +61,11 @@ impl Front {
 
     pub fn address(&self) -> SocketAddr {
         self.server.address
+    }
+
+    /// Says what is still missing to answer everything.
+    pub fn waiting(&self) -> super::health::Waiting {
+        self.server.waiting()
     }
 
     /// Lets answers that are under way go out, and closes. What was published stays: other replicas may answer.

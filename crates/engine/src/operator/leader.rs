@@ -16,8 +16,6 @@ use crate::watch::{Report, Source};
 
 use super::feeds::forever;
 
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kubevirt/leases";
-
 /// A candidate for leadership, and the gate that is open while it leads.
 pub struct Candidate {
     gate: Gate,
@@ -60,6 +58,10 @@ impl Drop for Candidate {
     }
 }
 
+fn leases(home: &str) -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", call::escape(home))
+}
+
 struct State {
     http: Http,
     me: String,
@@ -74,7 +76,7 @@ impl State {
         let (sender, mut inbox) = mpsc::unbounded_channel::<Report<wire::Lease>>();
         let mut watching = JoinSet::new();
         let source = Source {
-            path: LEASES,
+            path: leases(self.http.home()).into(),
             query: format!("fieldSelector=metadata.name%3D{}", leadership::NAME),
             page: 0,
         };
@@ -165,7 +167,11 @@ impl State {
     }
 
     async fn look_again(&mut self) {
-        match self.http.read::<wire::Lease>(&Call::get(call::lease_path(&leadership::key()))).await {
+        match self
+            .http
+            .read::<wire::Lease>(&Call::get(call::lease_path(&leadership::key(self.http.home()))))
+            .await
+        {
             Ok(lease) => self.see(Some(lease.into())),
             Err(error) if error.is_not_found() => self.see(None),
             Err(error) => tracing::debug!(%error, "the lease of the leader cannot be read"),
@@ -185,27 +191,28 @@ impl State {
             let body = json!({
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
-                "metadata": {"name": leadership::NAME, "namespace": leadership::NAMESPACE},
+                "metadata": {"name": leadership::NAME, "namespace": self.http.home()},
                 "spec": spec,
             });
-            return request::create(LEASES, &body);
+            return request::create(&leases(self.http.home()), &body);
         };
         if sight.lease.holder != self.me {
             spec["acquireTime"] = json!(time);
             spec["leaseTransitions"] = json!(sight.lease.transitions + 1);
         }
-        Self::patch(sight, &spec)
+        self.patch(sight, &spec)
     }
 
-    fn patch(sight: &Sight, spec: &serde_json::Value) -> Call {
+    fn patch(&self, sight: &Sight, spec: &serde_json::Value) -> Call {
         let body = json!({"metadata": {"resourceVersion": sight.lease.resource_version}, "spec": spec});
-        let path = format!("{}?fieldManager={FIELD_MANAGER}", call::lease_path(&leadership::key()));
+        let path =
+            format!("{}?fieldManager={FIELD_MANAGER}", call::lease_path(&leadership::key(self.http.home())));
         request::send("PATCH", path, MERGE_PATCH, &body)
     }
 
     async fn release(&self) {
         let Some(sight) = self.sight.as_ref().filter(|_| self.is_mine()) else { return };
-        let call = Self::patch(sight, &json!({"holderIdentity": null, "leaseDurationSeconds": 1}));
+        let call = self.patch(sight, &json!({"holderIdentity": null, "leaseDurationSeconds": 1}));
         match self.http.send(&call).await {
             Ok(answer) if answer.is_success() => tracing::info!(me = %self.me, "gave the lease back"),
             // Somebody else has it, or it lapses by itself.

@@ -11,11 +11,13 @@ pub mod certificates;
 mod discovery;
 mod feeds;
 pub mod front;
+pub mod health;
 pub mod install;
 pub mod leader;
 mod perform;
 pub mod power;
 pub mod publish;
+pub mod pulse;
 pub mod serve;
 mod tls;
 
@@ -34,8 +36,10 @@ use tokio_util::sync::CancellationToken;
 pub use admission::Reviewer;
 use feeds::{Input, Setting};
 use perform::{Done, Ending, Performer};
+use pulse::{Condition, Pulse, Question};
 
 use crate::http::Http;
+use crate::metrics::Queues;
 
 /// How many subjects are acted upon at the same time.
 const PARALLEL: usize = 32;
@@ -45,6 +49,7 @@ pub struct Operator {
     stop: CancellationToken,
     task: Option<tokio::task::JoinHandle<()>>,
     config: watch::Receiver<Config>,
+    pulse: Pulse,
 }
 
 impl Operator {
@@ -56,14 +61,20 @@ impl Operator {
     pub fn start_roles(http: Http, roles: Roles) -> Self {
         let stop = CancellationToken::new();
         let (publish, config) = watch::channel(Config::default());
+        let (pulse, questions) = Pulse::new(http.clock());
         let state = Loop::new(http, roles, publish);
-        let task = tokio::spawn(state.run(stop.clone()));
-        Self { stop, task: Some(task), config }
+        let task = tokio::spawn(state.run(stop.clone(), questions));
+        Self { stop, task: Some(task), config, pulse }
     }
 
     /// The cluster's settings as they are now.
     pub fn config(&self) -> watch::Receiver<Config> {
         self.config.clone()
+    }
+
+    /// To ask the loop how it is.
+    pub fn pulse(&self) -> Pulse {
+        self.pulse.clone()
     }
 
     /// Ends it without waiting, as a crash would.
@@ -95,6 +106,8 @@ struct Loop {
     publish: watch::Sender<Config>,
     /// Kinds whose first list is still missing.
     missing: BTreeSet<Kind>,
+    /// Places of settings that were not read yet.
+    unread: BTreeSet<&'static str>,
     dirty: BTreeSet<Subject>,
     busy: BTreeSet<Subject>,
     /// Touched while their actions were under way.
@@ -123,6 +136,7 @@ impl Loop {
             sources: Sources::default(),
             publish,
             missing: feeds::FOLLOWED.into(),
+            unread: Setting::PLACES.into(),
             dirty: BTreeSet::new(),
             busy: BTreeSet::new(),
             again: BTreeSet::new(),
@@ -132,30 +146,56 @@ impl Loop {
         }
     }
 
-    async fn run(mut self, stop: CancellationToken) {
+    async fn run(mut self, stop: CancellationToken, mut questions: mpsc::Receiver<Question>) {
         let (sender, mut inbox) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         feeds::start(&self.http, &sender, &mut tasks);
         let mut openings = self.http.gate().openings();
+        let mut arrived: Option<Timestamp> = None;
         loop {
             self.look(&sender, &mut tasks);
+            if let Some(arrived) = arrived.take() {
+                self.http.metrics().turn(self.clock.now().duration_since(arrived).unsigned_abs());
+            }
             let alarm = self.next_alarm();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 input = inbox.recv() => {
                     let Some(input) = input else { return };
+                    arrived = Some(self.clock.now());
                     self.take(input);
                     // Everything that has arrived is one view.
                     while let Ok(input) = inbox.try_recv() {
                         self.take(input);
                     }
                 }
+                Some(question) = questions.recv() => {
+                    // Whoever asked may have given up.
+                    let _ = question.send(self.condition());
+                }
                 // Whatever was touched meanwhile is acted upon now.
                 Ok(()) = openings.changed() => {}
                 () = sleep_until(self.clock, alarm) => {}
             }
             while tasks.try_join_next().is_some() {}
+        }
+    }
+
+    fn condition(&self) -> Condition {
+        let now = self.clock.now();
+        let resting = self.setbacks.values().filter(|setback| setback.until > now).count();
+        let kinds = self.missing.iter().map(|kind| format!("list of {kind:?}"));
+        Condition {
+            queues: Queues {
+                touched: self.dirty.len() + self.again.len(),
+                acting: self.busy.len(),
+                resting,
+                scheduled: self.alarms.len(),
+            },
+            migrations: migration::under_way(&self.machines).len(),
+            leads: self.http.gate().is_open(now),
+            missing: kinds.chain(self.unread.iter().map(|name| format!("settings in {name}"))).collect(),
         }
     }
 
@@ -174,6 +214,7 @@ impl Loop {
             }
             Input::Ledger(ledger) => self.machines.enter(ledger),
             Input::Setting(setting) => {
+                self.unread.remove(setting.place());
                 match setting {
                     Setting::KubeVirt(configuration) => self.sources.kubevirt = configuration,
                     Setting::Legacy(migrations) => self.sources.legacy = migrations,

@@ -81,7 +81,14 @@ impl Performer {
             effective,
         };
         for action in actions {
-            match self.perform(&action, slots, &mut done).await {
+            let result = self.perform(&action, slots, &mut done).await;
+            let outcome = match &result {
+                Ok(()) => "done",
+                Err(Stop::Conflict) => "conflict",
+                Err(Stop::Failed(_)) => "failed",
+            };
+            self.http.metrics().action(word(&action), outcome);
+            match result {
                 Ok(()) => {}
                 Err(Stop::Conflict) => {
                     // What follows was decided on the same old view.
@@ -307,6 +314,21 @@ impl Performer {
             Err(error) if error.is_not_found() => Ok(true),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// What an action is called where actions are counted.
+fn word(action: &Action) -> &'static str {
+    match action {
+        Action::CreateLauncher { .. } => "create_launcher",
+        Action::CreateInstance { .. } => "create_instance",
+        Action::CreateReplica { .. } => "create_replica",
+        Action::CreateMigration { .. } => "create_migration",
+        Action::CreateBudget { .. } => "create_budget",
+        Action::TakeSlot { .. } => "take_slot",
+        Action::Event { .. } => "event",
+        Action::Delete { .. } => "delete",
+        Action::Patch { .. } => "patch",
     }
 }
 

@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use evac_api::Call;
 use evac_api::call::{FIELD_MANAGER, escape};
-use evac_api::kubevirt::{NAMESPACE, request, review};
+use evac_api::kubevirt::{request, review};
 use evac_api::wire::Named;
 use http::Uri;
 use serde_json::{Value, json};
@@ -27,7 +27,6 @@ use crate::watch::{Report, Source};
 
 const OWNER: (&str, &str) = ("app.kubernetes.io/managed-by", "evac");
 const APPLY: &str = "application/apply-patch+yaml";
-const SERVICES: &str = "/api/v1/namespaces/kubevirt/services";
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
@@ -64,10 +63,10 @@ impl Advertise {
     }
 
     /// The names and addresses a certificate has to bear.
-    pub fn names(&self, service: &str) -> BTreeSet<String> {
+    pub fn names(&self, service: &str, namespace: &str) -> BTreeSet<String> {
         let mut names = BTreeSet::from([
-            format!("{service}.{NAMESPACE}.svc"),
-            format!("{service}.{NAMESPACE}.svc.cluster.local"),
+            format!("{service}.{namespace}.svc"),
+            format!("{service}.{namespace}.svc.cluster.local"),
         ]);
         if let Self::Url { host, .. } = self {
             names.insert(host.clone());
@@ -115,7 +114,8 @@ impl fmt::Display for Advertise {
 #[derive(Debug, Clone)]
 pub struct Place {
     pub advertise: Advertise,
-    /// The name of the Service in the namespace of virtual machines.
+    /// The namespace of the Service and of the pods it leads to.
+    pub namespace: String,
     pub service: String,
     /// The port the operator listens on.
     pub port: u16,
@@ -150,10 +150,15 @@ pub async fn publish(
 pub async fn keep(http: Http, place: Place, mut identity: watch::Receiver<Option<Identity>>) {
     let (sender, mut removed) = mpsc::unbounded_channel::<bool>();
     let mut watching = JoinSet::new();
-    let watched = [(SERVICES, 1), (VALIDATING, 1), (MUTATING, 1), (API_SERVICES, power::VERSIONS.len())];
+    let watched = [
+        (services(&place), 1),
+        (VALIDATING.to_owned(), 1),
+        (MUTATING.to_owned(), 1),
+        (API_SERVICES.to_owned(), power::VERSIONS.len()),
+    ];
     for (path, count) in watched {
         let query = format!("labelSelector={}", escape(&format!("{}={}", OWNER.0, OWNER.1)));
-        let source = Source { path, query, page: 0 };
+        let source = Source { path: path.into(), query, page: 0 };
         let is_removal = move |report: Report<Named>| match report {
             Report::Gone(_) => true,
             Report::Listed(list) => list.len() < count,
@@ -174,10 +179,14 @@ pub async fn keep(http: Http, place: Place, mut identity: watch::Receiver<Option
     }
 }
 
+fn services(place: &Place) -> String {
+    format!("/api/v1/namespaces/{}/services", escape(&place.namespace))
+}
+
 /// What the cluster has to hold, with the address of the collection of each.
-fn objects(place: &Place, bundle: &str) -> Vec<(&'static str, Value)> {
+fn objects(place: &Place, bundle: &str) -> Vec<(String, Value)> {
     let bundle = STANDARD.encode(bundle);
-    let mut all = vec![(SERVICES, service(place))];
+    let mut all = vec![(services(place), service(place))];
     for mut configuration in review::configurations() {
         let collection = match configuration["kind"].as_str() {
             Some("MutatingWebhookConfiguration") => MUTATING,
@@ -186,7 +195,7 @@ fn objects(place: &Place, bundle: &str) -> Vec<(&'static str, Value)> {
         for hook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
             point(hook, place, &bundle);
         }
-        all.push((collection, configuration));
+        all.push((collection.to_owned(), configuration));
     }
     for (at, version) in power::VERSIONS.iter().enumerate() {
         let object = json!({
@@ -199,10 +208,10 @@ fn objects(place: &Place, bundle: &str) -> Vec<(&'static str, Value)> {
                 "groupPriorityMinimum": 1000,
                 "versionPriority": 15 - at,
                 "caBundle": bundle,
-                "service": {"namespace": NAMESPACE, "name": place.service, "port": place.advertise.port()},
+                "service": {"namespace": place.namespace, "name": place.service, "port": place.advertise.port()},
             },
         });
-        all.push((API_SERVICES, object));
+        all.push((API_SERVICES.to_owned(), object));
     }
     for (_, object) in &mut all {
         object["metadata"]["labels"][OWNER.0] = json!(OWNER.1);
@@ -215,7 +224,7 @@ fn point(hook: &mut Value, place: &Place, bundle: &str) {
     hook["clientConfig"] = match &place.advertise {
         Advertise::Service => json!({
             "caBundle": bundle,
-            "service": {"namespace": NAMESPACE, "name": place.service, "path": path, "port": 443},
+            "service": {"namespace": place.namespace, "name": place.service, "path": path, "port": 443},
         }),
         url @ Advertise::Url { .. } => json!({"caBundle": bundle, "url": format!("{url}{path}")}),
     };
@@ -234,12 +243,12 @@ fn service(place: &Place) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": place.service, "namespace": NAMESPACE},
+        "metadata": {"name": place.service, "namespace": place.namespace},
         "spec": spec,
     })
 }
 
-async fn write(http: &Http, (collection, object): &(&str, Value)) -> Result<(), PublishError> {
+async fn write(http: &Http, (collection, object): &(String, Value)) -> Result<(), PublishError> {
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (kind, name) = (word(&object["kind"]), word(&object["metadata"]["name"]));
     let path = format!("{collection}/{name}");
@@ -262,7 +271,12 @@ mod tests {
     use super::*;
 
     fn place(advertise: &str) -> Place {
-        Place { advertise: advertise.parse().unwrap(), service: "virt-api".into(), port: 8443 }
+        Place {
+            advertise: advertise.parse().unwrap(),
+            namespace: "evac".into(),
+            service: "virt-api".into(),
+            port: 8443,
+        }
     }
 
     #[test]

@@ -101,6 +101,12 @@ impl Server {
         self.desk.keeper.identity()
     }
 
+    /// Says what is still missing to answer everything.
+    pub fn waiting(&self) -> super::health::Waiting {
+        let desk = self.desk.clone();
+        Box::new(move || desk.waiting_for())
+    }
+
     /// Stops listening, lets answers that are under way go out, and closes.
     pub async fn close(self) {
         self.stop.cancel();
@@ -211,11 +217,15 @@ impl Desk {
         failure(404, "NotFound", &format!("nothing is served at {path}"))
     }
 
-    fn readiness(&self) -> Reply {
+    fn waiting_for(&self) -> Vec<&'static str> {
         let certificates = self.keeper.identity().borrow().is_some();
-        let missing =
+        let needed =
             [(certificates, "certificates"), (self.callers.is_ready(), "front proxy of the API server")];
-        let missing: Vec<&str> = missing.iter().filter(|(there, _)| !there).map(|(_, name)| *name).collect();
+        needed.into_iter().filter(|(there, _)| !there).map(|(_, name)| name).collect()
+    }
+
+    fn readiness(&self) -> Reply {
+        let missing = self.waiting_for();
         if missing.is_empty() {
             return text(200, "ok");
         }

@@ -85,7 +85,7 @@ impl Bench {
         let call = request::create("/api/v1/namespaces/kube-system/configmaps", &map);
         assert_eq!(http.send(&call).await.unwrap().status, 201);
         let address = "127.0.0.1:0".parse().unwrap();
-        let names = Advertise::for_address(address).names("virt-api");
+        let names = Advertise::for_address(address).names("virt-api", "kubevirt");
         let (publish, config) = watch::channel(Config::default());
         let server = Server::open(&http, config, address, names).await.unwrap();
         let mut identity = server.identity();

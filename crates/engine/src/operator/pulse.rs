@@ -1,0 +1,51 @@
+//! Asking the loop how it is. An answer proves that it turns; its content is what probes and metrics show.
+
+use std::time::Duration;
+
+use evac_clock::Clock;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::metrics::Queues;
+
+/// A loop that takes longer than this to answer is stuck.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How the loop is at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Condition {
+    pub queues: Queues,
+    pub migrations: usize,
+    pub leads: bool,
+    /// What has to be read before the first decision, and was not yet.
+    pub missing: Vec<String>,
+}
+
+pub(super) type Question = oneshot::Sender<Condition>;
+
+/// Reaches one loop; clones reach the same.
+#[derive(Clone)]
+pub struct Pulse {
+    sender: mpsc::Sender<Question>,
+    clock: Clock,
+}
+
+impl Pulse {
+    pub(super) fn new(clock: Clock) -> (Self, mpsc::Receiver<Question>) {
+        let (sender, receiver) = mpsc::channel(8);
+        (Self { sender, clock }, receiver)
+    }
+
+    /// `None` when the loop has ended or does not answer in time.
+    pub async fn feel(&self) -> Option<Condition> {
+        let (reply, answer) = oneshot::channel();
+        let asking = async {
+            self.sender.send(reply).await.ok()?;
+            answer.await.ok()
+        };
+        tokio::select! {
+            biased;
+            condition = asking => condition,
+            () = self.clock.sleep(PATIENCE) => None,
+        }
+    }
+}
