@@ -6,6 +6,7 @@ pub mod answer;
 pub mod call;
 pub mod kubevirt;
 pub mod project;
+pub mod tenants;
 pub mod wire;
 
 pub use answer::{Answer, classify};

@@ -1,5 +1,6 @@
 //! Which cluster, as whom: kubectl's connection flags.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -71,6 +72,13 @@ impl ClusterArgs {
         let client = evac_engine::http::connect(config)
             .map_err(|error| Failure::error(format!("cannot use this cluster configuration: {error}")))?;
         Ok((Http::new(client, Clock::real(), self.request_timeout), namespace))
+    }
+
+    /// Whether the API server is reached on loopback.
+    pub async fn is_on_this_machine(&self) -> Result<bool, Failure> {
+        let url = self.config().await?.cluster_url;
+        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+        Ok(host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback()))
     }
 
     async fn config(&self) -> Result<kube::Config, Failure> {

@@ -8,7 +8,7 @@ use evac_api::kubevirt::{NAMESPACE, review};
 use evac_apiserver::rest::reply::Reply;
 use evac_apiserver::server::Api;
 use evac_core::machines::Roles;
-use evac_engine::operator::{Operator, Reviewer, install, power};
+use evac_engine::operator::{Operator, Reviewer, install, power, tenants};
 use evac_engine::{Http, HttpError};
 use futures::future::BoxFuture;
 use http::Request;
@@ -18,11 +18,16 @@ use serde_json::Value;
 pub async fn machines(api: &Arc<Api>, client: kube::Client, roles: Roles) -> Result<Operator, HttpError> {
     let http = Http::new(client, api.clock, Duration::ZERO);
     install::kinds(&http).await?;
-    let operator = Operator::start_roles(http.clone(), roles);
+    let operator = Operator::start_set(http.clone(), roles, local());
     answer_reviews(api, &http, &operator);
     answer_power(api, &http, &operator);
     install::reviews(&http).await?;
     Ok(operator)
+}
+
+/// The embedded server is on this machine, and so may tenants be.
+pub fn local() -> tenants::Settings {
+    tenants::Settings { loopback: true, ..tenants::Settings::default() }
 }
 
 /// The embedded server has no service network; reviews reach us by function call.

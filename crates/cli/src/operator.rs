@@ -2,16 +2,18 @@
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use evac_api::kubevirt::{NAMESPACE, review};
 use evac_core::machines::{Role, Roles};
+use evac_core::tenants::Limits;
 use evac_engine::Http;
 use evac_engine::operator::front::{Front, Wanted};
 use evac_engine::operator::health::{Health, Vitals};
 use evac_engine::operator::leader::Candidate;
 use evac_engine::operator::publish::Advertise;
-use evac_engine::operator::{Operator, install};
+use evac_engine::operator::{Operator, install, tenants};
 
 use crate::cluster::{ClusterArgs, instance};
 use crate::exit::{Exit, Failure};
@@ -51,6 +53,12 @@ pub struct OperatorArgs {
     /// Act only while holding the lease evac-operator
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub leader_elect: bool,
+    /// How long a tenant cluster gets to empty a node before the machine under it is deleted, such as 10m
+    #[arg(long, value_name = "DURATION", value_parser = crate::duration::parse, default_value = "10m")]
+    pub tenant_timeout: Duration,
+    /// The longest that annotations may give to a tenant cluster
+    #[arg(long, value_name = "DURATION", value_parser = crate::duration::parse, default_value = "24h")]
+    pub tenant_timeout_limit: Duration,
     #[command(flatten)]
     pub log: LogArgs,
     #[command(flatten)]
@@ -88,7 +96,12 @@ pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
         None => http.clone(),
     };
     let reviews = roles.has(Role::Machines);
-    let operator = Operator::start_roles(acting, roles);
+    let tenants = tenants::Settings {
+        limits: Limits { usual: args.tenant_timeout, longest: args.tenant_timeout_limit },
+        loopback: args.cluster.is_on_this_machine().await?,
+        instance: instance(),
+    };
+    let operator = Operator::start_set(acting, roles, tenants);
     let health = probe(args, &http, Some(&operator), reviews && args.listen.is_some()).await?;
     let opening = async { if reviews { open(args, &http, &operator).await } else { Ok(None) } };
     let mut ending = std::pin::pin!(stopped());

@@ -11,6 +11,7 @@ mod scenario;
 
 use std::path::Path;
 
+use evac_world::NodeSpec;
 use scenario::{Arm, Cluster, Scenario};
 
 fn on(arm: Arm, path: &Path) -> datatest_stable::Result<()> {
@@ -31,7 +32,10 @@ fn on(arm: Arm, path: &Path) -> datatest_stable::Result<()> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let cluster = Cluster::start(arm, scenario.nodes, scenario.machines).await;
+        let mut cluster = Cluster::start(arm, NodeSpec::workers(scenario.nodes), scenario.machines).await;
+        if let Some(nodes) = scenario.tenant {
+            cluster.tenant = Some(Box::new(Cluster::tenant(arm, nodes).await));
+        }
         let result = scenario::run(&scenario, &cluster).await;
         let result = result.map_err(|why| format!("{why}\n{}", cluster.upstream_log()));
         cluster.stop().await;

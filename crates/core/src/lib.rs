@@ -29,6 +29,7 @@ pub mod step;
 #[cfg(test)]
 mod step_tests;
 pub mod taints;
+pub mod tenants;
 #[cfg(test)]
 #[allow(clippy::return_self_not_must_use, reason = "builders for tests")]
 mod testing;

@@ -382,7 +382,7 @@ impl Loop<'_> {
             .filter_map(evac_core::Pod::daemon_set)
             .collect();
         if wanted.len() > DAEMON_SETS_BY_NAME
-            && let Ok(found) = self.list_daemon_sets().await
+            && let Ok(found) = Self::list_daemon_sets(&self.http).await
         {
             for key in wanted {
                 let existence = if found.contains(&key) {
@@ -400,9 +400,9 @@ impl Loop<'_> {
         }
     }
 
-    async fn list_daemon_sets(&self) -> Result<BTreeSet<Key>, HttpError> {
+    async fn list_daemon_sets(http: &Http) -> Result<BTreeSet<Key>, HttpError> {
         let names_only = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-        let answer = self.http.send_accepting(&Call::get("/apis/apps/v1/daemonsets"), names_only).await?;
+        let answer = http.send_accepting(&Call::get("/apis/apps/v1/daemonsets"), names_only).await?;
         let list: List<wire::Named> = parse(&answer)?;
         Ok(list.items.into_iter().map(|item| Key::new(item.metadata.namespace, item.metadata.name)).collect())
     }

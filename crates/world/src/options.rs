@@ -18,12 +18,16 @@ pub struct NodeSpec {
     pub resources: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     pub roles: Vec<String>,
+    /// How the node names the machine it runs on.
+    pub provider_id: String,
 }
 
 impl NodeSpec {
     pub fn new(name: impl Into<String>) -> Self {
+        let name = name.into();
         Self {
-            name: name.into(),
+            provider_id: format!("evac://{name}"),
+            name,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             zone: None,

@@ -11,6 +11,7 @@ use evac_core::selector::Selector;
 use evac_core::{Key, Uid};
 
 use super::wire;
+use crate::tenants;
 use crate::wire::{Budget, IntOrString, Meta, Node, OwnerReference};
 
 /// An object the machine controllers follow.
@@ -46,6 +47,7 @@ fn times(list: Vec<wire::PhaseTime>) -> PhaseTimes {
 impl From<wire::VirtualMachine> for Machine {
     fn from(vm: wire::VirtualMachine) -> Self {
         let strategy = vm.spec.run_strategy.as_deref();
+        let tenant_cordoned = tenants::cordoned(&vm.metadata.annotations);
         let power = match (vm.spec.running, strategy.map(RunStrategy::of)) {
             (Some(running), None) => Power::Running(running),
             (None, Some(Some(strategy))) => Power::Strategy(strategy),
@@ -74,6 +76,7 @@ impl From<wire::VirtualMachine> for Machine {
                 }),
                 conditions: status.conditions,
             },
+            tenant_cordoned,
         }
     }
 }
@@ -122,6 +125,8 @@ impl From<wire::VirtualMachineInstance> for Instance {
             || condition::is_true(&status.conditions, "HotMemoryChange")
             || condition::is_true(&status.conditions, "MigrationRequired");
         let eviction_source = vmi.metadata.annotations.get(names::EVICTION_SOURCE).cloned();
+        let tenant = tenants::marks(&vmi.metadata.annotations).map(Box::new);
+        let addresses = addresses(&status.interfaces);
         Self {
             key: key(&vmi.metadata),
             uid: Uid(vmi.metadata.uid),
@@ -143,8 +148,18 @@ impl From<wire::VirtualMachineInstance> for Instance {
             hotplug_change,
             memory: memory(&vmi.spec.domain, status.memory.as_ref()),
             eviction_source,
+            addresses,
+            tenant,
         }
     }
+}
+
+fn addresses(interfaces: &[wire::Interface]) -> Vec<String> {
+    let all = interfaces.iter().flat_map(|one| one.ip_addresses.iter().chain([&one.ip_address]));
+    let mut all: Vec<String> = all.filter(|address| !address.is_empty()).cloned().collect();
+    all.sort();
+    all.dedup();
+    all
 }
 
 /// What the guest has now, else what it asked for.

@@ -110,7 +110,17 @@ pub struct InstanceStatus {
     pub active_pods: BTreeMap<String, String>,
     pub evacuation_node_name: String,
     pub memory: Option<MemoryStatus>,
+    #[serde(deserialize_with = "nullable")]
+    pub interfaces: Vec<Interface>,
     pub migration_state: Option<MigrationState>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Interface {
+    pub ip_address: String,
+    #[serde(deserialize_with = "nullable")]
+    pub ip_addresses: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -38,8 +38,10 @@ pub enum Arm {
 pub struct Cluster {
     pub client: kube::Client,
     pub kubeconfig: PathBuf,
+    /// A cluster whose nodes are machines of this one.
+    pub tenant: Option<Box<Cluster>>,
     world: World,
-    operator: Option<Operator>,
+    operator: tokio::sync::Mutex<Option<Operator>>,
     /// What the operator serves on a real server, and its claim to lead there.
     offered: Option<(Served, Candidate)>,
     upstream: Option<Child>,
@@ -53,12 +55,37 @@ enum Server {
 }
 
 impl Cluster {
-    pub async fn start(arm: Arm, nodes: usize, machines: bool) -> Self {
+    /// Nodes `worker-1`, …, each of which says that it is the machine of its name.
+    pub async fn tenant(arm: Arm, nodes: usize) -> Self {
+        let named = |n: usize| {
+            let mut spec = NodeSpec::new(format!("worker-{n}"));
+            spec.provider_id = format!("kubevirt://{}", spec.name);
+            spec
+        };
+        Self::start(arm, (1..=nodes).map(named).collect(), false).await
+    }
+
+    /// Ends the operator as a crash would, and starts another.
+    pub async fn restart_operator(&self) {
+        let mut operator = self.operator.lock().await;
+        if let Some(old) = operator.take() {
+            old.halt();
+            old.stop().await;
+        }
+        let http = Http::new(self.client.clone(), Clock::real(), std::time::Duration::ZERO);
+        let http = match &self.offered {
+            Some((_, candidate)) => http.behind(candidate.gate().clone()),
+            None => http,
+        };
+        *operator = Some(Operator::start_set(http, Roles::all(), in_process::local()));
+    }
+
+    pub async fn start(arm: Arm, specs: Vec<NodeSpec>, machines: bool) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
         let kubeconfig = dir.path().join("kubeconfig");
         let clock = Clock::real();
-        let specs = NodeSpec::workers(nodes);
+        let names: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
         let (client, server, options) = match arm {
             Arm::Sandbox => {
                 let api = Api::new(clock, Settings { seed: 1, ..Settings::default() });
@@ -76,8 +103,8 @@ impl Cluster {
         };
         let world = World::start(client.clone(), clock, options);
         world.idle().await;
-        for n in 1..=nodes {
-            usable(&client, &format!("node-{n}")).await;
+        for name in &names {
+            usable(&client, name).await;
         }
         let log = dir.path().join("virt-controller.log");
         let upstream = if arm == Arm::KubeVirt {
@@ -97,18 +124,33 @@ impl Cluster {
                 let http = Http::new(client.clone(), clock, std::time::Duration::ZERO);
                 install::kinds(&http).await.expect("the kinds can be installed");
                 let candidate = Candidate::run(http.clone(), "scenario");
-                let operator = Operator::start(http.clone().behind(candidate.gate().clone()));
+                let operator = Operator::start_set(
+                    http.clone().behind(candidate.gate().clone()),
+                    Roles::all(),
+                    in_process::local(),
+                );
                 offered = Some((serve(&http, &operator).await, candidate));
                 Some(operator)
             }
             (_, false) => None,
         };
         if operator.is_some() || upstream.is_some() {
-            for n in 1..=nodes {
-                hosts_machines(&client, &format!("node-{n}")).await;
+            for name in &names {
+                hosts_machines(&client, name).await;
             }
         }
-        Self { client, kubeconfig, world, operator, offered, upstream, _dir: dir, _server: server }
+        let operator = tokio::sync::Mutex::new(operator);
+        Self {
+            client,
+            kubeconfig,
+            tenant: None,
+            world,
+            operator,
+            offered,
+            upstream,
+            _dir: dir,
+            _server: server,
+        }
     }
 
     pub fn kubelet(&self, node: &str, on: bool) {
@@ -133,7 +175,10 @@ impl Cluster {
         if let Some(mut upstream) = self.upstream {
             let _ = upstream.kill().await;
         }
-        if let Some(operator) = self.operator {
+        if let Some(tenant) = self.tenant {
+            Box::pin(tenant.stop()).await;
+        }
+        if let Some(operator) = self.operator.into_inner() {
             operator.stop().await;
         }
         self.world.stop().await;

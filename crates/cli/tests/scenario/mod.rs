@@ -4,6 +4,9 @@
 //! # A line of the story.
 //! nodes 3
 //! machines                         with the control plane of virtual machines
+//! tenant 2                         with a second cluster, whose nodes worker-1, … are machines of the first
+//! in tenant apply …                the step in that cluster: apply, until, check, patch, post, delete or kubelet
+//! operator restart                 the operator ends and another begins
 //! only on a real server            not on the sandbox
 //! apply <<END                      objects, as kubectl apply would
 //! …YAML…
@@ -33,7 +36,7 @@
 //! ```
 //!
 //! In objects and bodies `$hook` is the address of an admission webhook and `$ca` whom to trust about it (`$hook/deny/403`
-//! says no with that code); `$now` is the time, also with a shift: `$now-90s`.
+//! says no with that code); `$now` is the time, also with a shift: `$now-90s`; `$tenant` is the kubeconfig of the tenant, in base64.
 
 mod cluster;
 #[path = "../../../apiserver/tests/conformance/hook.rs"]

@@ -8,6 +8,8 @@ pub struct Scenario {
     pub nodes: usize,
     /// With the control plane of virtual machines.
     pub machines: bool,
+    /// How many nodes the tenant cluster has, if there is one.
+    pub tenant: Option<usize>,
     /// The embedded server cannot play this part.
     pub real_server_only: bool,
     pub steps: Vec<(usize, Step)>,
@@ -16,6 +18,10 @@ pub struct Scenario {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     Apply(String),
+    /// The same in the tenant's cluster.
+    InTenant(Box<Step>),
+    /// The operator ends and another begins.
+    RestartOperator,
     /// Waits for (or, if not waiting, checks) a condition.
     Condition {
         wait: bool,
@@ -98,7 +104,8 @@ pub enum Line {
 
 impl Scenario {
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut scenario = Self { nodes: 3, machines: false, real_server_only: false, steps: Vec::new() };
+        let mut scenario =
+            Self { nodes: 3, machines: false, tenant: None, real_server_only: false, steps: Vec::new() };
         let mut lines = text.lines().enumerate().peekable();
         while let Some((at, raw)) = lines.next() {
             let line = raw.trim_end();
@@ -107,8 +114,17 @@ impl Scenario {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
+            let (inside, line) = match line.strip_prefix("in tenant ") {
+                Some(line) => (true, line),
+                None => (false, line),
+            };
             let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
             let step = match verb {
+                "tenant" => {
+                    scenario.tenant = Some(rest.parse().map_err(|_| wrong("not a number"))?);
+                    continue;
+                }
+                "operator" if rest == "restart" => Step::RestartOperator,
                 "nodes" => {
                     scenario.nodes = rest.parse().map_err(|_| wrong("not a number"))?;
                     continue;
@@ -180,6 +196,7 @@ impl Scenario {
                 }
                 _ => return Err(wrong("unknown word")),
             };
+            let step = if inside { Step::InTenant(Box::new(step)) } else { step };
             scenario.steps.push((number, step));
         }
         Ok(scenario)

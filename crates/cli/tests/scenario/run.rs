@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use base64::Engine as _;
 use evac_clock::Clock;
 use futures::{AsyncBufReadExt as _, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
@@ -29,6 +30,11 @@ const ENDLESS: Duration = Duration::from_secs(240);
 pub async fn run(scenario: &Scenario, cluster: &Cluster) -> Result<(), String> {
     let mut background: BTreeMap<String, Running> = BTreeMap::new();
     let mut values = Hooks::serve().await.values();
+    if let Some(tenant) = &cluster.tenant {
+        let kubeconfig = std::fs::read(&tenant.kubeconfig).map_err(|e| e.to_string())?;
+        let text = base64::engine::general_purpose::STANDARD.encode(kubeconfig);
+        values.insert("tenant".into(), text);
+    }
     for (line, step) in &scenario.steps {
         let wrong = |why| format!("line {line}: {why}");
         if let Step::Remember { name, path, pointer } = step {
@@ -50,6 +56,14 @@ async fn perform(
     background: &mut BTreeMap<String, Running>,
 ) -> Result<(), String> {
     match step {
+        Step::InTenant(step) => {
+            let tenant = cluster.tenant.as_ref().ok_or("there is no tenant")?;
+            Box::pin(perform(step, tenant, values, background)).await
+        }
+        Step::RestartOperator => {
+            cluster.restart_operator().await;
+            Ok(())
+        }
         Step::Apply(yaml) => apply(&cluster.client, &fill(yaml, values)).await,
         Step::Condition { wait, path, test } => {
             let (path, test) = (fill(path, values), filled(test, values));

@@ -10,6 +10,7 @@ use super::condition::{self, Condition};
 use super::guard::Guard;
 use crate::fact::{Key, Owner, PodPhase, Taint, Uid};
 use crate::selector::Selector;
+use crate::tenants::Marks;
 
 /// The phase of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,6 +113,10 @@ pub struct Instance {
     pub memory: u64,
     /// Who asked for the eviction, if it was not a person: `descheduler`.
     pub eviction_source: Option<String>,
+    /// The addresses of the guest.
+    pub addresses: Vec<String>,
+    /// What is written on it about the tenant cluster it is a node of.
+    pub tenant: Option<Box<Marks>>,
 }
 
 impl Instance {
@@ -287,6 +292,8 @@ pub struct Machine {
     pub finalizers: Vec<String>,
     pub power: Power,
     pub status: MachineStatus,
+    /// The instance for which its node in a tenant cluster was cordoned; see [`crate::tenants`].
+    pub tenant_cordoned: Option<Uid>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -12,16 +12,21 @@ pub enum Role {
     Evacuation,
     /// A disruption budget for each guest that must not be shut down.
     Budget,
+    /// Nodes of tenant clusters are drained before the machines under them go.
+    Tenants,
 }
 
 impl Role {
-    const ALL: [Self; 3] = [Self::Machines, Self::Evacuation, Self::Budget];
+    const ALL: [Self; 4] = [Self::Machines, Self::Evacuation, Self::Budget, Self::Tenants];
+    /// What KubeVirt's own control plane does.
+    const KUBEVIRT: [Self; 3] = [Self::Machines, Self::Evacuation, Self::Budget];
 
     pub fn word(self) -> &'static str {
         match self {
             Self::Machines => "machines",
             Self::Evacuation => "evacuation",
             Self::Budget => "budget",
+            Self::Tenants => "tenants",
         }
     }
 }
@@ -50,7 +55,7 @@ impl Roles {
     /// These beside a KubeVirt that is deployed already: what it does itself is left to it.
     #[must_use]
     pub fn beside_kubevirt(self) -> Self {
-        Self(self.0.into_iter().filter(|role| !Role::ALL.contains(role)).collect())
+        Self(self.0.into_iter().filter(|role| !Role::KUBEVIRT.contains(role)).collect())
     }
 }
 
@@ -96,10 +101,11 @@ mod tests {
         assert!("all".parse::<Roles>().unwrap().has(Role::Budget));
         assert!("none".parse::<Roles>().unwrap().is_empty());
         assert_eq!("budget,machines".parse::<Roles>().unwrap().to_string(), "machines,budget");
+        assert_eq!(Roles::all().beside_kubevirt().to_string(), "tenants");
         let said = "machines,cooking".parse::<Roles>().unwrap_err();
         assert_eq!(
             said,
-            "there is no role 'cooking'; give all, none, or of these: machines, evacuation, budget"
+            "there is no role 'cooking'; give all, none, or of these: machines, evacuation, budget, tenants"
         );
     }
 }

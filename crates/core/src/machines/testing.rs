@@ -47,6 +47,8 @@ pub fn instance(name: &str, phase: Phase) -> Instance {
         hotplug_change: false,
         memory: 1 << 30,
         eviction_source: None,
+        addresses: Vec::new(),
+        tenant: None,
     }
 }
 
@@ -101,6 +103,7 @@ pub fn machine(name: &str, strategy: RunStrategy) -> Machine {
         finalizers: vec![names::MACHINE_FINALIZER.into()],
         power: Power::Strategy(strategy),
         status: MachineStatus::default(),
+        tenant_cordoned: None,
     }
 }
 

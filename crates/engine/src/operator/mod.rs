@@ -19,6 +19,7 @@ pub mod power;
 pub mod publish;
 pub mod pulse;
 pub mod serve;
+pub mod tenants;
 mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use evac_api::kubevirt::settings::Sources;
 use evac_clock::Clock;
-use evac_core::machines::{Config, Decision, Kind, Machines, Roles, Subject, decide, migration};
+use evac_core::machines::{Config, Decision, Kind, Machines, Role, Roles, Subject, decide, migration};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -47,7 +48,7 @@ const PARALLEL: usize = 32;
 /// A running operator, and its settings for those who answer requests.
 pub struct Operator {
     stop: CancellationToken,
-    task: Option<tokio::task::JoinHandle<()>>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
     config: watch::Receiver<Config>,
     pulse: Pulse,
 }
@@ -59,12 +60,19 @@ impl Operator {
     }
 
     pub fn start_roles(http: Http, roles: Roles) -> Self {
+        Self::start_set(http, roles, tenants::Settings::default())
+    }
+
+    pub fn start_set(http: Http, roles: Roles, tenants: tenants::Settings) -> Self {
         let stop = CancellationToken::new();
         let (publish, config) = watch::channel(Config::default());
+        let visits = roles
+            .has(Role::Tenants)
+            .then(|| tokio::spawn(tenants::run(http.clone(), config.clone(), tenants, stop.clone())));
         let (pulse, questions) = Pulse::new(http.clock());
         let state = Loop::new(http, roles, publish);
         let task = tokio::spawn(state.run(stop.clone(), questions));
-        Self { stop, task: Some(task), config, pulse }
+        Self { stop, tasks: visits.into_iter().chain([task]).collect(), config, pulse }
     }
 
     /// The cluster's settings as they are now.
@@ -84,7 +92,7 @@ impl Operator {
 
     pub async fn stop(mut self) {
         self.stop.cancel();
-        if let Some(task) = self.task.take() {
+        for task in self.tasks.drain(..) {
             // A panic of the loop has been reported by the runtime already.
             let _ = task.await;
         }

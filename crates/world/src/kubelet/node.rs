@@ -31,7 +31,7 @@ pub fn registration(spec: &NodeSpec, address: &str, now: Timestamp) -> Node {
         },
         spec: Some(ApiNodeSpec {
             taints: (!spec.taints.is_empty()).then(|| spec.taints.clone()),
-            provider_id: Some(format!("evac://{}", spec.name)),
+            provider_id: Some(spec.provider_id.clone()),
             ..Default::default()
         }),
         status: Some(status(spec, address, None, now)),

@@ -1,0 +1,183 @@
+//! Tenant clusters: annotations become facts, actions become requests.
+
+use std::collections::BTreeMap;
+
+use evac_core::machines::Kind;
+use evac_core::tenants::{
+    Action, CAPK_DEADLINE, CORDONED, DEADLINE, Machine, Marks, POLICY, PROGRESS, TIMEOUT,
+};
+use evac_core::{Key, Uid};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::call::{Call, FIELD_MANAGER, MERGE_PATCH, escape};
+use crate::kubevirt::{render, request};
+use crate::wire::Meta;
+
+type Annotations = BTreeMap<String, String>;
+
+/// What an instance says about its tenant; `None` for the many that say nothing.
+pub fn marks(annotations: &Annotations) -> Option<Marks> {
+    let get = |name: &str| annotations.get(name).cloned();
+    let progress = annotations.get(PROGRESS);
+    let marks = Marks {
+        deadline: get(DEADLINE),
+        capk_deadline: get(CAPK_DEADLINE),
+        timeout: get(TIMEOUT),
+        policy: get(POLICY),
+        has_progress: progress.is_some(),
+        progress: progress.and_then(|text| serde_json::from_str(text).ok()),
+        cordoned: cordoned(annotations),
+    };
+    (marks != Marks::default()).then_some(marks)
+}
+
+/// For which instance the node of a machine was cordoned.
+pub fn cordoned(annotations: &Annotations) -> Option<Uid> {
+    annotations.get(CORDONED).cloned().map(Uid)
+}
+
+/// A Secret: only the annotations and the one key that is used.
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Secret {
+    pub metadata: Meta,
+    pub data: SecretData,
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct SecretData {
+    pub value: Option<String>,
+}
+
+/// Only by its name: a right to list Secrets is never needed.
+pub fn read_secret(secret: &Key) -> Call {
+    Call::get(format!("/api/v1/namespaces/{}/secrets/{}", escape(&secret.namespace), escape(&secret.name)))
+}
+
+/// A node of a tenant, as far as it says which machine it is.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct TenantNode {
+    spec: TenantNodeSpec,
+    status: TenantNodeStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct TenantNodeSpec {
+    #[serde(rename = "providerID")]
+    provider_id: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct TenantNodeStatus {
+    addresses: Vec<Address>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Address {
+    #[serde(rename = "type")]
+    kind: String,
+    address: String,
+}
+
+impl From<TenantNode> for Machine {
+    fn from(node: TenantNode) -> Self {
+        let addresses = node.status.addresses.into_iter();
+        let internal = addresses.filter(|address| address.kind == "InternalIP");
+        Self { provider_id: node.spec.provider_id, addresses: internal.map(|one| one.address).collect() }
+    }
+}
+
+/// The request of an action that is one write to the host. All of them name the incarnation they mean.
+pub fn call_for(action: &Action, instance: &Key, uid: &Uid) -> Option<Call> {
+    match action {
+        Action::Anchor { deadline } => {
+            let at = evac_core::machines::condition::seconds(*deadline);
+            Some(annotate(Kind::Instance, instance, uid, &json!({DEADLINE: at})))
+        }
+        Action::Note { progress } => {
+            let text = serde_json::to_string(progress).unwrap_or_default();
+            Some(annotate(Kind::Instance, instance, uid, &json!({PROGRESS: text})))
+        }
+        Action::Clear => {
+            let nothing = json!({DEADLINE: null, CAPK_DEADLINE: null, PROGRESS: null});
+            Some(annotate(Kind::Instance, instance, uid, &nothing))
+        }
+        Action::Remember { at, instance } => {
+            Some(annotate(at.kind, &at.key, &at.uid, &json!({CORDONED: instance})))
+        }
+        Action::Conditions { version, list } => {
+            let body = json!({
+                "metadata": {"uid": uid, "resourceVersion": version},
+                "status": {"conditions": list},
+            });
+            Some(patch(Kind::Instance, instance, &body))
+        }
+        Action::Migrate { name, node } => {
+            let path = request::in_namespace(Kind::Migration, &instance.namespace);
+            Some(request::create(&path, &render::evacuation(instance, name, node, "system-critical")))
+        }
+        _ => None,
+    }
+}
+
+fn annotate(kind: Kind, key: &Key, uid: &Uid, annotations: &Value) -> Call {
+    patch(kind, key, &json!({"metadata": {"uid": uid, "annotations": annotations}}))
+}
+
+fn patch(kind: Kind, key: &Key, body: &Value) -> Call {
+    let path = format!("{}?fieldManager={FIELD_MANAGER}", request::object_path(kind, key));
+    request::send("PATCH", path, MERGE_PATCH, body)
+}
+
+/// Deletes exactly this state of the instance: whatever was checked on it still holds.
+pub fn delete(instance: &Key, uid: &Uid, version: &str) -> Call {
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "propagationPolicy": "Foreground",
+        "preconditions": {"uid": uid, "resourceVersion": version},
+    });
+    request::send("DELETE", request::object_path(Kind::Instance, instance), "application/json", &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(call: &Call) -> Value {
+        serde_json::from_slice(&call.body).unwrap()
+    }
+
+    #[test]
+    fn an_instance_without_such_annotations_costs_nothing() {
+        assert_eq!(marks(&BTreeMap::from([("a".into(), "b".into())])), None);
+    }
+
+    #[test]
+    fn unreadable_progress_is_seen_but_not_believed() {
+        let marks = marks(&BTreeMap::from([(PROGRESS.into(), "{\"cluster\": 7}".into())])).unwrap();
+        assert!(marks.has_progress);
+        assert_eq!(marks.progress, None);
+    }
+
+    #[test]
+    fn the_deletion_is_in_the_foreground_and_of_one_state_of_one_incarnation() {
+        let call = delete(&Key::new("d", "w"), &Uid("u".into()), "7");
+        assert_eq!(call.method, "DELETE");
+        let body = body(&call);
+        assert_eq!(body["propagationPolicy"], "Foreground");
+        assert_eq!(body["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
+    }
+
+    #[test]
+    fn a_secret_is_read_by_its_name() {
+        let call = read_secret(&Key::new("d", "blue-kubeconfig"));
+        assert_eq!(call.path, "/api/v1/namespaces/d/secrets/blue-kubeconfig");
+    }
+}

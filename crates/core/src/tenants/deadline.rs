@@ -1,0 +1,98 @@
+//! How long a tenant may take.
+//!
+//! The instance may say it, else the Secret of its cluster, else the operator; nobody gets longer than the operator's limit. The
+//! moment is written on the instance once and holds from then on, whatever becomes of drain, tenant or operator.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Marks;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// What a tenant gets that asked for nothing.
+    pub usual: Duration,
+    /// What nobody gets more than.
+    pub longest: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { usual: Duration::from_secs(600), longest: Duration::from_secs(24 * 3600) }
+    }
+}
+
+fn after(now: Timestamp, span: Duration) -> Timestamp {
+    SignedDuration::try_from(span).ok().and_then(|span| now.checked_add(span).ok()).unwrap_or(Timestamp::MAX)
+}
+
+/// The deadline that is written down; `None` if there is none, if it cannot be read, or if it lies beyond what is allowed.
+pub fn written(marks: &Marks, limits: &Limits, now: Timestamp) -> Option<Timestamp> {
+    let latest = after(now, limits.longest);
+    let read = |text: &Option<String>| {
+        text.as_ref().and_then(|text| text.parse::<Timestamp>().ok()).filter(|at| *at <= latest)
+    };
+    read(&marks.deadline).or_else(|| read(&marks.capk_deadline))
+}
+
+/// A span as people write it: `90s`, `10m`, `1h30m`.
+pub fn span(text: &str) -> Option<Duration> {
+    text.trim().parse::<SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok())
+}
+
+/// A new deadline, counted from now. A timeout that cannot be read is none.
+pub fn fresh(marks: &Marks, cluster: Option<&str>, limits: &Limits, now: Timestamp) -> Timestamp {
+    let own = marks.timeout.as_deref().and_then(span);
+    let span = own.or_else(|| cluster.and_then(span)).unwrap_or(limits.usual);
+    after(now, span.min(limits.longest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn timeout(text: &str) -> Marks {
+        Marks { timeout: Some(text.into()), ..Marks::default() }
+    }
+
+    #[test]
+    fn the_instance_wins_over_its_cluster_and_the_cluster_over_the_operator() {
+        let limits = Limits::default();
+        let none = Marks::default();
+        assert_eq!(fresh(&none, None, &limits, at(0)), at(600));
+        assert_eq!(fresh(&none, Some("20m"), &limits, at(0)), at(1200));
+        assert_eq!(fresh(&timeout("1h30m"), Some("20m"), &limits, at(0)), at(5400));
+        assert_eq!(fresh(&timeout("0s"), None, &limits, at(7)), at(7), "a tenant may be given no time");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_skipped_and_what_is_too_long_is_cut() {
+        let limits = Limits::default();
+        for text in ["", "soon", "-5m", "10", "P1Y"] {
+            assert_eq!(fresh(&timeout(text), Some("20m"), &limits, at(0)), at(1200), "{text:?}");
+        }
+        assert_eq!(fresh(&timeout("9999h"), None, &limits, at(0)), at(24 * 3600));
+    }
+
+    #[test]
+    fn ours_is_read_before_the_providers_and_neither_beyond_the_limit() {
+        let limits = Limits { longest: Duration::from_secs(1000), ..Limits::default() };
+        let marks = |ours: &str, theirs: &str| Marks {
+            deadline: (!ours.is_empty()).then(|| ours.to_owned()),
+            capk_deadline: (!theirs.is_empty()).then(|| theirs.to_owned()),
+            ..Marks::default()
+        };
+        let (early, late) = (at(100).to_string(), at(900).to_string());
+        assert_eq!(written(&marks(&late, &early), &limits, at(0)), Some(at(900)));
+        assert_eq!(written(&marks("", &early), &limits, at(0)), Some(at(100)));
+        assert_eq!(written(&marks("garbage", &early), &limits, at(0)), Some(at(100)));
+        assert_eq!(written(&marks("garbage", ""), &limits, at(0)), None);
+        assert_eq!(written(&marks(&at(1001).to_string(), ""), &limits, at(0)), None);
+        assert_eq!(written(&marks(&early, ""), &limits, at(500)), Some(at(100)), "past is past");
+    }
+}

@@ -1,0 +1,281 @@
+//! What now, about one instance of a tenant?
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::action::{Action, Decision, Record};
+use super::deadline::{self, Limits};
+use super::member::{Member, member};
+use super::progress::Progress;
+use super::work::{Stage, Work};
+use super::{BLOCKED, Marks};
+use crate::fact::{Key, Uid};
+use crate::machines::condition::{self, Condition, Conditions};
+use crate::machines::strategy::{Strategy, effective};
+use crate::machines::{Config, Instance, Kind, Machines, Phase, evacuation, names};
+use crate::run::after;
+
+/// Migrations that may fail before the node is drained instead.
+const MOVES: usize = 2;
+/// Progress is written at most this often.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+
+/// What a decision is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    pub machines: &'a Machines,
+    pub work: &'a Work,
+    pub limits: &'a Limits,
+}
+
+/// What becomes of an instance as it is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    /// It goes already, whoever said so.
+    Ending,
+    Wanted,
+    /// Nobody wants its node, or it is not left to us any more.
+    Unwanted,
+    /// The cluster's default would decide, and may just not be known yet.
+    Unclear,
+}
+
+fn stand(instance: &Instance, config: &Config) -> Stand {
+    let marked = instance.evacuation_node.as_ref().is_some_and(|node| *node == instance.node);
+    match effective(instance, config).strategy {
+        _ if instance.deleting || instance.is_final() => Stand::Ending,
+        _ if !marked => Stand::Unwanted,
+        Strategy::External => Stand::Wanted,
+        _ if instance.eviction_strategy.is_none() => Stand::Unclear,
+        _ => Stand::Unwanted,
+    }
+}
+
+/// Whether an instance has to go and that is up to us; asked again right before it is deleted.
+pub fn is_wanted(instance: &Instance, config: &Config) -> bool {
+    stand(instance, config) == Stand::Wanted && member(instance).is_some()
+}
+
+pub fn decide(view: &View<'_>, key: &Key, now: Timestamp) -> Decision {
+    let Some(instance) = view.machines.instance(key) else { return Decision::default() };
+    let Some(member) = member(instance) else { return stop_if_draining(view.work) };
+    if let Some(at) = view.work.writes_not_before.filter(|at| *at > now) {
+        return Decision::default().look_at(at);
+    }
+    match stand(instance, &view.machines.config) {
+        Stand::Ending => stop_if_draining(view.work),
+        Stand::Unclear => Decision::default(),
+        Stand::Wanted => evacuate(view, instance, &member, now),
+        Stand::Unwanted => release(view, instance, member, now),
+    }
+}
+
+fn stop_if_draining(work: &Work) -> Decision {
+    Decision::of((work.stage == Stage::Draining).then_some(Action::Stop))
+}
+
+fn marks(instance: &Instance) -> Marks {
+    instance.tenant.as_deref().cloned().unwrap_or_default()
+}
+
+fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestamp) -> Decision {
+    let marks = marks(instance);
+    let Some(deadline) = deadline::written(&marks, view.limits, now) else {
+        return anchor(view, &marks, member, now);
+    };
+    let work = view.work;
+    if now >= deadline {
+        let mut decision = stop_if_draining(work);
+        decision.actions.extend([Action::Delete, told_at_the_deadline(work, member)]);
+        return decision;
+    }
+    let moving = instance.is_migrating()
+        || view.machines.migrations_of(&instance.key).iter().any(|one| !one.phase.is_final());
+    let wants_move = marks.migrates_first()
+        && instance.is_migratable()
+        && evacuation::failures(view.machines, &instance.key) < MOVES;
+    let decision = match work.stage {
+        Stage::Stopping | Stage::Uncordoning => Decision::default(),
+        Stage::Draining => say(view, instance, &marks, member, deadline, now),
+        // It is about to leave by itself; whoever moves it.
+        _ if moving => Decision::default(),
+        Stage::Idle | Stage::Uncordoned if wants_move => migrate(view.machines, instance),
+        Stage::Drained => Decision::of([
+            Action::Delete,
+            Action::Tell {
+                warning: false,
+                reason: "TenantDrained",
+                message: format!(
+                    "node {} of cluster {} is empty; the machine is deleted",
+                    member.node, member.cluster
+                ),
+            },
+        ]),
+        Stage::Idle | Stage::Uncordoned => match work.not_before.filter(|at| *at > now) {
+            Some(at) => say(view, instance, &marks, member, deadline, now).look_at(at),
+            None => begin(view.machines, instance, &marks, member),
+        },
+    };
+    decision.look_at(deadline)
+}
+
+/// Writes the deadline before anything else is done. Only where the instance does not say how long the tenant gets, its cluster is asked.
+fn anchor(view: &View<'_>, marks: &Marks, member: &Member, now: Timestamp) -> Decision {
+    let own = marks.timeout.as_deref().and_then(deadline::span);
+    let cluster = match (&own, &view.work.cluster_timeout) {
+        (None, None) => return Decision::of([Action::Look { member: member.clone() }]),
+        (_, said) => said.clone().flatten(),
+    };
+    let deadline = deadline::fresh(marks, cluster.as_deref(), view.limits, now);
+    let message = format!(
+        "node {} of cluster {} is drained before this machine goes, which is at {} at the latest",
+        member.node,
+        member.cluster,
+        condition::seconds(deadline)
+    );
+    Decision::of([
+        Action::Anchor { deadline },
+        Action::Tell { warning: false, reason: "TenantDrainStarted", message },
+    ])
+}
+
+fn told_at_the_deadline(work: &Work, member: &Member) -> Action {
+    let left = match (&work.count, &work.trouble) {
+        (_, Some(trouble)) => trouble.to_string(),
+        (Some(count), None) => {
+            let blocker = count.blocker.as_ref().map_or(String::new(), |blocker| format!(": {blocker}"));
+            format!("{} of {} pods were left{blocker}", count.left, count.total)
+        }
+        (None, None) => "nothing is known of its pods".into(),
+    };
+    Action::Tell {
+        warning: true,
+        reason: "TenantDeadline",
+        message: format!(
+            "the time for draining node {} of cluster {} is up, the machine is deleted; {left}",
+            member.node, member.cluster
+        ),
+    }
+}
+
+fn migrate(machines: &Machines, instance: &Instance) -> Decision {
+    let all = machines.migrations_of(&instance.key);
+    let last = all.last().map_or("first", |one| one.uid.0.as_str());
+    let name = names::evacuation(&instance.key.name, &instance.uid.0, last);
+    Decision::of([Action::Migrate { name, node: instance.node.clone() }])
+}
+
+/// Before a node is cordoned it is written down that it was, where that outlives the instance.
+fn begin(machines: &Machines, instance: &Instance, marks: &Marks, member: &Member) -> Decision {
+    let (at, cordoned) = record(machines, instance, marks);
+    if cordoned.as_ref() != Some(&instance.uid) {
+        return Decision::of([Action::Remember { at, instance: Some(instance.uid.clone()) }]);
+    }
+    Decision::of([Action::Begin { member: member.clone() }])
+}
+
+/// Where the cordon is remembered: on the machine that starts the next incarnation, if there is one.
+fn record(machines: &Machines, instance: &Instance, marks: &Marks) -> (Record, Option<Uid>) {
+    let owner = instance.owner.as_ref().filter(|owner| owner.kind == "VirtualMachine");
+    let machine = owner.and_then(|owner| {
+        let key = Key::new(instance.key.namespace.clone(), owner.name.clone());
+        machines.machine(&key).filter(|machine| machine.uid == owner.uid && !machine.deleting)
+    });
+    match machine {
+        Some(machine) => (
+            Record { kind: Kind::Machine, key: machine.key.clone(), uid: machine.uid.clone() },
+            machine.tenant_cordoned.clone(),
+        ),
+        None => (
+            Record { kind: Kind::Instance, key: instance.key.clone(), uid: instance.uid.clone() },
+            marks.cordoned.clone(),
+        ),
+    }
+}
+
+/// Keeps condition and progress true to what is known. A new kind of trouble is told once.
+fn say(
+    view: &View<'_>,
+    instance: &Instance,
+    marks: &Marks,
+    member: &Member,
+    deadline: Timestamp,
+    now: Timestamp,
+) -> Decision {
+    let work = view.work;
+    let mut decision = Decision::default();
+    let mut conditions = Conditions::of(&instance.conditions);
+    let sentence = work.trouble.as_ref().map(ToString::to_string);
+    match (&work.trouble, &sentence) {
+        (Some(trouble), Some(sentence)) => {
+            conditions.set(Condition::new(BLOCKED, true, trouble.code(), sentence), now);
+        }
+        // After a restart nothing is known yet, and what is written holds until something is.
+        _ if work.count.is_some() => conditions.remove(BLOCKED),
+        _ => {}
+    }
+    if let Some(list) = conditions.changed() {
+        decision.actions.push(Action::Conditions { version: instance.version.clone(), list });
+        let before = condition::find(&instance.conditions, BLOCKED).and_then(|known| known.reason.clone());
+        if let (Some(trouble), Some(message)) = (&work.trouble, &sentence)
+            && before.as_deref() != Some(trouble.code())
+        {
+            let message = message.clone();
+            decision.actions.push(Action::Tell { warning: true, reason: BLOCKED, message });
+        }
+    }
+    let count = work.count.as_ref();
+    if count.is_none() && sentence.is_none() {
+        return decision;
+    }
+    let progress = Progress {
+        cluster: member.cluster.clone(),
+        node: member.node.clone(),
+        left: count.map(|count| count.left),
+        total: count.map(|count| count.total),
+        blocker: sentence.or_else(|| count.and_then(|count| count.blocker.clone())),
+        deadline,
+    };
+    if marks.progress.as_ref() == Some(&progress) {
+        return decision;
+    }
+    match work.noted.map(|noted| after(noted, NOTE_EVERY)).filter(|at| *at > now) {
+        Some(at) => decision.look_at(at),
+        None => {
+            decision.actions.push(Action::Note { progress });
+            decision
+        }
+    }
+}
+
+/// The machine stays: nothing of ours is left on it or in its cluster.
+fn release(view: &View<'_>, instance: &Instance, member: Member, now: Timestamp) -> Decision {
+    let marks = marks(instance);
+    match view.work.stage {
+        Stage::Draining => return Decision::of([Action::Stop]),
+        Stage::Stopping | Stage::Uncordoning => return Decision::default(),
+        Stage::Idle | Stage::Drained | Stage::Uncordoned => {}
+    }
+    let mut conditions = Conditions::of(&instance.conditions);
+    conditions.remove(BLOCKED);
+    let list = conditions.changed();
+    // First, so that a deadline of this time is not found by the next.
+    if marks.are_left() || list.is_some() {
+        let conditions = list.map(|list| Action::Conditions { version: instance.version.clone(), list });
+        return Decision::of(conditions.into_iter().chain(marks.are_left().then_some(Action::Clear)));
+    }
+    let (at, cordoned) = record(view.machines, instance, &marks);
+    match cordoned {
+        None => Decision::default(),
+        // The next incarnation has to be there before its node is made use of.
+        Some(uid) if uid != instance.uid && instance.phase != Phase::Running => Decision::default(),
+        Some(_) if view.work.stage == Stage::Uncordoned => {
+            Decision::of([Action::Remember { at, instance: None }])
+        }
+        Some(_) => match view.work.not_before.filter(|at| *at > now) {
+            Some(at) => Decision::default().look_at(at),
+            None => Decision::of([Action::Uncordon { member }]),
+        },
+    }
+}

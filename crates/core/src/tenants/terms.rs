@@ -1,0 +1,53 @@
+//! On which terms the node of a tenant is drained.
+
+use std::time::Duration;
+
+use crate::fact::Health;
+use crate::policy::Policy;
+use crate::reason::Reason;
+use crate::run::End;
+use crate::step::Event;
+
+/// The pods of a node that does not report cannot be seen to stop; this long after their grace period nobody waits for them.
+const UNREACHABLE_WAIT: Duration = Duration::from_secs(30);
+/// The deadline ends a drain, not the belief that waiting is in vain: what stands in the way today may be gone tomorrow.
+const SETTLE: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The machine goes in any case: whatever can leave in order had better do so, whoever started it and whatever it leaves behind.
+pub fn policy(unreachable: bool) -> Policy {
+    Policy {
+        force: true,
+        ignore_daemonsets: true,
+        delete_emptydir_data: true,
+        allow_shutdown: true,
+        skip_wait_for_delete: unreachable.then_some(UNREACHABLE_WAIT),
+        settle: SETTLE,
+        ..Policy::default()
+    }
+}
+
+pub fn is_unreachable(health: Health) -> bool {
+    matches!(health, Health::Unknown | Health::Silent)
+}
+
+/// A drain that began on a node that reported, and now does not: it has to go on by other terms.
+pub fn lost_touch(event: &Event) -> bool {
+    matches!(event, Event::Waiting { blocker, .. } if matches!(blocker.reason, Reason::NodeSilent { .. }))
+}
+
+/// Whether nothing is left that the tenant could wish to save; else why not.
+pub fn judge(end: &End) -> Result<(), String> {
+    match end {
+        End::Drained { proof } if proof.fulfils_request() => Ok(()),
+        End::Drained { proof } => Err(format!("it is not proven to be empty: {proof}")),
+        End::Failed { reason, .. } | End::Refused { reason } => Err(format!("it {}", reason.message())),
+        End::Rehearsed { blockers }
+        | End::NotStarted { blockers }
+        | End::Blocked { blockers }
+        | End::TimedOut { blockers, .. }
+        | End::Stopped { blockers } => match blockers.first() {
+            Some(blocker) => Err(format!("pod {} {}", blocker.pod, blocker.reason.message())),
+            None => Err("the drain was stopped".into()),
+        },
+    }
+}

@@ -1,0 +1,118 @@
+//! What this process is doing about one instance. Nothing of it has to survive: a new leader begins from the objects.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::trouble::Trouble;
+use crate::policy::back_off;
+use crate::run::after;
+
+/// The pause after the first failure, and the longest one.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The pause after a write that came too late or was refused.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stage {
+    #[default]
+    Idle,
+    Draining,
+    /// The drain was told to end and has not yet.
+    Stopping,
+    /// The node is proven to be empty.
+    Drained,
+    Uncordoning,
+    /// Nothing of ours is left on the node.
+    Uncordoned,
+}
+
+/// How much of the node is left, as its drain says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Count {
+    pub left: usize,
+    pub total: usize,
+    pub blocker: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Work {
+    pub stage: Stage,
+    /// What the Secret says about timeouts, once it was asked; nothing if it could not be read.
+    pub cluster_timeout: Option<Option<String>>,
+    pub count: Option<Count>,
+    pub trouble: Option<Trouble>,
+    /// Failures in a row.
+    pub failures: u32,
+    pub not_before: Option<Timestamp>,
+    /// Writes in a row that did not succeed.
+    pub refusals: u32,
+    pub writes_not_before: Option<Timestamp>,
+    pub noted: Option<Timestamp>,
+}
+
+/// What became of something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The Secret was asked.
+    Looked(Option<String>),
+    Counted(Count),
+    Drained,
+    Stopped,
+    Uncordoned,
+    /// A drain or an uncordon did not succeed.
+    Failed(Trouble),
+    /// All requests of a decision were carried out.
+    Written,
+    /// One came too late, or was refused.
+    Conflict,
+    Refused,
+}
+
+impl Work {
+    pub fn begin(&mut self, stage: Stage) {
+        self.stage = stage;
+        self.not_before = None;
+        if stage == Stage::Draining {
+            self.count = None;
+        }
+    }
+
+    pub fn record(&mut self, outcome: Outcome, now: Timestamp) {
+        match outcome {
+            Outcome::Looked(timeout) => self.cluster_timeout = Some(timeout),
+            Outcome::Counted(count) => {
+                self.count = Some(count);
+                self.trouble = None;
+                self.failures = 0;
+            }
+            Outcome::Drained => {
+                self.stage = Stage::Drained;
+                self.trouble = None;
+            }
+            Outcome::Stopped => self.stage = Stage::Idle,
+            Outcome::Uncordoned => {
+                self.stage = Stage::Uncordoned;
+                self.trouble = None;
+                self.failures = 0;
+            }
+            Outcome::Failed(trouble) => {
+                self.stage = Stage::Idle;
+                self.trouble = Some(trouble);
+                self.not_before = Some(after(now, back_off(FIRST_PAUSE, LONGEST_PAUSE, self.failures)));
+                self.failures += 1;
+            }
+            Outcome::Written => {
+                self.refusals = 0;
+                self.writes_not_before = None;
+            }
+            Outcome::Conflict | Outcome::Refused => {
+                let first =
+                    if outcome == Outcome::Conflict { CONFLICT_PAUSE } else { Duration::from_secs(1) };
+                self.writes_not_before = Some(after(now, back_off(first, LONGEST_PAUSE, self.refusals)));
+                self.refusals += 1;
+            }
+        }
+    }
+}

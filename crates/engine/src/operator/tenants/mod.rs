@@ -1,0 +1,308 @@
+//! The role `tenants`: one loop that watches instances, asks the core, and keeps one visit per tenant node under way.
+//!
+//! The rules are in [`evac_core::tenants`]. Requests of one decision run one after the other, and what the server answered is known
+//! before the next decision about that instance. A drain runs beside that and reports; nothing ever waits for it.
+
+pub mod kubeconfig;
+mod perform;
+mod reach;
+mod visit;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evac_api::kubevirt::project::Follow;
+use evac_api::kubevirt::wire;
+use evac_core::machines::{Config, Kind, Machines, Seen, Subject};
+use evac_core::tenants::{Action, Limits, Outcome, Stage, View, Work, decide};
+use evac_core::{Key, Uid};
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::feeds::forever;
+use super::sleep_until;
+use crate::guests::{INSTANCES, MIGRATIONS};
+use crate::http::Http;
+use crate::watch::{Report, Source};
+use perform::{Done, carry_out};
+use visit::Visit;
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub limits: Limits,
+    /// Whether a tenant may be on this machine: so it is where the host's own API server is.
+    pub loopback: bool,
+    /// Which process this is, for the leases in tenants' clusters.
+    pub instance: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { limits: Limits::default(), loopback: false, instance: "operator".into() }
+    }
+}
+
+enum Input {
+    Listed(Kind, Vec<Seen>),
+    Seen(Seen),
+    /// It could not be read; it is asked again.
+    Unread,
+    Done(Key, Uid, Done),
+    Reported(Key, Uid, Outcome),
+}
+
+/// What is done about one incarnation of an instance. When this is dropped, its visit ends.
+struct Job {
+    key: Key,
+    work: Work,
+    busy: bool,
+    visit: Option<DropGuard>,
+}
+
+struct Loop {
+    http: Http,
+    settings: Settings,
+    machines: Machines,
+    jobs: BTreeMap<Uid, Job>,
+    missing: BTreeSet<Kind>,
+    dirty: BTreeSet<Key>,
+    alarms: BTreeMap<Key, Timestamp>,
+}
+
+const WATCHED: [Kind; 3] = [Kind::Instance, Kind::Machine, Kind::Migration];
+const MACHINES: &str = "/apis/kubevirt.io/v1/virtualmachines";
+const PAGE: u32 = 500;
+
+/// Runs until `stop`. Acts while the gate of `http` is open.
+pub(super) async fn run(
+    http: Http,
+    mut config: watch::Receiver<Config>,
+    settings: Settings,
+    stop: CancellationToken,
+) {
+    let (sender, mut inbox) = mpsc::unbounded_channel();
+    let mut tasks = JoinSet::new();
+    follow::<wire::VirtualMachineInstance>(&http, &sender, &mut tasks, INSTANCES);
+    follow::<wire::VirtualMachine>(&http, &sender, &mut tasks, MACHINES);
+    follow::<wire::Migration>(&http, &sender, &mut tasks, MIGRATIONS);
+    let mut openings = http.gate().openings();
+    let mut state = Loop {
+        machines: Machines::new(config.borrow_and_update().clone()),
+        http,
+        settings,
+        jobs: BTreeMap::new(),
+        missing: WATCHED.into(),
+        dirty: BTreeSet::new(),
+        alarms: BTreeMap::new(),
+    };
+    loop {
+        state.look(&sender, &mut tasks);
+        let alarm = state.next_alarm();
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            input = inbox.recv() => {
+                let Some(input) = input else { return };
+                state.take(input);
+                // Everything that has arrived is one view.
+                while let Ok(input) = inbox.try_recv() {
+                    state.take(input);
+                }
+            }
+            Ok(()) = config.changed() => {
+                let config = config.borrow_and_update().clone();
+                let touched = state.machines.configure(config);
+                state.touch(touched);
+            }
+            Ok(()) = openings.changed() => {
+                state.dirty.extend(state.machines.instances().map(|instance| instance.key.clone()));
+            }
+            () = sleep_until(state.http.clock(), alarm) => {}
+        }
+        while tasks.try_join_next().is_some() {}
+    }
+}
+
+fn follow<T>(http: &Http, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>, path: &'static str)
+where
+    T: Follow + DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    let source = Source { path: path.into(), query: String::new(), page: PAGE };
+    let wrap = move |report: Report<T>| match report {
+        Report::Listed(list) => Input::Listed(T::KIND, list.into_iter().map(Follow::seen).collect()),
+        Report::Seen(object) => Input::Seen(object.seen()),
+        Report::Gone(object) => Input::Seen(object.gone()),
+        Report::Failed { error, .. } => {
+            tracing::debug!(path, %error, "cannot be read yet");
+            Input::Unread
+        }
+    };
+    let version = |object: &T| object.metadata().resource_version.clone();
+    tasks.spawn(forever(http.clone(), source, sender.clone(), wrap, version));
+}
+
+impl Loop {
+    fn take(&mut self, input: Input) {
+        let now = self.http.clock().now();
+        match input {
+            Input::Unread => {}
+            Input::Listed(kind, list) => {
+                self.missing.remove(&kind);
+                let touched = self.machines.reset(kind, list);
+                self.touch(touched);
+            }
+            Input::Seen(seen) => {
+                let touched = self.machines.apply(seen);
+                self.touch(touched);
+            }
+            Input::Done(key, uid, done) => {
+                for seen in done.learned {
+                    let touched = self.machines.apply(seen);
+                    self.touch(touched);
+                }
+                if let Some(job) = self.jobs.get_mut(&uid) {
+                    job.busy = false;
+                    for outcome in done.outcomes {
+                        job.work.record(outcome, now);
+                    }
+                }
+                self.dirty.insert(key);
+            }
+            Input::Reported(key, uid, outcome) => {
+                if let Some(job) = self.jobs.get_mut(&uid) {
+                    if !matches!(outcome, Outcome::Counted(_)) {
+                        job.visit = None;
+                    }
+                    job.work.record(outcome, now);
+                }
+                self.dirty.insert(key);
+            }
+        }
+    }
+
+    /// An instance has the name of its machine; so what touches one touches the other.
+    fn touch(&mut self, subjects: BTreeSet<Subject>) {
+        for Subject { kind, key } in subjects {
+            if matches!(kind, Kind::Instance | Kind::Machine) {
+                self.alarms.remove(&key);
+                self.dirty.insert(key);
+            }
+        }
+    }
+
+    fn look(&mut self, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
+        let now = self.http.clock().now();
+        if !self.http.gate().is_open(now) {
+            // Another leads; it visits now, and what was begun here is forgotten.
+            self.jobs.clear();
+            return;
+        }
+        if !self.missing.is_empty() {
+            return;
+        }
+        let due: Vec<Key> =
+            self.alarms.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
+        for key in due {
+            self.alarms.remove(&key);
+            self.dirty.insert(key);
+        }
+        for key in std::mem::take(&mut self.dirty) {
+            self.consider(&key, now, sender, tasks);
+        }
+        // Whoever is gone needs nothing any more; a visit ends with its job.
+        let machines = &self.machines;
+        self.jobs.retain(|uid, job| machines.instance(&job.key).is_some_and(|known| known.uid == *uid));
+    }
+
+    fn consider(
+        &mut self,
+        key: &Key,
+        now: Timestamp,
+        sender: &mpsc::UnboundedSender<Input>,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let Some(instance) = self.machines.instance(key) else { return };
+        let (uid, idle) = (instance.uid.clone(), Work::default());
+        let job = self.jobs.get(&uid);
+        if job.is_some_and(|job| job.busy) {
+            return;
+        }
+        let work = job.map_or(&idle, |job| &job.work);
+        let view = View { machines: &self.machines, work, limits: &self.settings.limits };
+        let decision = decide(&view, key, now);
+        if let Some(at) = decision.look_again {
+            self.alarms.insert(key.clone(), at);
+        }
+        if decision.actions.is_empty() {
+            return;
+        }
+        tracing::debug!(%key, actions = ?decision.actions, "tenant");
+        let instance = instance.clone();
+        let job = self.jobs.entry(uid.clone()).or_insert_with(|| Job {
+            key: key.clone(),
+            work: Work::default(),
+            busy: false,
+            visit: None,
+        });
+        let (work, requests): (Vec<_>, Vec<_>) = decision.actions.into_iter().partition(Action::is_work);
+        for action in work {
+            let visit = |member| Visit {
+                host: self.http.clone(),
+                settings: self.settings.clone(),
+                member,
+                instance: instance.clone(),
+            };
+            let stop = CancellationToken::new();
+            let (sender, key, uid) = (sender.clone(), key.clone(), uid.clone());
+            match action {
+                Action::Begin { member } => {
+                    job.work.begin(Stage::Draining);
+                    let (visit, token) = (visit(member), stop.clone());
+                    tasks.spawn(async move {
+                        let report = |outcome| {
+                            // The loop may have ended meanwhile.
+                            let _ = sender.send(Input::Reported(key.clone(), uid.clone(), outcome));
+                        };
+                        let end = visit.drain(token, &mut |count| report(Outcome::Counted(count))).await;
+                        report(end);
+                    });
+                    job.visit = Some(stop.drop_guard());
+                }
+                Action::Uncordon { member } => {
+                    job.work.begin(Stage::Uncordoning);
+                    let visit = visit(member);
+                    tasks.spawn(async move {
+                        let end = visit.uncordon().await;
+                        let _ = sender.send(Input::Reported(key, uid, end));
+                    });
+                }
+                _ => {
+                    job.work.begin(Stage::Stopping);
+                    job.visit = None;
+                }
+            }
+        }
+        if requests.is_empty() {
+            return;
+        }
+        job.busy = true;
+        if requests.iter().any(|action| matches!(action, Action::Note { .. })) {
+            job.work.noted = Some(now);
+        }
+        let (http, config, sender, key) =
+            (self.http.clone(), self.machines.config.clone(), sender.clone(), key.clone());
+        tasks.spawn(async move {
+            let done = carry_out(&http, &config, &key, &uid, requests).await;
+            let _ = sender.send(Input::Done(key, uid, done));
+        });
+    }
+
+    fn next_alarm(&self) -> Option<Timestamp> {
+        if !self.http.gate().is_open(self.http.clock().now()) {
+            return None;
+        }
+        self.alarms.values().min().copied()
+    }
+}
