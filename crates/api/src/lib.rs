@@ -4,6 +4,7 @@
 
 pub mod answer;
 pub mod call;
+pub mod failover;
 pub mod kubevirt;
 pub mod project;
 pub mod tenants;

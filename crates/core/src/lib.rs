@@ -13,6 +13,7 @@ pub mod check;
 pub mod claim;
 pub mod explain;
 pub mod fact;
+pub mod failover;
 pub mod guest;
 pub mod index;
 pub mod leadership;

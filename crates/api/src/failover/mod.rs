@@ -1,0 +1,327 @@
+//! Failed nodes at the border: what is read of a node, the requests that record a proof and release what the node held, and the
+//! kind `FailoverPolicy`.
+
+pub mod definition;
+pub mod policy;
+
+use evac_core::failover::fencing::{ANNOTATION, Fenced};
+use evac_core::failover::{FencedState, Suspect};
+use evac_core::ownership::{self, DrainMark};
+use evac_core::{Node, Taint, Uid};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::call::{Call, FIELD_MANAGER, MERGE_PATCH, node_path};
+use crate::kubevirt::request::{create, send};
+use crate::wire::{self, Meta, NodeSpec, NodeStatus};
+
+/// Where kubelets show that they live, each by a lease with the name of its node.
+pub const KUBELET_LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+/// Where remediation operators claim nodes.
+pub const MAINTENANCE_LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/medik8s-leases/leases";
+pub const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
+pub const POLICIES: &str = "/apis/evac.dev/v1alpha1/failoverpolicies";
+/// The agent of virtual machines writes the time here.
+const HEARTBEAT: &str = "kubevirt.io/heartbeat";
+
+/// A node with the parts that tell whether it lives.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct SuspectNode {
+    pub metadata: Meta,
+    pub spec: NodeSpec,
+    pub status: SuspectStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SuspectStatus {
+    conditions: Option<Vec<Reported>>,
+    node_info: NodeInfo,
+    volumes_attached: Option<Vec<Attached>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Reported {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    last_transition_time: Option<Timestamp>,
+    last_heartbeat_time: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct NodeInfo {
+    #[serde(rename = "bootID")]
+    boot_id: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Attached {
+    name: String,
+}
+
+impl From<SuspectNode> for Suspect {
+    fn from(object: SuspectNode) -> Self {
+        let SuspectNode { metadata, spec, status } = object;
+        let fenced = metadata.annotations.get(ANNOTATION).map(|text| {
+            serde_json::from_str::<Fenced>(text).map_or_else(
+                |_| FencedState::Unreadable(text.clone()),
+                |record| FencedState::Valid(Box::new(record)),
+            )
+        });
+        let heartbeat = metadata.annotations.get(HEARTBEAT).and_then(|text| text.parse().ok());
+        let conditions = status.conditions.unwrap_or_default();
+        let reported = conditions
+            .iter()
+            .find(|condition| condition.kind == "Ready")
+            .and_then(|it| it.last_heartbeat_time);
+        let conditions = conditions
+            .into_iter()
+            .map(|condition| wire::Condition {
+                kind: condition.kind,
+                status: condition.status,
+                last_transition_time: condition.last_transition_time,
+                ..wire::Condition::default()
+            })
+            .collect();
+        let attached =
+            status.volumes_attached.unwrap_or_default().into_iter().map(|volume| volume.name).collect();
+        Self {
+            node: Node::from(wire::Node { metadata, spec, status: NodeStatus { conditions } }),
+            boot: Some(status.node_info.boot_id).filter(|boot| !boot.is_empty()),
+            reported,
+            renewed: None,
+            heartbeat,
+            fenced,
+            attached,
+        }
+    }
+}
+
+/// A volume that is attached to a node, or is about to be.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Attachment {
+    pub metadata: Meta,
+    pub spec: AttachmentSpec,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AttachmentSpec {
+    pub node_name: String,
+    pub source: AttachmentSource,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AttachmentSource {
+    pub persistent_volume_name: Option<String>,
+}
+
+impl Attachment {
+    /// The volume's name where it has one.
+    pub fn volume(&self) -> &str {
+        self.spec.source.persistent_volume_name.as_deref().unwrap_or(&self.metadata.name)
+    }
+}
+
+/// What a server says of itself.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct ServerVersion {
+    major: String,
+    minor: String,
+}
+
+impl ServerVersion {
+    /// Some providers write `28+`.
+    pub fn numbers(&self) -> Option<(u32, u32)> {
+        let number = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok();
+        Some((number(&self.major)?, number(&self.minor)?))
+    }
+}
+
+fn patch(node: &str, body: &Value) -> Call {
+    let path = format!("{}?fieldManager={FIELD_MANAGER}", node_path(node));
+    send("PATCH", path, MERGE_PATCH, body)
+}
+
+fn metadata(node: &Node) -> Value {
+    json!({"uid": node.uid, "resourceVersion": node.resource_version})
+}
+
+/// Writes the proof onto the node it was made for, if that is still as it was seen.
+pub fn record(node: &Node, proof: &Fenced) -> Call {
+    let mut metadata = metadata(node);
+    metadata["annotations"] = json!({ANNOTATION: serde_json::to_string(proof).unwrap_or_default()});
+    patch(&node.name, &json!({"metadata": metadata}))
+}
+
+/// Puts a taint on the node and notes on the proof that this was done, in one request that fails if the node has shown
+/// anything new since it was seen. The mark keeps the taint, so that it is taken away with the rest.
+pub fn taint(node: &Node, proof: &Fenced, mark: Option<&DrainMark>, taint: &Taint) -> Call {
+    let mut metadata = metadata(node);
+    let released = Fenced { released: true, ..proof.clone() };
+    metadata["annotations"] = json!({ANNOTATION: serde_json::to_string(&released).unwrap_or_default()});
+    if let Some(mark) = mark {
+        let mut mark = mark.clone();
+        if !mark.added_taints.iter().any(|added| added.same_as(taint)) {
+            mark.added_taints.push(taint.clone());
+        }
+        metadata["annotations"][ownership::ANNOTATION] =
+            json!(serde_json::to_string(&mark).unwrap_or_default());
+    }
+    let mut taints: Vec<&Taint> = node.taints.iter().filter(|there| !there.same_as(taint)).collect();
+    taints.push(taint);
+    patch(&node.name, &json!({"metadata": metadata, "spec": {"taints": taints}}))
+}
+
+/// Takes the taint away again.
+pub fn untaint(node: &Node, taint: &Taint) -> Call {
+    let left: Vec<&Taint> = node.taints.iter().filter(|there| !there.same_as(taint)).collect();
+    let left = if left.is_empty() { Value::Null } else { json!(left) };
+    patch(&node.name, &json!({"metadata": metadata(node), "spec": {"taints": left}}))
+}
+
+/// Forgets the proof: the node is back and above suspicion.
+pub fn forget(node: &str, uid: &Uid) -> Call {
+    patch(node, &json!({"metadata": {"uid": uid, "annotations": {ANNOTATION: null}}}))
+}
+
+/// Deletes exactly this node, as it was seen.
+pub fn delete(node: &Node) -> Call {
+    let body = json!({
+        "apiVersion": "v1", "kind": "DeleteOptions",
+        "preconditions": {"uid": node.uid, "resourceVersion": node.resource_version},
+    });
+    send("DELETE", node_path(&node.name), "application/json", &body)
+}
+
+/// An event about a node or a policy. Events of what has no namespace are kept in `default`.
+pub fn event(about: &About<'_>, warning: bool, reason: &str, message: &str, now: Timestamp) -> Call {
+    let at = evac_core::machines::condition::seconds(now);
+    let digest = evac_core::machines::names::digest(&[about.uid, reason, message, &at]);
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": format!("{}.{digest:016x}", about.name), "namespace": "default"},
+        "involvedObject": {
+            "apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid,
+        },
+        "type": if warning { "Warning" } else { "Normal" },
+        "reason": reason,
+        "message": message,
+        "source": {"component": "evac"},
+        "reportingComponent": "evac",
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    });
+    create("/api/v1/namespaces/default/events", &body)
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy)]
+pub struct About<'a> {
+    pub api_version: &'static str,
+    pub kind: &'static str,
+    pub name: &'a str,
+    pub uid: &'a str,
+}
+
+impl<'a> About<'a> {
+    pub fn node(name: &'a str, uid: &'a Uid) -> Self {
+        Self { api_version: "v1", kind: "Node", name, uid: &uid.0 }
+    }
+
+    pub fn policy(name: &'a str, uid: &'a Uid) -> Self {
+        Self { api_version: definition::API_VERSION, kind: definition::KIND, name, uid: &uid.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evac_core::fact::Health;
+    use evac_core::failover::How;
+    use evac_core::failover::suspect::out_of_service;
+
+    use super::*;
+
+    fn suspect() -> Suspect {
+        let object = json!({
+            "metadata": {
+                "name": "n", "uid": "u", "resourceVersion": "7",
+                "annotations": {"kubevirt.io/heartbeat": "2026-01-01T00:00:00Z", "evac.dev/fenced": "yes"},
+            },
+            "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]},
+            "status": {
+                "conditions": [{
+                    "type": "Ready", "status": "Unknown",
+                    "lastHeartbeatTime": "2026-01-01T00:01:00Z", "lastTransitionTime": "2026-01-01T00:02:00Z",
+                }],
+                "nodeInfo": {"bootID": "b"},
+                "volumesAttached": [{"name": "csi^vol", "devicePath": ""}],
+            },
+        });
+        serde_json::from_value::<SuspectNode>(object).unwrap().into()
+    }
+
+    fn body(call: &Call) -> Value {
+        serde_json::from_slice(&call.body).unwrap()
+    }
+
+    #[test]
+    fn everything_that_tells_of_life_is_read() {
+        let suspect = suspect();
+        assert_eq!(suspect.node.health, Health::Unknown);
+        assert_eq!(suspect.node.health_since, Some("2026-01-01T00:02:00Z".parse().unwrap()));
+        assert_eq!(suspect.reported, Some("2026-01-01T00:01:00Z".parse().unwrap()));
+        assert_eq!(suspect.heartbeat, Some("2026-01-01T00:00:00Z".parse().unwrap()));
+        assert_eq!(suspect.boot.as_deref(), Some("b"));
+        assert_eq!(suspect.attached, ["csi^vol"]);
+        assert_eq!(suspect.fenced, Some(FencedState::Unreadable("yes".into())));
+    }
+
+    #[test]
+    fn a_release_is_one_request_on_the_node_as_it_was_seen() {
+        let suspect = suspect();
+        let how = How::Agent { program: "fence_x".into() };
+        let proof = Fenced::new(&suspect, how, "kim", "2026-01-01T01:00:00Z".parse().unwrap());
+        let body = body(&taint(&suspect.node, &proof, None, &out_of_service()));
+        assert_eq!(body["metadata"]["resourceVersion"], "7");
+        assert_eq!(body["metadata"]["uid"], "u");
+        assert_eq!(body["spec"]["taints"][0]["key"], "a");
+        assert_eq!(
+            body["spec"]["taints"][1],
+            json!({"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"})
+        );
+        let written: Fenced =
+            serde_json::from_str(body["metadata"]["annotations"]["evac.dev/fenced"].as_str().unwrap())
+                .unwrap();
+        assert!(written.released);
+        assert_eq!(written.how, proof.how);
+    }
+
+    #[test]
+    fn the_taint_is_taken_away_without_the_others() {
+        let mut node = suspect().node;
+        node.taints.push(out_of_service());
+        assert_eq!(
+            body(&untaint(&node, &out_of_service()))["spec"]["taints"],
+            json!([{"key": "a", "effect": "NoSchedule"}])
+        );
+    }
+
+    #[test]
+    fn versions_of_servers_may_have_a_plus() {
+        let version = ServerVersion { major: "1".into(), minor: "27+".into() };
+        assert_eq!(version.numbers(), Some((1, 27)));
+        assert_eq!(ServerVersion::default().numbers(), None);
+    }
+}

@@ -1,0 +1,327 @@
+//! A `FailoverPolicy` becomes a policy, and how it stands becomes its status.
+
+use std::collections::BTreeMap;
+
+use evac_core::fact::Amount;
+use evac_core::failover::policy::{Agent, DEFAULT_NOT_READY_FOR, SHORTEST, SHORTEST_ASSUMPTION, Storm};
+use evac_core::failover::watchman::{Standing, Verdict};
+use evac_core::failover::{Brake, FailoverPolicy, PolicyError, Proof};
+use evac_core::machines::condition::seconds;
+use evac_core::selector::Selector;
+use evac_core::{Key, Uid};
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::POLICIES;
+use crate::call::{Call, FIELD_MANAGER, MERGE_PATCH, escape};
+use crate::kubevirt::request::send;
+use crate::wire::{Condition, IntOrString, LabelSelector, Meta};
+
+const DEFAULT_AGENT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
+const DEFAULT_TRIES: u32 = 3;
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct PolicyObject {
+    pub metadata: Meta,
+    pub spec: PolicySpec,
+    pub status: PolicyStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicySpec {
+    node_selector: LabelSelector,
+    not_ready_for: Option<String>,
+    proof: ProofSpec,
+    min_healthy: Option<IntOrString>,
+    max_unhealthy: Option<IntOrString>,
+    storm_cooldown: Option<String>,
+    pause: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ProofSpec {
+    statement: Option<serde::de::IgnoredAny>,
+    provider: Option<serde::de::IgnoredAny>,
+    agent: Option<AgentSpec>,
+    assume_off_after: Option<String>,
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AgentSpec {
+    command: String,
+    options: Option<BTreeMap<String, String>>,
+    node_options: Option<BTreeMap<String, BTreeMap<String, String>>>,
+    options_secret: Option<SecretName>,
+    timeout: Option<String>,
+    tries: Option<u32>,
+}
+
+impl std::fmt::Debug for AgentSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // What an agent is told may be a secret.
+        f.debug_struct("AgentSpec").field("command", &self.command).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct SecretName {
+    namespace: String,
+    name: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyStatus {
+    storm_since: Option<Timestamp>,
+    cooling_until: Option<Timestamp>,
+    conditions: Option<Vec<Condition>>,
+}
+
+fn duration(field: &'static str, text: &str) -> Result<SignedDuration, PolicyError> {
+    let wrong = || PolicyError::Duration { field, text: text.to_owned() };
+    text.parse::<SignedDuration>()
+        .map_err(|_| wrong())
+        .and_then(|found| if found.is_negative() { Err(wrong()) } else { Ok(found) })
+}
+
+fn at_least(
+    field: &'static str,
+    text: &str,
+    least: SignedDuration,
+    words: &'static str,
+) -> Result<SignedDuration, PolicyError> {
+    let found = duration(field, text)?;
+    if found < least {
+        return Err(PolicyError::TooShort { field, text: text.to_owned(), least: words });
+    }
+    Ok(found)
+}
+
+fn amount(value: IntOrString) -> Amount {
+    match value {
+        IntOrString::Int(count) => Amount::Count(count),
+        IntOrString::String(text) => Amount::Percent(text),
+    }
+}
+
+fn brake(min: Option<IntOrString>, max: Option<IntOrString>) -> Result<Brake, PolicyError> {
+    let brake = match (min, max) {
+        (Some(_), Some(_)) => return Err(PolicyError::BothBrakes),
+        (None, None) => return Err(PolicyError::NoBrake),
+        (Some(min), None) => Brake::MinHealthy(amount(min)),
+        (None, Some(max)) => Brake::MaxUnhealthy(amount(max)),
+    };
+    // A share or count that is wrong is wrong for any number of nodes.
+    match brake.needed(usize::MAX / 100) {
+        Ok(_) | Err(PolicyError::MoreThanAll { .. }) => Ok(brake),
+        Err(error) => Err(error),
+    }
+}
+
+fn proof(spec: ProofSpec) -> Result<Proof, PolicyError> {
+    let mut found = Vec::new();
+    found.extend(spec.statement.map(|_| Proof::Statement));
+    found.extend(spec.provider.map(|_| Proof::Provider));
+    if let Some(agent) = spec.agent {
+        found.push(Proof::Agent(self::agent(agent)?));
+    }
+    if let Some(text) = &spec.assume_off_after {
+        let after = at_least("proof.assumeOffAfter", text, SHORTEST_ASSUMPTION, "3m")?;
+        found.push(Proof::Time { after });
+    }
+    match (found.pop(), found.is_empty()) {
+        (Some(only), true) => Ok(only),
+        _ => Err(PolicyError::ProofCount),
+    }
+}
+
+fn agent(spec: AgentSpec) -> Result<Agent, PolicyError> {
+    if spec.command.trim().is_empty() {
+        return Err(PolicyError::NoCommand);
+    }
+    let timeout = match &spec.timeout {
+        Some(text) => at_least("proof.agent.timeout", text, SignedDuration::from_secs(1), "1s")?,
+        None => DEFAULT_AGENT_TIMEOUT,
+    };
+    Ok(Agent {
+        command: spec.command,
+        options: spec.options.unwrap_or_default(),
+        node_options: spec.node_options.unwrap_or_default(),
+        secret: spec.options_secret.map(|secret| Key::new(secret.namespace, secret.name)),
+        timeout,
+        tries: spec.tries.unwrap_or(DEFAULT_TRIES).clamp(1, 10),
+    })
+}
+
+impl PolicyObject {
+    pub fn into_policy(self) -> Result<FailoverPolicy, PolicyError> {
+        let Self { metadata, spec, status } = self;
+        let chosen = spec.node_selector;
+        let expressions = chosen.match_expressions.into_iter().map(|it| (it.key, it.operator, it.values));
+        let selector = Selector::from_parts(&chosen.match_labels, expressions)
+            .map_err(|error| PolicyError::Selector { message: error.to_string() })?;
+        if selector.is_everything() {
+            return Err(PolicyError::NoSelector);
+        }
+        let not_ready_for = match &spec.not_ready_for {
+            Some(text) => at_least("notReadyFor", text, SHORTEST, "1m")?,
+            None => DEFAULT_NOT_READY_FOR,
+        };
+        let storm_cooldown =
+            spec.storm_cooldown.as_deref().map(|text| duration("stormCooldown", text)).transpose()?;
+        let storm = match (status.storm_since, status.cooling_until) {
+            (_, Some(until)) => Storm::Cooling { until },
+            (Some(since), None) => Storm::Active { since },
+            (None, None) => Storm::None,
+        };
+        Ok(FailoverPolicy {
+            name: metadata.name,
+            uid: Uid(metadata.uid),
+            generation: metadata.generation,
+            selector,
+            not_ready_for,
+            proof: proof(spec.proof)?,
+            brake: brake(spec.min_healthy, spec.max_unhealthy)?,
+            storm_cooldown,
+            pause: spec.pause.unwrap_or_default(),
+            storm,
+        })
+    }
+
+    /// The condition that says whether the policy can be used, as it was last written.
+    pub fn valid(&self) -> Option<&Condition> {
+        self.status.conditions.iter().flatten().find(|condition| condition.kind == "Valid")
+    }
+}
+
+/// How a policy stands, as its status. `before` is the condition as it was, whose time is kept if it still holds.
+pub fn status(standing: &Standing, generation: i64, before: Option<&Condition>, now: Timestamp) -> Value {
+    let (verdict, reason, message) = match &standing.error {
+        None => ("True", "Accepted", "the policy is in force".to_owned()),
+        Some(error @ PolicyError::EveryNode { .. }) => ("False", "MatchesEveryNode", error.to_string()),
+        Some(error) => ("False", "Invalid", error.to_string()),
+    };
+    let since = before
+        .filter(|before| before.status == verdict)
+        .and_then(|before| before.last_transition_time)
+        .unwrap_or(now);
+    let (storm_since, cooling_until) = match standing.storm {
+        Storm::None => (Value::Null, Value::Null),
+        Storm::Active { since } => (json!(seconds(since)), Value::Null),
+        Storm::Cooling { until } => (Value::Null, json!(seconds(until))),
+    };
+    let nodes: Vec<Value> = standing
+        .nodes
+        .iter()
+        .map(|(name, verdict)| match verdict {
+            Verdict::Act => {
+                json!({"name": name, "verdict": "FailingOver", "message": "is being failed over"})
+            }
+            // Without the time that is left: a status that changes every second is written every second.
+            Verdict::Hold(hold) => {
+                let message = hold.words(now);
+                let message = message.split(" (in ").next().unwrap_or_default();
+                json!({"name": name, "verdict": hold.code(), "message": message})
+            }
+        })
+        .collect();
+    json!({"status": {
+        "observedGeneration": generation,
+        "observedNodes": standing.observed,
+        "healthyNodes": standing.healthy,
+        "neededNodes": standing.needed,
+        "stormSince": storm_since,
+        "coolingUntil": cooling_until,
+        "nodes": nodes,
+        "conditions": [{
+            "type": "Valid", "status": verdict, "reason": reason, "message": message,
+            "lastTransitionTime": seconds(since), "observedGeneration": generation,
+        }],
+    }})
+}
+
+/// Writes a status.
+pub fn write_status(name: &str, status: &Value) -> Call {
+    let path = format!("{POLICIES}/{}/status?fieldManager={FIELD_MANAGER}", escape(name));
+    send("PATCH", path, MERGE_PATCH, status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(spec: &Value) -> Result<FailoverPolicy, PolicyError> {
+        let object = json!({"metadata": {"name": "p", "uid": "u", "generation": 2}, "spec": spec});
+        serde_json::from_value::<PolicyObject>(object).unwrap().into_policy()
+    }
+
+    fn good() -> Value {
+        json!({
+            "nodeSelector": {"matchLabels": {"role": "worker"}},
+            "proof": {"statement": {}}, "maxUnhealthy": "40%",
+        })
+    }
+
+    fn with(field: &str, value: Value) -> Value {
+        let mut spec = good();
+        spec[field] = value;
+        spec
+    }
+
+    #[test]
+    fn a_policy_is_read_with_its_defaults() {
+        let policy = read(&good()).unwrap();
+        assert_eq!(policy.not_ready_for, DEFAULT_NOT_READY_FOR);
+        assert_eq!(policy.brake, Brake::MaxUnhealthy(Amount::Percent("40%".into())));
+        assert_eq!(policy.proof, Proof::Statement);
+        assert_eq!((policy.pause.len(), policy.storm_cooldown, policy.storm), (0, None, Storm::None));
+    }
+
+    #[test]
+    fn an_agent_is_read_and_its_options_are_never_shown() {
+        let spec = with(
+            "proof",
+            json!({"agent": {
+                "command": "/usr/sbin/fence_ipmilan", "options": {"username": "admin", "password": "hunter2"},
+                "nodeOptions": {"n": {"ip": "10.0.0.1"}}, "optionsSecret": {"namespace": "a", "name": "b"},
+                "timeout": "20s",
+            }}),
+        );
+        let policy = read(&spec).unwrap();
+        let Proof::Agent(agent) = &policy.proof else { panic!("{:?}", policy.proof) };
+        assert_eq!((agent.timeout.as_secs(), agent.tries), (20, 3));
+        assert_eq!(agent.secret, Some(Key::new("a", "b")));
+        assert!(!format!("{policy:?}").contains("hunter2"), "{policy:?}");
+    }
+
+    #[test]
+    fn d18_what_is_wrong_with_a_policy_is_said_in_a_sentence() {
+        for (spec, words) in [
+            (with("nodeSelector", json!({})), "spec.nodeSelector is empty"),
+            (
+                with("nodeSelector", json!({"matchExpressions": [{"key": "a", "operator": "Near"}]})),
+                "spec.nodeSelector cannot be read",
+            ),
+            (with("minHealthy", json!(1)), "not both"),
+            (with("maxUnhealthy", Value::Null), "without a brake"),
+            (with("maxUnhealthy", json!(-1)), "spec.maxUnhealthy is negative"),
+            (with("maxUnhealthy", json!("half")), "which is not a share"),
+            (with("notReadyFor", json!("soon")), "which is not a duration"),
+            (with("notReadyFor", json!("10s")), "less than 1m is not possible"),
+            (with("proof", json!({})), "exactly one of spec.proof"),
+            (with("proof", json!({"statement": {}, "provider": {}})), "exactly one of spec.proof"),
+            (with("proof", json!({"assumeOffAfter": "1m"})), "less than 3m is not possible"),
+            (with("proof", json!({"agent": {"command": " "}})), "spec.proof.agent.command is empty"),
+            (with("stormCooldown", json!("-1m")), "which is not a duration"),
+        ] {
+            let said = read(&spec).expect_err(&spec.to_string()).to_string();
+            assert!(said.contains(words), "{said}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What is known of a node that may have failed.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::fencing::Fenced;
+use crate::fact::{Health, Node, Taint};
+
+/// Says that whoever put it there knows the machine to be off. Kubernetes then removes its pods and detaches its volumes.
+pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// Put there by a cloud's controller when the cloud says that the machine is shut down.
+pub const SHUT_DOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+/// A kubelet renews its lease every ten seconds; after this long without it does not answer.
+pub const KUBELET_SILENCE: SignedDuration = SignedDuration::from_secs(40);
+
+/// The taint as the documents of Kubernetes write it.
+pub fn out_of_service() -> Taint {
+    Taint {
+        key: OUT_OF_SERVICE.into(),
+        value: Some("nodeshutdown".into()),
+        effect: "NoExecute".into(),
+        time_added: None,
+    }
+}
+
+/// The record of the proof, as found on the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FencedState {
+    Valid(Box<Fenced>),
+    Unreadable(String),
+}
+
+/// A node with everything that tells whether it lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suspect {
+    pub node: Node,
+    /// Changes each time the machine starts.
+    pub boot: Option<String>,
+    /// When the kubelet last reported on the node's condition.
+    pub reported: Option<Timestamp>,
+    /// When the kubelet last renewed its lease.
+    pub renewed: Option<Timestamp>,
+    /// When the agent of virtual machines last gave a sign.
+    pub heartbeat: Option<Timestamp>,
+    pub fenced: Option<FencedState>,
+    /// Volumes that are attached to it, as far as the cluster knows.
+    pub attached: Vec<String>,
+}
+
+impl Suspect {
+    pub fn is_ready(&self) -> bool {
+        self.node.health == Health::Ready
+    }
+
+    pub fn is_out_of_service(&self) -> bool {
+        self.node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE)
+    }
+
+    /// The cloud says that the machine is shut down.
+    pub fn is_shut_down(&self) -> bool {
+        self.node.taints.iter().any(|taint| taint.key == SHUT_DOWN)
+    }
+
+    /// The newest sign of life of each kind, in words and with its time.
+    pub fn signs(&self) -> impl Iterator<Item = (Sign, Timestamp)> {
+        [(Sign::Lease, self.renewed), (Sign::Report, self.reported), (Sign::Heartbeat, self.heartbeat)]
+            .into_iter()
+            .filter_map(|(sign, at)| Some((sign, at?)))
+    }
+
+    /// Whether the kubelet answers, whatever it says about its node.
+    pub fn kubelet_answers(&self, now: Timestamp) -> bool {
+        self.renewed.is_some_and(|at| now.duration_since(at) < KUBELET_SILENCE)
+    }
+
+    /// The record of a proof, if it can be read.
+    pub fn record(&self) -> Option<&Fenced> {
+        match &self.fenced {
+            Some(FencedState::Valid(record)) => Some(record),
+            _ => None,
+        }
+    }
+}
+
+/// How a node shows that it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sign {
+    Lease,
+    Report,
+    Heartbeat,
+}
+
+impl Sign {
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Lease => "its kubelet renewed its lease",
+            Self::Report => "its kubelet reported",
+            Self::Heartbeat => "its agent of virtual machines gave a sign of life",
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use crate::testing::{at, node};
+
+    /// A node that fell silent at second 0 and was declared unreachable 50 seconds later.
+    pub fn silent(name: &str) -> Suspect {
+        let mut node = node(name);
+        node.health = Health::Unknown;
+        node.health_since = Some(at(50));
+        Suspect {
+            node,
+            boot: Some("boot-1".into()),
+            reported: Some(at(-100)),
+            renewed: Some(at(0)),
+            heartbeat: Some(at(-20)),
+            fenced: None,
+            attached: Vec::new(),
+        }
+    }
+
+    pub fn ready(name: &str, now: Timestamp) -> Suspect {
+        let mut suspect = silent(name);
+        suspect.node.health = Health::Ready;
+        suspect.node.health_since = Some(at(-1000));
+        suspect.renewed = Some(now);
+        suspect.reported = Some(now);
+        suspect
+    }
+}

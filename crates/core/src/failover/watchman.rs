@@ -1,0 +1,344 @@
+//! Who is to be failed over now, by which policy, and what holds the others back.
+//!
+//! Everything that looks like many failures at once is more likely one failure of something else: of the network, of the API server,
+//! of ourselves. So besides the brake there are two more conditions. We must see the cluster: somebody's lease must have been
+//! renewed within half a minute, or else nobody's silence means anything ([`Sight`]). And after we were blind, or have just begun
+//! to look, a minute has to pass in which the others had the time to report.
+//!
+//! ```text
+//!          too few healthy            enough again                cooled down
+//!   None ────────────────▶ Active ───────────────▶ Cooling ─────────────────▶ None
+//!                             ▲                        │
+//!                             └──── too few again ─────┘
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::policy::{FailoverPolicy, PolicyError, Storm};
+use super::suspect::Suspect;
+use crate::explain::span;
+use crate::fact::Lease;
+use crate::ownership::MarkState;
+
+/// Kubelets renew their leases every ten seconds; if none did for this long, it is not the nodes that are silent.
+pub const BLIND_AFTER: SignedDuration = SignedDuration::from_secs(30);
+/// How long we must have seen the cluster before somebody's silence counts.
+pub const SETTLE: SignedDuration = SignedDuration::from_secs(60);
+/// `true` keeps a node from being failed over. The name is the remediation operators'.
+pub const EXCLUDE: &str = "remediation.medik8s.io/exclude-from-remediation";
+const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+
+/// Whether we see the cluster, and since when without a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sight {
+    since: Option<Timestamp>,
+    last: Option<Timestamp>,
+}
+
+impl Sight {
+    /// Somebody's lease was renewed just now.
+    pub fn sign(&mut self, now: Timestamp) {
+        if !self.sees(now) {
+            self.since = Some(now);
+        }
+        self.last = Some(now);
+    }
+
+    pub fn sees(&self, now: Timestamp) -> bool {
+        self.last.is_some_and(|last| now.duration_since(last) < BLIND_AFTER)
+    }
+}
+
+/// What keeps a node that is not Ready from being failed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hold {
+    Waiting { until: Timestamp },
+    Excluded,
+    Paused { why: String },
+    Blind,
+    Settling { until: Timestamp },
+    Brake { healthy: usize, needed: usize },
+    Storm { until: Option<Timestamp> },
+    Lease { holder: String, until: Option<Timestamp> },
+    Drained { owner: String },
+    ControlPlane { other: String },
+    Resting { until: Timestamp },
+}
+
+impl Hold {
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Waiting { .. } => "Waiting",
+            Self::Excluded => "Excluded",
+            Self::Paused { .. } => "Paused",
+            Self::Blind => "Blind",
+            Self::Settling { .. } => "Settling",
+            Self::Brake { .. } => "Brake",
+            Self::Storm { .. } => "Storm",
+            Self::Lease { .. } => "Leased",
+            Self::Drained { .. } => "Drained",
+            Self::ControlPlane { .. } => "ControlPlane",
+            Self::Resting { .. } => "Resting",
+        }
+    }
+
+    pub fn words(&self, now: Timestamp) -> String {
+        let left = |until: &Timestamp| span(until.duration_since(now).as_secs().max(0));
+        match self {
+            Self::Waiting { until } => {
+                format!("will be failed over at {until:.0} unless it returns (in {})", left(until))
+            }
+            Self::Excluded => format!("is excluded by the label {EXCLUDE}"),
+            Self::Paused { why } => format!("is left alone: the policy is paused ({why})"),
+            Self::Blind => "is left alone: no node has renewed its lease for half a minute, so it is the API server or the \
+                            network that fails"
+                .into(),
+            Self::Settling { until } => {
+                format!("is left alone until {until:.0}: the cluster is seen again only since a moment")
+            }
+            Self::Brake { healthy, needed } => {
+                format!("is left alone: only {healthy} nodes are healthy, and the policy wants {needed}")
+            }
+            Self::Storm { until: Some(until) } => {
+                format!("is left alone until {until:.0}: many nodes were down together shortly before")
+            }
+            Self::Storm { until: None } => "is left alone: many nodes are down together".into(),
+            Self::Lease { holder, .. } => format!("is left to {holder}, who holds the maintenance lease"),
+            Self::Drained { owner } => format!("is left to {owner}, who is draining it"),
+            Self::ControlPlane { other } => {
+                format!("waits: node {other} of the control plane is down, too, and they go one by one")
+            }
+            Self::Resting { until } => format!("is tried again at {until:.0}: the last try did not succeed"),
+        }
+    }
+
+    fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Waiting { until } | Self::Settling { until } | Self::Resting { until } => Some(*until),
+            Self::Storm { until } | Self::Lease { until, .. } => *until,
+            _ => None,
+        }
+    }
+}
+
+/// What is decided about a node that is not Ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Hold(Hold),
+    /// To be failed over now, or already under way.
+    Act,
+}
+
+/// How one policy stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    pub policy: String,
+    pub error: Option<PolicyError>,
+    pub observed: usize,
+    pub healthy: usize,
+    pub needed: usize,
+    pub storm: Storm,
+    pub nodes: Vec<(String, Verdict)>,
+    /// Nodes whose label to exclude them has no meaning.
+    pub odd_labels: Vec<String>,
+}
+
+/// The cluster as seen at one moment.
+pub struct View<'a> {
+    pub nodes: &'a BTreeMap<String, Suspect>,
+    pub policies: &'a BTreeMap<String, Result<FailoverPolicy, PolicyError>>,
+    /// The leases of remediation operators, by node.
+    pub leases: &'a BTreeMap<String, Lease>,
+    /// Failovers of ours that are under way.
+    pub active: &'a BTreeSet<String>,
+    /// When a failover that did not succeed may be tried again.
+    pub resting: &'a BTreeMap<String, Timestamp>,
+    /// The name under which this operator marks nodes.
+    pub owner: &'a str,
+}
+
+/// The one who looks after all policies, and remembers what a single look does not show.
+#[derive(Debug, Clone, Default)]
+pub struct Watchman {
+    pub sight: Sight,
+    storms: BTreeMap<String, Storm>,
+}
+
+impl Watchman {
+    /// How all policies stand, and when to look again if nothing happens.
+    pub fn judge(&mut self, view: &View<'_>, now: Timestamp) -> (Vec<Standing>, Option<Timestamp>) {
+        let mut taken = BTreeSet::new();
+        let mut standings = Vec::new();
+        self.storms.retain(|name, _| view.policies.contains_key(name));
+        for (name, policy) in view.policies {
+            standings.push(match policy {
+                Ok(policy) => self.stand(policy, view, &mut taken, now),
+                Err(error) => broken(name, error),
+            });
+        }
+        let holds = standings.iter().flat_map(|standing| &standing.nodes);
+        let times = holds.filter_map(|(_, verdict)| match verdict {
+            Verdict::Hold(hold) => hold.until(),
+            Verdict::Act => None,
+        });
+        let cooling = standings.iter().filter_map(|standing| match standing.storm {
+            Storm::Cooling { until } => Some(until),
+            _ => None,
+        });
+        let again = times.chain(cooling).filter(|at| *at > now).min();
+        (standings, again)
+    }
+
+    fn stand(
+        &mut self,
+        policy: &FailoverPolicy,
+        view: &View<'_>,
+        taken: &mut BTreeSet<String>,
+        now: Timestamp,
+    ) -> Standing {
+        let counted = match policy.check(view.nodes) {
+            Ok(counted) => counted,
+            Err(error) => return broken(&policy.name, &error),
+        };
+        let mine = || counted.selected.iter().filter_map(|name| view.nodes.get(name));
+        let is_healthy = |node: &&Suspect| node.is_ready() && !view.active.contains(&node.node.name);
+        let healthy = mine().filter(is_healthy).count();
+        let storm = self.weather(policy, healthy < counted.needed, now);
+        let mut standing = Standing {
+            policy: policy.name.clone(),
+            error: None,
+            observed: counted.selected.len(),
+            healthy,
+            needed: counted.needed,
+            storm,
+            nodes: Vec::new(),
+            odd_labels: Vec::new(),
+        };
+        for node in mine().filter(|node| !is_healthy(node)) {
+            let name = &node.node.name;
+            let label = node.node.labels.get(EXCLUDE);
+            if label.is_some_and(String::is_empty) {
+                standing.odd_labels.push(name.clone());
+            }
+            // Of two policies with the same node one acts: the first by name.
+            if !taken.insert(name.clone()) {
+                continue;
+            }
+            let verdict = if view.active.contains(name) {
+                Verdict::Act
+            } else {
+                self.hold(policy, node, &standing, view, now).map_or(Verdict::Act, Verdict::Hold)
+            };
+            standing.nodes.push((name.clone(), verdict));
+        }
+        one_by_one(standing, view)
+    }
+
+    fn weather(&mut self, policy: &FailoverPolicy, too_few: bool, now: Timestamp) -> Storm {
+        let Some(cooldown) = policy.storm_cooldown else { return Storm::None };
+        let before = self.storms.get(&policy.name).copied().unwrap_or(policy.storm);
+        let storm = match (before, too_few) {
+            (Storm::Active { since }, true) => Storm::Active { since },
+            (_, true) => Storm::Active { since: now },
+            (Storm::Active { .. }, false) => {
+                Storm::Cooling { until: now.checked_add(cooldown).unwrap_or(Timestamp::MAX) }
+            }
+            (Storm::Cooling { until }, false) if until > now => Storm::Cooling { until },
+            (Storm::Cooling { .. } | Storm::None, false) => Storm::None,
+        };
+        self.storms.insert(policy.name.clone(), storm);
+        storm
+    }
+
+    fn hold(
+        &self,
+        policy: &FailoverPolicy,
+        node: &Suspect,
+        standing: &Standing,
+        view: &View<'_>,
+        now: Timestamp,
+    ) -> Option<Hold> {
+        let name = &node.node.name;
+        if node.node.labels.get(EXCLUDE).is_some_and(|value| value == "true") {
+            return Some(Hold::Excluded);
+        }
+        // A change from one kind of not being Ready to another is the kubelet's word, and so a sign of life.
+        let since = node.node.health_since.unwrap_or(now);
+        let due = since.checked_add(policy.not_ready_for).unwrap_or(Timestamp::MAX);
+        if due > now {
+            return Some(Hold::Waiting { until: due });
+        }
+        if !policy.pause.is_empty() {
+            return Some(Hold::Paused { why: policy.pause.join(", ") });
+        }
+        if !self.sight.sees(now) {
+            return Some(Hold::Blind);
+        }
+        let settled = self.sight.since.and_then(|since| since.checked_add(SETTLE).ok());
+        if let Some(until) = settled.filter(|until| *until > now) {
+            return Some(Hold::Settling { until });
+        }
+        if standing.healthy < standing.needed {
+            return Some(Hold::Brake { healthy: standing.healthy, needed: standing.needed });
+        }
+        match standing.storm {
+            Storm::None => {}
+            Storm::Active { .. } => return Some(Hold::Storm { until: None }),
+            Storm::Cooling { until } => return Some(Hold::Storm { until: Some(until) }),
+        }
+        if let Some(lease) = view.leases.get(name).filter(|lease| lease.is_valid(now)) {
+            let length = SignedDuration::from_secs(lease.duration_seconds);
+            let until = lease.renewed.and_then(|at| at.checked_add(length).ok());
+            return Some(Hold::Lease { holder: lease.holder.clone(), until });
+        }
+        match &node.node.mark {
+            Some(MarkState::Valid(mark)) if mark.owner != view.owner => {
+                return Some(Hold::Drained { owner: mark.owner.clone() });
+            }
+            Some(MarkState::Unreadable(_)) => return Some(Hold::Drained { owner: "somebody".into() }),
+            _ => {}
+        }
+        let until = view.resting.get(name).copied().filter(|until| *until > now);
+        until.map(|until| Hold::Resting { until })
+    }
+}
+
+fn broken(policy: &str, error: &PolicyError) -> Standing {
+    Standing {
+        policy: policy.to_owned(),
+        error: Some(error.clone()),
+        observed: 0,
+        healthy: 0,
+        needed: 0,
+        storm: Storm::None,
+        nodes: Vec::new(),
+        odd_labels: Vec::new(),
+    }
+}
+
+/// Nodes of the control plane are failed over one after the other.
+fn one_by_one(mut standing: Standing, view: &View<'_>) -> Standing {
+    let is_control_plane = |name: &str| {
+        let labels = view.nodes.get(name).map(|node| &node.node.labels);
+        labels.is_some_and(|labels| CONTROL_PLANE.iter().any(|role| labels.contains_key(*role)))
+    };
+    let mut first = view.active.iter().find(|name| is_control_plane(name)).cloned();
+    for (name, verdict) in &mut standing.nodes {
+        if *verdict != Verdict::Act || !is_control_plane(name) {
+            continue;
+        }
+        match &first {
+            Some(other) if other != name => {
+                *verdict = Verdict::Hold(Hold::ControlPlane { other: other.clone() });
+            }
+            _ => first = Some(name.clone()),
+        }
+    }
+    standing
+}
+
+#[cfg(test)]
+#[path = "watchman_tests.rs"]
+mod tests;

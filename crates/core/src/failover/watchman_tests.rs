@@ -1,0 +1,300 @@
+use rstest::rstest;
+
+use super::*;
+use crate::fact::{Amount, Health, Key, Uid};
+use crate::failover::policy::{Brake, Proof};
+use crate::failover::suspect::testing::{ready, silent};
+use crate::selector::Selector;
+use crate::testing::at;
+
+const DUE: i64 = 50 + 300;
+
+fn policy(name: &str) -> FailoverPolicy {
+    FailoverPolicy {
+        name: name.into(),
+        uid: Uid(format!("uid-{name}")),
+        generation: 1,
+        selector: Selector::parse("role=worker").unwrap(),
+        not_ready_for: SignedDuration::from_secs(300),
+        proof: Proof::Statement,
+        brake: Brake::MaxUnhealthy(Amount::Count(1)),
+        storm_cooldown: None,
+        pause: Vec::new(),
+        storm: Storm::None,
+    }
+}
+
+/// Workers `n1` to `n<total>`, of which the first `down` are silent since second 0, and one node that is no worker.
+struct Cluster {
+    nodes: BTreeMap<String, Suspect>,
+    policies: BTreeMap<String, Result<FailoverPolicy, PolicyError>>,
+    leases: BTreeMap<String, Lease>,
+    active: BTreeSet<String>,
+    resting: BTreeMap<String, Timestamp>,
+    watchman: Watchman,
+}
+
+impl Cluster {
+    fn new(total: usize, down: usize, policy: FailoverPolicy) -> Self {
+        let mut nodes = BTreeMap::new();
+        for i in 1..=total {
+            let name = format!("n{i}");
+            let mut node = if i <= down { silent(&name) } else { ready(&name, at(0)) };
+            node.node.labels.insert("role".into(), "worker".into());
+            nodes.insert(name, node);
+        }
+        nodes.insert("other".into(), ready("other", at(0)));
+        let mut watchman = Watchman::default();
+        // Seen without a gap for long.
+        for second in (-200..=5000).step_by(10) {
+            watchman.sight.sign(at(second));
+        }
+        Self {
+            nodes,
+            policies: [(policy.name.clone(), Ok(policy))].into(),
+            leases: BTreeMap::new(),
+            active: BTreeSet::new(),
+            resting: BTreeMap::new(),
+            watchman,
+        }
+    }
+
+    fn judge(&mut self, second: i64) -> (Vec<Standing>, Option<Timestamp>) {
+        let view = View {
+            nodes: &self.nodes,
+            policies: &self.policies,
+            leases: &self.leases,
+            active: &self.active,
+            resting: &self.resting,
+            owner: "operator",
+        };
+        self.watchman.judge(&view, at(second))
+    }
+
+    fn verdict(&mut self, second: i64, node: &str) -> Verdict {
+        let (standings, _) = self.judge(second);
+        let mut all = standings.into_iter().flat_map(|standing| standing.nodes);
+        all.find(|(name, _)| name == node).expect("a verdict").1
+    }
+
+    fn code(&mut self, second: i64, node: &str) -> &'static str {
+        match self.verdict(second, node) {
+            Verdict::Act => "Act",
+            Verdict::Hold(hold) => hold.code(),
+        }
+    }
+
+    fn set(&mut self, node: &str, health: Health, since: i64) {
+        let node = &mut self.nodes.get_mut(node).unwrap().node;
+        node.health = health;
+        node.health_since = Some(at(since));
+    }
+}
+
+#[test]
+fn d01_a_node_is_failed_over_when_its_time_is_up_and_not_before() {
+    let mut cluster = Cluster::new(4, 1, policy("p"));
+    assert_eq!(cluster.verdict(DUE - 1, "n1"), Verdict::Hold(Hold::Waiting { until: at(DUE) }));
+    assert_eq!(cluster.judge(DUE - 1).1, Some(at(DUE)), "looks again in time");
+    assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Act);
+}
+
+#[test]
+fn d02_below_the_brake_nothing_is_done_and_the_numbers_are_right() {
+    let mut cluster = Cluster::new(4, 2, policy("p"));
+    let (standings, _) = cluster.judge(DUE);
+    let standing = &standings[0];
+    assert_eq!((standing.observed, standing.healthy, standing.needed), (4, 2, 3));
+    for (_, verdict) in &standing.nodes {
+        assert_eq!(*verdict, Verdict::Hold(Hold::Brake { healthy: 2, needed: 3 }));
+    }
+    assert_eq!(standing.nodes.len(), 2);
+}
+
+#[test]
+fn a_node_under_failover_counts_as_down_even_when_it_says_ready() {
+    let mut cluster = Cluster::new(4, 1, policy("p"));
+    cluster.active.insert("n2".into());
+    assert_eq!(cluster.code(DUE, "n1"), "Brake");
+}
+
+#[test]
+fn d03_d07_a_flapping_node_begins_anew_each_time() {
+    let mut cluster = Cluster::new(4, 1, policy("p"));
+    for round in 0..20 {
+        let down = round * 310;
+        cluster.set("n1", Health::Unknown, down);
+        assert_eq!(cluster.code(down + 299, "n1"), "Waiting");
+        cluster.set("n1", Health::Ready, down + 299);
+        assert!(cluster.judge(down + 305).0[0].nodes.is_empty());
+    }
+    cluster.set("n1", Health::Unknown, 4000);
+    assert_eq!(cluster.code(4100, "n1"), "Waiting");
+    cluster.set("n1", Health::NotReady, 4200);
+    assert_eq!(cluster.code(4499, "n1"), "Waiting", "its kubelet has spoken at 4200");
+}
+
+#[test]
+fn d04_of_two_policies_for_one_node_the_first_by_name_acts() {
+    let mut cluster = Cluster::new(4, 1, policy("b"));
+    cluster.policies.insert("a".into(), Ok(policy("a")));
+    let (standings, _) = cluster.judge(DUE);
+    let acting: Vec<(&str, usize)> =
+        standings.iter().map(|standing| (standing.policy.as_str(), standing.nodes.len())).collect();
+    assert_eq!(acting, [("a", 1), ("b", 0)]);
+}
+
+#[test]
+fn d05_d06_a_maintenance_lease_of_somebody_else_is_respected_while_it_is_valid() {
+    let mut cluster = Cluster::new(4, 1, policy("p"));
+    let lease = Lease {
+        key: Key::new("medik8s-leases", "node-n1"),
+        holder: "node-maintenance".into(),
+        renewed: Some(at(300)),
+        duration_seconds: 100,
+        resource_version: "1".into(),
+        transitions: 0,
+    };
+    cluster.leases.insert("n1".into(), lease);
+    assert_eq!(cluster.code(DUE, "n1"), "Leased");
+    assert_eq!(cluster.judge(DUE).1, Some(at(400)), "looks again when it ends");
+    assert_eq!(cluster.code(400, "n1"), "Act");
+}
+
+#[rstest]
+#[case("true", "Excluded", 0)]
+#[case("false", "Act", 0)]
+#[case("", "Act", 1)]
+#[case("maybe", "Act", 0)]
+fn d10_the_label_to_exclude_a_node_means_true_only(
+    #[case] value: &str,
+    #[case] code: &str,
+    #[case] odd: usize,
+) {
+    let mut cluster = Cluster::new(4, 1, policy("p"));
+    cluster.nodes.get_mut("n1").unwrap().node.labels.insert(EXCLUDE.into(), value.into());
+    assert_eq!(cluster.code(DUE, "n1"), code);
+    assert_eq!(cluster.judge(DUE).0[0].odd_labels.len(), odd);
+}
+
+#[test]
+fn an_excluded_node_still_counts_as_down() {
+    let mut cluster = Cluster::new(4, 2, policy("p"));
+    cluster.nodes.get_mut("n2").unwrap().node.labels.insert(EXCLUDE.into(), "true".into());
+    assert_eq!(cluster.code(DUE, "n1"), "Brake");
+}
+
+#[test]
+fn d12_nodes_of_the_control_plane_go_one_by_one() {
+    let mut many = policy("p");
+    many.brake = Brake::MaxUnhealthy(Amount::Count(3));
+    let mut cluster = Cluster::new(5, 3, many);
+    for name in ["n1", "n2"] {
+        cluster.nodes.get_mut(name).unwrap().node.labels.insert(CONTROL_PLANE[0].into(), String::new());
+    }
+    assert_eq!(cluster.code(DUE, "n1"), "Act");
+    assert_eq!(cluster.verdict(DUE, "n2"), Verdict::Hold(Hold::ControlPlane { other: "n1".into() }));
+    assert_eq!(cluster.code(DUE, "n3"), "Act", "workers do not wait for them");
+    cluster.active.insert("n2".into());
+    assert_eq!(cluster.code(DUE, "n1"), "ControlPlane", "the one that was begun comes first");
+}
+
+#[test]
+fn d14_a_paused_policy_begins_nothing() {
+    let mut paused = policy("p");
+    paused.pause = vec!["upgrade".into()];
+    let mut cluster = Cluster::new(4, 1, paused);
+    assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(Hold::Paused { why: "upgrade".into() }));
+}
+
+#[test]
+fn d15_after_a_storm_nothing_new_is_begun_until_it_has_cooled_down() {
+    let mut stormy = policy("p");
+    stormy.storm_cooldown = Some(SignedDuration::from_secs(600));
+    let mut cluster = Cluster::new(4, 2, stormy);
+    assert_eq!(cluster.judge(400).0[0].storm, Storm::Active { since: at(400) });
+    cluster.set("n2", Health::Ready, 500);
+    assert_eq!(cluster.judge(500).0[0].storm, Storm::Cooling { until: at(1100) });
+    assert_eq!(cluster.code(1099, "n1"), "Storm");
+    // A second storm while it cools down begins the time anew.
+    cluster.set("n2", Health::Unknown, 1000);
+    assert_eq!(cluster.judge(1000).0[0].storm, Storm::Active { since: at(1000) });
+    cluster.set("n2", Health::Ready, 1050);
+    assert_eq!(cluster.judge(1050).0[0].storm, Storm::Cooling { until: at(1650) });
+    assert_eq!(cluster.code(1649, "n1"), "Storm");
+    assert_eq!(cluster.code(1650, "n1"), "Act");
+}
+
+#[test]
+fn an_operator_that_starts_anew_remembers_the_storm_from_the_status() {
+    let mut stormy = policy("p");
+    stormy.storm_cooldown = Some(SignedDuration::from_secs(600));
+    stormy.storm = Storm::Cooling { until: at(1000) };
+    let mut cluster = Cluster::new(4, 1, stormy);
+    assert_eq!(cluster.code(999, "n1"), "Storm");
+    assert_eq!(cluster.code(1000, "n1"), "Act");
+}
+
+#[test]
+fn when_nobody_renews_a_lease_it_is_not_the_nodes_that_failed() {
+    let mut cluster = Cluster::new(4, 1, policy("p"));
+    cluster.watchman.sight = Sight::default();
+    assert_eq!(cluster.code(DUE, "n1"), "Blind", "nothing was seen yet");
+    for second in (0..=300).step_by(10) {
+        cluster.watchman.sight.sign(at(second));
+    }
+    assert_eq!(cluster.code(DUE, "n1"), "Blind", "the last sign is 50 seconds old");
+    // The API server is back: the others get the time to report before anybody's silence counts.
+    cluster.watchman.sight.sign(at(400));
+    assert_eq!(cluster.verdict(401, "n1"), Verdict::Hold(Hold::Settling { until: at(460) }));
+    for second in (410..=460).step_by(10) {
+        cluster.watchman.sight.sign(at(second));
+    }
+    assert_eq!(cluster.code(460, "n1"), "Act");
+}
+
+#[test]
+fn a_node_that_somebody_drains_is_theirs() {
+    let mut cluster = Cluster::new(4, 1, policy("p"));
+    let node = &mut cluster.nodes.get_mut("n1").unwrap().node;
+    let mark = crate::ownership::new_mark(node, "kim", Vec::new(), at(0));
+    node.mark = Some(MarkState::Valid(Box::new(mark)));
+    assert_eq!(cluster.code(DUE, "n1"), "Drained");
+    let node = &mut cluster.nodes.get_mut("n1").unwrap().node;
+    let mark = crate::ownership::DrainMark {
+        owner: "operator".into(),
+        ..crate::ownership::new_mark(node, "operator", Vec::new(), at(0))
+    };
+    node.mark = Some(MarkState::Valid(Box::new(mark)));
+    assert_eq!(cluster.code(DUE, "n1"), "Act", "our own mark");
+}
+
+#[test]
+fn a_failover_that_did_not_succeed_rests() {
+    let mut cluster = Cluster::new(4, 1, policy("p"));
+    cluster.resting.insert("n1".into(), at(DUE + 60));
+    assert_eq!(cluster.code(DUE, "n1"), "Resting");
+    assert_eq!(cluster.code(DUE + 60, "n1"), "Act");
+}
+
+#[test]
+fn a_policy_that_matches_every_node_or_no_label_is_refused() {
+    let mut cluster = Cluster::new(3, 1, policy("p"));
+    cluster.nodes.remove("other");
+    assert_eq!(cluster.judge(DUE).0[0].error, Some(PolicyError::EveryNode { total: 3 }));
+    assert!(cluster.judge(DUE).0[0].nodes.is_empty());
+    let mut all = policy("p");
+    all.selector = Selector::everything();
+    let mut cluster = Cluster::new(3, 1, all);
+    assert_eq!(cluster.judge(DUE).0[0].error, Some(PolicyError::NoSelector));
+}
+
+#[test]
+fn every_hold_has_a_sentence() {
+    let mut cluster = Cluster::new(4, 1, policy("p"));
+    let Verdict::Hold(hold) = cluster.verdict(DUE - 74, "n1") else { panic!("waits") };
+    assert_eq!(
+        hold.words(at(DUE - 74)),
+        "will be failed over at 2026-01-01T00:05:50Z unless it returns (in 1m14s)"
+    );
+}
