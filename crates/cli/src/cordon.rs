@@ -43,6 +43,11 @@ async fn change(args: &CordonArgs, verb: &str, schedulable: bool) -> Result<Exit
         {
             output::warning(&format!("this ends the drain of node {} by {}", node.name, mark.owner));
         }
+        // A node that was given up for dead must not get new guests while an old one may run on it.
+        if schedulable && !crate::failover::may_return(&http, &node.name, dry_run != DryRunArg::None).await? {
+            exit = Exit::worst([exit, Exit::Refused]);
+            continue;
+        }
         let already = node.unschedulable != schedulable;
         let result = match dry_run {
             DryRunArg::Client => Ok(()),
@@ -68,7 +73,7 @@ async fn change(args: &CordonArgs, verb: &str, schedulable: bool) -> Result<Exit
                     other => other.to_string(),
                 };
                 output::error(&format!("unable to {verb} node \"{}\": {why}", node.name));
-                exit = Exit::Error;
+                exit = Exit::worst([exit, Exit::Error]);
             }
         }
     }

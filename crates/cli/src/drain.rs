@@ -229,7 +229,7 @@ fn command_line() -> Vec<String> {
 }
 
 /// Once: stop starting new things. Twice: leave at once.
-async fn on_interrupt(stop: CancellationToken) {
+pub async fn on_interrupt(stop: CancellationToken) {
     interrupted().await;
     output::talk("stopping: nothing new is started; press Ctrl-C again to leave at once");
     stop.cancel();

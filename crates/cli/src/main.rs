@@ -11,6 +11,7 @@ mod dry_run;
 mod duration;
 mod exit;
 mod explain;
+mod failover;
 mod in_process;
 mod log;
 mod look;
@@ -49,6 +50,7 @@ enum Verb {
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
     Cancel(cancel::CancelArgs),
+    Failover(failover::FailoverArgs),
     Demo(demo::DemoArgs),
     /// List, start, stop, restart and migrate virtual machines
     #[command(subcommand)]
@@ -101,6 +103,7 @@ async fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Status(args) => status::run(&args).await,
         Verb::Explain(args) => explain::run(&args).await,
         Verb::Cancel(args) => cancel::run(&args).await,
+        Verb::Failover(args) => failover::run(&args).await,
         Verb::Demo(args) => demo::run(&args).await,
         Verb::Vm(command) => vm::run(&command).await,
         Verb::Operator(args) => operator::run(&args).await,

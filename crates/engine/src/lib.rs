@@ -3,6 +3,7 @@
 pub mod act;
 pub mod call_back;
 pub mod drain;
+pub mod failover;
 pub mod gate;
 pub mod guests;
 pub mod http;

@@ -158,6 +158,11 @@ impl Cluster {
         if on { kubelet.start() } else { kubelet.stop() }
     }
 
+    pub fn power(&self, node: &str, on: bool) {
+        let kubelet = self.world.kubelet(node);
+        if on { kubelet.reboot() } else { kubelet.power_off() }
+    }
+
     /// The last words of KubeVirt's controllers, if they run here.
     pub fn upstream_log(&self) -> String {
         let Ok(text) = std::fs::read_to_string(self.kubeconfig.with_file_name("virt-controller.log")) else {

@@ -21,6 +21,7 @@
 //! patch PATH JSON                  merge patch; `delete PATH`, `post PATH JSON` likewise
 //! remember NAME PATH POINTER       keeps a field of an object; later `$NAME` stands for it in paths, bodies and values
 //! kubelet node-1 stop              switches the kubelet of a node off; `start` switches it on
+//! power node-1 off                 the machine under a node loses its power; `on` starts it anew
 //! $ evac drain node-1              runs a command and waits for it
 //! $ kubectl, $ virtctl             the real programs; `$ oc adm drain` is read as `kubectl drain`
 //! $ NAME="value" kubectl …         with a variable in its environment

@@ -54,6 +54,10 @@ pub enum Step {
         node: String,
         on: bool,
     },
+    Power {
+        node: String,
+        on: bool,
+    },
     Run {
         words: Vec<String>,
         expect: Expect,
@@ -157,6 +161,11 @@ impl Scenario {
                     Some((node, "stop")) => Step::Kubelet { node: node.to_owned(), on: false },
                     Some((node, "start")) => Step::Kubelet { node: node.to_owned(), on: true },
                     _ => return Err(wrong("expected NODE stop or NODE start")),
+                },
+                "power" => match rest.split_once(' ') {
+                    Some((node, "off")) => Step::Power { node: node.to_owned(), on: false },
+                    Some((node, "on")) => Step::Power { node: node.to_owned(), on: true },
+                    _ => return Err(wrong("expected NODE off or NODE on")),
                 },
                 "until" | "check" => {
                     condition(verb == "until", rest).ok_or_else(|| wrong("not a condition"))?

@@ -92,6 +92,10 @@ async fn perform(
             cluster.kubelet(node, *on);
             Ok(())
         }
+        Step::Power { node, on } => {
+            cluster.power(node, *on);
+            Ok(())
+        }
         Step::Delete { path } => {
             send(&cluster.client, http::Request::delete(fill(path, values)).body(Vec::new())).await
         }

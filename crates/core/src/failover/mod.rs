@@ -12,6 +12,7 @@
 //! it only waits. So nothing here takes silence for an end: somebody or something has to say that the machine is off
 //! ([`fencing`]), and whoever sees it alive after that is believed instead.
 
+pub mod aftermath;
 pub mod course;
 pub mod fencing;
 pub mod guests;
@@ -20,6 +21,7 @@ pub mod policy;
 pub mod suspect;
 pub mod watchman;
 
+pub use aftermath::{Aftermath, Missing, Remains};
 pub use course::{Next, Refusal, Release, next};
 pub use fencing::{Fenced, How, Void};
 pub use guests::{Fate, GuestFate, fates};

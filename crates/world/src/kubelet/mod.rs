@@ -33,6 +33,8 @@ struct Kubelet {
     index: usize,
     alive: bool,
     registered: bool,
+    /// How often the machine was started.
+    boots: u32,
     ips: BTreeSet<u32>,
 }
 
@@ -68,7 +70,7 @@ impl Kubelets {
 
     pub fn add(&mut self, spec: NodeSpec) {
         let index = self.nodes.len();
-        let kubelet = Kubelet { spec, index, alive: true, registered: false, ips: BTreeSet::new() };
+        let kubelet = Kubelet { spec, index, alive: true, registered: false, boots: 1, ips: BTreeSet::new() };
         self.nodes.insert(kubelet.spec.name.clone(), kubelet);
     }
 
@@ -99,6 +101,9 @@ impl Kubelets {
 
     /// The machine went down and came up: nothing that ran on it runs any more.
     pub fn reboot(&mut self, view: View<'_>, node: &str) {
+        if let Some(kubelet) = self.nodes.get_mut(node) {
+            kubelet.boots += 1;
+        }
         for pod in view.mirror.pods_on(node) {
             if let Some(run) = self.runs.get_mut(uid(&pod.metadata))
                 && !matches!(run.stage, Stage::Done { .. })
@@ -122,14 +127,14 @@ impl Kubelets {
         let Some(held) = view.mirror.nodes.get(key) else {
             // A node that is deleted under a running kubelet stays away until the kubelet starts anew.
             if !kubelet.registered {
-                let body = node::registration(&kubelet.spec, &address, view.now);
+                let body = node::registration(&kubelet.spec, &address, kubelet.boots, view.now);
                 out.write(Write::create(Kind::Node, key.clone(), &body));
             }
             return;
         };
         kubelet.registered = true;
         let posted = held.status.clone().unwrap_or_default();
-        let wanted = node::status(&kubelet.spec, &address, Some(&posted), view.now);
+        let wanted = node::status(&kubelet.spec, &address, kubelet.boots, Some(&posted), view.now);
         let due = node::last_heartbeat(&posted).map(|at| later(at, STATUS_SECONDS));
         if node::differs(&wanted, &posted) || due.is_none_or(|due| due <= view.now) {
             let patch = json!({ "metadata": { "uid": held.metadata.uid }, "status": wanted });

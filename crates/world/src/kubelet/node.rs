@@ -21,7 +21,7 @@ pub const LEASE_SECONDS: i32 = 40;
 const VERSION: &str = "v1.37.1";
 
 /// The node at its registration.
-pub fn registration(spec: &NodeSpec, address: &str, now: Timestamp) -> Node {
+pub fn registration(spec: &NodeSpec, address: &str, boots: u32, now: Timestamp) -> Node {
     Node {
         metadata: ObjectMeta {
             name: Some(spec.name.clone()),
@@ -34,7 +34,7 @@ pub fn registration(spec: &NodeSpec, address: &str, now: Timestamp) -> Node {
             provider_id: Some(spec.provider_id.clone()),
             ..Default::default()
         }),
-        status: Some(status(spec, address, None, now)),
+        status: Some(status(spec, address, boots, None, now)),
     }
 }
 
@@ -68,7 +68,13 @@ fn capacity(spec: &NodeSpec) -> BTreeMap<String, Quantity> {
 
 /// The status a healthy kubelet posts. `held` keeps transition times of conditions that did not change,
 /// and resources that others (device plugins) have added.
-pub fn status(spec: &NodeSpec, address: &str, held: Option<&NodeStatus>, now: Timestamp) -> NodeStatus {
+pub fn status(
+    spec: &NodeSpec,
+    address: &str,
+    boots: u32,
+    held: Option<&NodeStatus>,
+    now: Timestamp,
+) -> NodeStatus {
     let wanted = [
         ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
         ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -106,7 +112,7 @@ pub fn status(spec: &NodeSpec, address: &str, held: Option<&NodeStatus>, now: Ti
         }),
         node_info: Some(NodeSystemInfo {
             architecture: "amd64".to_owned(),
-            boot_id: id.clone(),
+            boot_id: boot_id(&spec.name, boots),
             container_runtime_version: "containerd://2.1.0".to_owned(),
             kernel_version: "6.12.0".to_owned(),
             kube_proxy_version: String::new(),
@@ -121,6 +127,12 @@ pub fn status(spec: &NodeSpec, address: &str, held: Option<&NodeStatus>, now: Ti
     }
 }
 
+/// Another one each time the machine starts, as the kernel makes it.
+fn boot_id(node: &str, boots: u32) -> String {
+    let half = |salt: &str| stable_hash(&["boot", salt, node, &boots.to_string()]);
+    format!("{:016x}{:016x}", half("a"), half("b"))
+}
+
 /// The kubelet has something to say: it was reported unhealthy, or its capacity is not what it has.
 pub fn differs(wanted: &NodeStatus, held: &NodeStatus) -> bool {
     let condition = |status: &NodeStatus, kind: &str| {
@@ -132,7 +144,8 @@ pub fn differs(wanted: &NodeStatus, held: &NodeStatus) -> bool {
     wanted.conditions.iter().flatten().any(|c| condition(held, &c.type_).as_deref() != Some(&c.status))
         || lacks(&wanted.capacity, &held.capacity)
         || lacks(&wanted.allocatable, &held.allocatable)
-        || held.node_info.is_none()
+        || held.node_info.as_ref().map(|info| &info.boot_id)
+            != wanted.node_info.as_ref().map(|info| &info.boot_id)
 }
 
 pub fn last_heartbeat(held: &NodeStatus) -> Option<Timestamp> {
@@ -187,7 +200,7 @@ mod tests {
     #[test]
     fn a_registered_node_says_where_and_how_large_it_is() {
         let spec = &NodeSpec::workers(3)[1];
-        let node = registration(spec, "172.18.0.3", at(0));
+        let node = registration(spec, "172.18.0.3", 1, at(0));
         let labels = node.metadata.labels.unwrap();
         assert_eq!(labels["kubernetes.io/hostname"], "node-2");
         assert_eq!(labels["topology.kubernetes.io/zone"], "b");
@@ -196,12 +209,19 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_that_was_started_anew_says_so() {
+        let spec = NodeSpec::new("n");
+        let held = status(&spec, "", 1, None, at(0));
+        assert!(differs(&status(&spec, "", 2, Some(&held), at(60)), &held));
+    }
+
+    #[test]
     fn an_unknown_node_is_reported_ready_again_with_a_new_transition() {
         let spec = NodeSpec::new("n");
-        let mut held = status(&spec, "", None, at(0));
-        assert!(!differs(&status(&spec, "", Some(&held), at(60)), &held));
+        let mut held = status(&spec, "", 1, None, at(0));
+        assert!(!differs(&status(&spec, "", 1, Some(&held), at(60)), &held));
         held.conditions.as_mut().unwrap()[3].status = "Unknown".into();
-        let next = status(&spec, "", Some(&held), at(60));
+        let next = status(&spec, "", 1, Some(&held), at(60));
         assert!(differs(&next, &held));
         let conditions = next.conditions.unwrap();
         assert_eq!(conditions[3].last_transition_time.as_ref().unwrap().0, at(60));

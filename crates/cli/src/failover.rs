@@ -1,0 +1,284 @@
+//! `evac failover`: bring the guests of a failed node back elsewhere, once the node is proven to be off.
+
+mod render;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use evac_core::failover::Release;
+use evac_engine::Http;
+use evac_engine::failover::{Agent, End, FailoverError, FailoverRequest, Source, failover, fence_by};
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::{ClusterArgs, OwnerArgs};
+use crate::drain::{Format, on_interrupt};
+use crate::dry_run::{DryRunArg, DryRunFlag};
+use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::select::{NodeArgs, from_server};
+
+const PROOF: &str = "Proof that the machine is off";
+const HOW: &str = "How to go about it";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
+pub enum ReleaseArg {
+    /// The taint where the server knows it (Kubernetes 1.28), otherwise deletion of the Node object
+    #[default]
+    Auto,
+    /// The taint node.kubernetes.io/out-of-service
+    Taint,
+    /// Delete the Node object; it comes back when its kubelet is started
+    DeleteNode,
+}
+
+/// Bring the guests of a failed node back on other nodes, once it is proven to be off
+///
+/// First it says what is known: since when the node is silent, which volumes are attached to it, which virtual machines would
+/// come back and which would not. Then the node is cordoned. A node that does not answer may still run its guests, so
+/// nothing is released until somebody or something has proven that the machine is off.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct FailoverArgs {
+    /// The node that failed; node/NAME works too
+    #[arg(value_name = "NODE")]
+    pub node: String,
+    /// Who states that the machine is off; written on the node
+    #[arg(long, value_name = "WHO", requires = "reason", conflicts_with = "fence_agent", help_heading = PROOF)]
+    pub fenced_by: Option<String>,
+    /// How they know, such as "pulled the power cord"
+    #[arg(long, value_name = "TEXT", requires = "fenced_by", help_heading = PROOF)]
+    pub reason: Option<String>,
+    /// A command of the fence-agents family that switches the machine off and sees it off
+    #[arg(long, value_name = "COMMAND", help_heading = PROOF)]
+    pub fence_agent: Option<String>,
+    /// An option for the agent, such as ip=10.0.0.7; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", requires = "fence_agent", help_heading = PROOF)]
+    pub fence_option: Vec<String>,
+    /// A file with more options, one KEY=VALUE per line; the place for passwords
+    #[arg(long, value_name = "FILE", requires = "fence_agent", help_heading = PROOF)]
+    pub fence_options_from: Option<PathBuf>,
+    /// How long one call of the agent may take
+    #[arg(long, value_parser = crate::duration::parse, default_value = "60s", value_name = "DURATION", help_heading = PROOF)]
+    pub fence_timeout: Duration,
+    /// How often the agent is tried
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), help_heading = PROOF)]
+    pub fence_tries: u32,
+    /// How the node is released
+    #[arg(long, value_enum, default_value = "auto", value_name = "HOW", help_heading = HOW)]
+    pub release: ReleaseArg,
+    /// How long a node whose kubelet still answers is drained first
+    #[arg(long, value_parser = crate::duration::parse, default_value = "30s", value_name = "DURATION", help_heading = HOW)]
+    pub drain_timeout: Duration,
+    /// Give up waiting after this time, such as 5m; 0 waits for ever
+    #[arg(long, value_parser = crate::duration::parse, default_value = "0s", hide_default_value = true, value_name = "DURATION", allow_hyphen_values = true, help_heading = HOW)]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub dry_run: DryRunFlag,
+    #[command(flatten)]
+    pub owner: OwnerArgs,
+    /// Output format
+    #[arg(long, short, value_enum, default_value = "text", value_name = "FORMAT", help_heading = HOW)]
+    pub output: Format,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  # What is known of worker-1, and what would become of its virtual machines?
+  evac failover worker-1 --dry-run=client
+
+  # You have switched it off yourself
+  evac failover worker-1 --fenced-by kim --reason 'pulled the power cord'
+
+  # Let a fence agent switch it off; its password is in a file
+  evac failover worker-1 --fence-agent fence_ipmilan --fence-option ip=10.0.0.7 --fence-options-from bmc.conf
+
+  # The machine is repaired and Ready again
+  evac uncordon worker-1
+
+Exit codes:
+  0  every machine that should run runs elsewhere      4  timed out
+  1  error                                             5  the node is Ready, somebody else's, or seen alive
+  2  wrong usage                                       6  cancelled
+  3  not proven to be off: nothing was released";
+
+pub async fn run(args: &FailoverArgs) -> Result<Exit, Failure> {
+    let names = NodeArgs { names: vec![args.node.clone()], selector: None }.plain_names()?;
+    let Some(node) = names.into_iter().next() else { return Err(Failure::usage("name a node")) };
+    let options = agent_options(args)?;
+    if let Some(program) = &args.fence_agent
+        && find(program).is_none()
+    {
+        return Err(Failure::usage(format!(
+            "fence agent '{program}' is not there or is not a program; nothing was changed"
+        )));
+    }
+    let (http, _) = args.cluster.connect().await?;
+    let dry_run = args.dry_run.how() != DryRunArg::None;
+    let request = FailoverRequest {
+        node: node.clone(),
+        owner: args.owner.name(),
+        options: vec!["failover".into(), node.clone()],
+        source: source(args, options, &http),
+        release: match args.release {
+            ReleaseArg::Auto => None,
+            ReleaseArg::Taint => Some(Release::Taint),
+            ReleaseArg::DeleteNode => Some(Release::DeleteNode),
+        },
+        dry_run,
+        timeout: (!args.timeout.is_zero()).then_some(args.timeout),
+        drain: args.drain_timeout,
+    };
+    let stop = CancellationToken::new();
+    let interrupts = tokio::spawn(on_interrupt(stop.clone()));
+    let mut renderer = render::Renderer::new(args.output, &node);
+    let end = failover(&http, &request, &stop, &mut |at, event| renderer.event(at, event)).await;
+    interrupts.abort();
+    let end = end.map_err(|error| failure(&error))?;
+    renderer.end(http.clock().now(), &end);
+    Ok(exit_of(&end))
+}
+
+fn source(args: &FailoverArgs, options: BTreeMap<String, String>, http: &Http) -> Source {
+    if let Some(program) = &args.fence_agent {
+        let agent =
+            Agent { program: program.clone(), options, timeout: args.fence_timeout, clock: http.clock() };
+        return Source::Fence(fence_by(agent, args.fence_tries));
+    }
+    match (&args.fenced_by, &args.reason) {
+        (Some(by), Some(reason)) => Source::Statement { by: by.clone(), reason: reason.clone() },
+        _ => Source::Nowhere,
+    }
+}
+
+fn exit_of(end: &End) -> Exit {
+    match end {
+        End::Done { .. } | End::Drained | End::Rehearsed { proven: true } => Exit::Done,
+        End::Rehearsed { proven: false } | End::NoProof { .. } => Exit::Blocked,
+        End::Refused(_) => Exit::Refused,
+        End::TimedOut { .. } => Exit::TimedOut,
+        End::Stopped { .. } => Exit::Cancelled,
+    }
+}
+
+fn failure(error: &FailoverError) -> Failure {
+    match error {
+        FailoverError::NodeNotFound(_) => Failure::error(format!("Error from server (NotFound): {error}")),
+        FailoverError::Http(error) => from_server(error),
+        FailoverError::Drain(_) | FailoverError::Contended { .. } => Failure::error(error.to_string()),
+    }
+}
+
+/// The agent's options from the command line and the file. One that is given twice could switch off the wrong machine.
+fn agent_options(args: &FailoverArgs) -> Result<BTreeMap<String, String>, Failure> {
+    let mut lines: Vec<String> = args.fence_option.clone();
+    if let Some(path) = &args.fence_options_from {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
+        let told = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        lines.extend(told.map(str::to_owned));
+    }
+    let mut options = BTreeMap::new();
+    for line in lines {
+        let Some((key, value)) = line.split_once('=').filter(|(key, _)| !key.is_empty()) else {
+            // The line may be a secret that lacks its key.
+            return Err(Failure::usage("an option of the fence agent is not of the form KEY=VALUE"));
+        };
+        if matches!(key, "action" | "nodename") {
+            return Err(Failure::usage(format!("the fence agent's option {key} is not yours to give")));
+        }
+        if options.insert(key.to_owned(), value.to_owned()).is_some() {
+            return Err(Failure::usage(format!("the fence agent's option {key} is given twice")));
+        }
+    }
+    Ok(options)
+}
+
+/// The program as a shell would find it, if there is one that may be run.
+fn find(program: &str) -> Option<PathBuf> {
+    let is_program = |path: &Path| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return Some(PathBuf::from(program)).filter(|path| is_program(path));
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| is_program(path))
+}
+
+/// Says what speaks against using a node again. True if nothing does.
+pub async fn may_return(http: &Http, node: &str, dry_run: bool) -> Result<bool, Failure> {
+    let found = evac_engine::failover::look_back(http, node).await.map_err(|error| from_server(&error))?;
+    let Some((suspect, doubts)) = found else { return Ok(true) };
+    for doubt in &doubts {
+        output::error(&doubt.words(node));
+    }
+    if !doubts.is_empty() {
+        output::talk(&format!(
+            "To use it all the same, take back the record of its failure: kubectl annotate node {node} {}-",
+            evac_core::failover::fencing::ANNOTATION
+        ));
+        return Ok(false);
+    }
+    if !dry_run {
+        let call = evac_api::failover::forget(node, &suspect.node.uid);
+        let answer = http.send(&call).await.map_err(|error| from_server(&error))?;
+        evac_engine::http::parse::<evac_api::wire::Named>(&answer).map_err(|error| from_server(&error))?;
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: FailoverArgs,
+    }
+
+    fn parse(words: &[&str]) -> Result<FailoverArgs, clap::Error> {
+        Line::try_parse_from([&["failover", "n1"], words].concat()).map(|line| line.args)
+    }
+
+    #[test]
+    fn a_statement_needs_a_reason_and_does_not_go_with_an_agent() {
+        assert!(parse(&["--fenced-by", "kim"]).is_err());
+        assert!(parse(&["--reason", "off"]).is_err());
+        assert!(parse(&["--fenced-by", "kim", "--reason", "off"]).is_ok());
+        assert!(parse(&["--fenced-by", "kim", "--reason", "off", "--fence-agent", "x"]).is_err());
+        assert!(parse(&["--fence-option", "ip=1"]).is_err());
+    }
+
+    #[test]
+    fn options_of_an_agent_are_pairs_given_once() {
+        let read = |options: &[&str]| {
+            let words: Vec<&str> = ["--fence-agent", "x"]
+                .into_iter()
+                .chain(options.iter().flat_map(|o| ["--fence-option", o]))
+                .collect();
+            agent_options(&parse(&words).unwrap())
+        };
+        assert_eq!(read(&["ip=10.0.0.1", "password=a=b"]).unwrap()["password"], "a=b");
+        for bad in [&["hunter2"][..], &["=x"], &["ip=1", "ip=2"], &["action=on"]] {
+            let failure = read(bad).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage);
+            assert!(!failure.message.contains("hunter2"), "{}", failure.message);
+        }
+    }
+
+    #[test]
+    fn a_program_is_found_as_a_shell_finds_it() {
+        assert!(find("sh").is_some());
+        assert!(find("/bin/sh").is_some());
+        assert!(find("/etc/passwd").is_none(), "not a program");
+        assert!(find("no-such-fence-agent").is_none());
+    }
+}

@@ -1,0 +1,222 @@
+//! Fence agents: programs that switch machines off, as the fence-agents project defines them.
+//!
+//! An agent reads `key=value` lines from its standard input, among them `action=off` or `action=status`, and answers by its exit
+//! code: 0 for success, for `status` 0 if the machine is on and 2 if it is off. One that hangs is killed with all it
+//! started. What it prints is kept short and shown without the secrets it was told.
+
+use std::collections::BTreeMap;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use evac_clock::Clock;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+
+use super::power::{PowerError, PowerState, PowerSwitch};
+
+/// What is kept of an agent's output; the rest is read and dropped.
+const KEPT: usize = 4096;
+/// What is shown of it in a sentence.
+const SHOWN: usize = 300;
+/// The exit code of `status` for a machine that is off.
+const OFF: i32 = 2;
+
+/// A program of the fence-agents family and what it is told.
+#[derive(Clone)]
+pub struct Agent {
+    pub program: String,
+    pub options: BTreeMap<String, String>,
+    /// How long one call may take.
+    pub timeout: Duration,
+    pub clock: Clock,
+}
+
+impl std::fmt::Debug for Agent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // What an agent is told may be a secret.
+        f.debug_struct("Agent").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+struct Ended {
+    status: ExitStatus,
+    output: String,
+}
+
+impl Agent {
+    /// The lines for its standard input. Options with line breaks would be read as further options, so they lose them.
+    fn input(&self, node: &str, action: &str) -> String {
+        let mut lines = String::new();
+        let told = self.options.iter().filter(|(key, _)| !matches!(key.as_str(), "action" | "nodename"));
+        let ours = [("action".to_owned(), action.to_owned()), ("nodename".to_owned(), node.to_owned())];
+        for (key, value) in ours.iter().map(|(k, v)| (k, v)).chain(told) {
+            let value: String = value.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
+            lines.push_str(&format!("{key}={value}\n"));
+        }
+        lines
+    }
+
+    async fn call(&self, node: &str, action: &'static str) -> Result<Ended, PowerError> {
+        let missing = |why: &dyn std::fmt::Display| PowerError::Missing {
+            program: self.program.clone(),
+            why: why.to_string(),
+        };
+        let mut child = Command::new(&self.program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Its own group, so that what it started can be ended with it.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| missing(&error))?;
+        let input = self.input(node, action);
+        let work = async {
+            if let Some(mut stdin) = child.stdin.take() {
+                // An agent may end without reading; its exit code tells more than the broken pipe.
+                let _ = stdin.write_all(input.as_bytes()).await;
+            }
+            let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
+            let (out, err, status) = futures::join!(kept(&mut stdout), kept(&mut stderr), child.wait());
+            status.map(|status| Ended { status, output: format!("{err}\n{out}") })
+        };
+        let ended = tokio::select! {
+            biased;
+            ended = work => Some(ended),
+            () = self.clock.sleep(self.timeout) => None,
+        };
+        match ended {
+            Some(ended) => ended.map_err(|error| missing(&error)),
+            None => {
+                end(&mut child).await;
+                Err(PowerError::Hung {
+                    program: self.program.clone(),
+                    action,
+                    seconds: self.timeout.as_secs(),
+                })
+            }
+        }
+    }
+
+    fn failed(&self, action: &'static str, ended: &Ended) -> PowerError {
+        let program = self.program.clone();
+        match ended.status.code() {
+            Some(code) => {
+                PowerError::Failed { program, action, code, said: said(&ended.output, &self.options) }
+            }
+            None => PowerError::Killed { program, action },
+        }
+    }
+}
+
+impl PowerSwitch for Agent {
+    fn name(&self) -> String {
+        let path = std::path::Path::new(&self.program);
+        path.file_name().map_or_else(|| self.program.clone(), |name| name.to_string_lossy().into_owned())
+    }
+
+    fn off<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), PowerError>> {
+        async move {
+            let ended = self.call(node, "off").await?;
+            if ended.status.success() { Ok(()) } else { Err(self.failed("off", &ended)) }
+        }
+        .boxed()
+    }
+
+    fn state<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PowerState, PowerError>> {
+        async move {
+            let ended = self.call(node, "status").await?;
+            match ended.status.code() {
+                Some(0) => Ok(PowerState::On),
+                Some(OFF) => Ok(PowerState::Off),
+                _ => Err(self.failed("status", &ended)),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Ends a program and everything it started.
+async fn end(child: &mut Child) {
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
+    if let Some(group) = group {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    let _ = child.kill().await;
+}
+
+/// The beginning of a stream; the whole of it is read, so that nobody waits for us.
+async fn kept(stream: &mut Option<impl AsyncRead + Unpin>) -> String {
+    let mut kept = Vec::new();
+    let mut part = [0; 1024];
+    if let Some(stream) = stream {
+        while let Ok(count @ 1..) = stream.read(&mut part).await {
+            let room = KEPT.saturating_sub(kept.len()).min(count);
+            kept.extend_from_slice(&part[..room]);
+        }
+    }
+    String::from_utf8_lossy(&kept).into_owned()
+}
+
+/// What an agent said, in one short line and without what it was told in confidence.
+fn said(output: &str, options: &BTreeMap<String, String>) -> String {
+    let mut text = output.to_owned();
+    let mut secrets: Vec<&String> = options
+        .iter()
+        .filter(|(key, value)| is_secret(key) && !value.is_empty())
+        .map(|(_, value)| value)
+        .collect();
+    secrets.sort_by_key(|value| std::cmp::Reverse(value.len()));
+    for secret in secrets {
+        text = text.replace(secret.as_str(), "***");
+    }
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.is_empty() {
+        return String::new();
+    }
+    let short: String = line.chars().take(SHOWN).collect();
+    format!(": {short}")
+}
+
+/// Options of the fence-agents family that hold secrets, or the way to them.
+fn is_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    ["pass", "secret", "token", "key", "community", "identity"].iter().any(|part| key.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent() -> Agent {
+        let options = [("ip", "10.0.0.1"), ("password", "hun\nter2"), ("action", "on"), ("plug", "7")];
+        Agent {
+            program: "/usr/sbin/fence_test".into(),
+            options: options.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+            timeout: Duration::from_secs(1),
+            clock: Clock::real(),
+        }
+    }
+
+    #[test]
+    fn options_go_in_as_lines_and_the_action_is_ours() {
+        assert_eq!(
+            agent().input("n1", "off"),
+            "action=off\nnodename=n1\nip=10.0.0.1\npassword=hunter2\nplug=7\n"
+        );
+        assert_eq!(agent().name(), "fence_test");
+    }
+
+    #[test]
+    fn secrets_are_shown_nowhere() {
+        let mut agent = agent();
+        agent.options.insert("password".into(), "hunter2".into());
+        assert!(!format!("{agent:?}").contains("hunter2"));
+        assert_eq!(
+            said("cannot log in\nwith hunter2 at 10.0.0.1", &agent.options),
+            ": cannot log in with *** at 10.0.0.1"
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! Reading everything about a failed node at one moment.
+
+use evac_api::failover::{ATTACHMENTS, Attachment, KUBELET_LEASES, ServerVersion, SuspectNode};
+use evac_api::kubevirt::project::Follow;
+use evac_api::kubevirt::wire::{LauncherPod, VirtualMachine, VirtualMachineInstance};
+use evac_api::{Call, call, wire};
+use evac_core::claim;
+use evac_core::failover::{Doubt, GuestFate, Suspect, doubts, fates};
+use evac_core::machines::{Config, Kind, Machines};
+use evac_core::ownership::lease_key;
+use evac_core::{Fact, Index, Pod, VmRole};
+
+use crate::act::read_claim;
+use crate::guests;
+use crate::http::{Http, HttpError};
+use crate::watch::{Source, list};
+
+const PAGE: u32 = 500;
+pub(super) const MACHINES: &str = "/apis/kubevirt.io/v1/virtualmachines";
+
+/// A failed node and what was on it.
+#[derive(Debug)]
+pub struct Look {
+    pub suspect: Suspect,
+    pub pods: Vec<Pod>,
+    /// What becomes of its guests. None where the cluster knows no virtual machines, or they may not be read.
+    pub guests: Vec<GuestFate>,
+    pub attachments: Vec<String>,
+    /// Who marked or claimed the node.
+    pub index: Index,
+    pub server: Option<(u32, u32)>,
+    /// What could not be read and would have been told.
+    pub unread: Vec<String>,
+}
+
+/// The node as it is now, with its kubelet's lease.
+pub async fn suspect(http: &Http, name: &str) -> Result<Suspect, HttpError> {
+    let object: SuspectNode = http.read_patiently(&Call::get(call::node_path(name))).await?;
+    let mut suspect = Suspect::from(object);
+    let lease = Call::get(format!("{KUBELET_LEASES}/{}", call::escape(name)));
+    suspect.renewed = match http.read_patiently::<wire::Lease>(&lease).await {
+        Ok(lease) => lease.spec.renew_time,
+        // A node that never renewed one has none.
+        Err(error) if error.is_not_found() => None,
+        // Without it a living kubelet would be taken for a silent one.
+        Err(error) => return Err(error),
+    };
+    Ok(suspect)
+}
+
+pub async fn look(http: &Http, name: &str) -> Result<Look, HttpError> {
+    let suspect = suspect(http, name).await?;
+    let mut index = Index::new();
+    index.reset_nodes(vec![suspect.node.clone()]);
+    for key in [lease_key(name), claim::key(name)] {
+        if let Ok(lease) = http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
+            index.apply(Fact::Lease(lease.into()));
+        }
+    }
+    if suspect.node.mark.is_some()
+        && let Some(fact) = read_claim(http, name).await
+    {
+        index.apply(fact);
+    }
+    let pods: wire::List<wire::Pod> = http.read_patiently(&Call::get(call::pods_on_node_path(name))).await?;
+    let pods: Vec<Pod> = pods.items.into_iter().map(Into::into).collect();
+    let mut unread = Vec::new();
+    let guests = match machines(http).await {
+        Ok(machines) => fates(&machines, name),
+        Err(error) if error.is_not_found() => Vec::new(),
+        Err(error) if pods.iter().any(|pod| matches!(pod.vm, VmRole::Launcher(_))) => {
+            // Nobody could say afterwards whether its guests came back.
+            return Err(error);
+        }
+        Err(error) => {
+            unread.push(format!("virtual machines: {error}"));
+            Vec::new()
+        }
+    };
+    let mut attachments: Vec<String> = suspect.attached.clone();
+    match attached(http, name).await {
+        Ok(found) => attachments.extend(found),
+        Err(error) => unread.push(format!("volume attachments: {error}")),
+    }
+    attachments.sort();
+    attachments.dedup();
+    let server = http.read::<ServerVersion>(&Call::get("/version")).await.ok().and_then(|it| it.numbers());
+    Ok(Look { suspect, pods, guests, attachments, index, server, unread })
+}
+
+/// All machines, instances and launchers.
+pub(super) async fn machines(http: &Http) -> Result<Machines, HttpError> {
+    let source =
+        |path: &'static str, query: &str| Source { path: path.into(), query: query.to_owned(), page: PAGE };
+    let instances = source(guests::INSTANCES, "");
+    let launchers = source("/api/v1/pods", "labelSelector=kubevirt.io%3Dvirt-launcher");
+    let owners = source(MACHINES, "");
+    let (instances, owners, launchers) = futures::join!(
+        list::<VirtualMachineInstance>(http, &instances),
+        list::<VirtualMachine>(http, &owners),
+        list::<LauncherPod>(http, &launchers)
+    );
+    let mut machines = Machines::new(Config::default());
+    machines.reset(Kind::Instance, instances?.0.into_iter().map(Follow::seen).collect());
+    machines.reset(Kind::Machine, owners?.0.into_iter().map(Follow::seen).collect());
+    machines.reset(Kind::Pod, launchers?.0.into_iter().map(Follow::seen).collect());
+    Ok(machines)
+}
+
+/// The volumes that are attached to a node.
+pub(super) async fn attached(http: &Http, node: &str) -> Result<Vec<String>, HttpError> {
+    let source = Source { path: ATTACHMENTS.into(), query: String::new(), page: PAGE };
+    let (all, _) = list::<Attachment>(http, &source).await?;
+    Ok(all.iter().filter(|it| it.spec.node_name == node).map(|it| it.volume().to_owned()).collect())
+}
+
+/// What speaks against using a node again that was once given up for dead, and the node itself if it was.
+pub async fn look_back(http: &Http, name: &str) -> Result<Option<(Suspect, Vec<Doubt>)>, HttpError> {
+    let suspect = suspect(http, name).await?;
+    if suspect.fenced.is_none() {
+        return Ok(None);
+    }
+    let pods: wire::List<wire::Pod> = http.read_patiently(&Call::get(call::pods_on_node_path(name))).await?;
+    let launchers: Vec<_> = pods
+        .items
+        .into_iter()
+        .map(Pod::from)
+        .filter_map(|pod| match pod.vm {
+            VmRole::Launcher(instance) => {
+                Some((pod.key, instance.unwrap_or_default(), pod.phase.is_finished()))
+            }
+            VmRole::None | VmRole::Hotplug => None,
+        })
+        .collect();
+    let machines = match machines(http).await {
+        Ok(machines) => machines,
+        Err(error) if error.is_not_found() => Machines::new(Config::default()),
+        Err(error) => return Err(error),
+    };
+    let found = doubts(&suspect, &machines, &launchers);
+    Ok(Some((suspect, found)))
+}
