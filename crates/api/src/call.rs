@@ -71,8 +71,8 @@ pub fn lease_path(key: &Key) -> String {
 /// The request for an action that is one request; reading the proof takes two and is done by the engine.
 pub fn call_for(action: &Action) -> Option<Call> {
     match action {
-        Action::Cordon { node, uid, resource_version, mark, dry_run } => {
-            Some(cordon(node, uid, resource_version, mark, *dry_run))
+        Action::Cordon { node, uid, resource_version, mark, taints, dry_run } => {
+            Some(cordon((node, uid, resource_version), mark, taints.as_deref(), *dry_run))
         }
         Action::Evict { pod, uid, grace_seconds, dry_run } => Some(evict(pod, uid, *grace_seconds, *dry_run)),
         Action::Delete { pod, uid, grace_seconds, dry_run } => {
@@ -108,12 +108,23 @@ fn patch_node(node: &str, body: &Value, dry_run: bool) -> Call {
 }
 
 /// Cordon, owner and pre-image in one request that fails if the node changed since we looked.
-fn cordon(node: &str, uid: &Uid, resource_version: &str, mark: &DrainMark, dry_run: bool) -> Call {
-    let mark = serde_json::to_string(mark).unwrap_or_default();
-    let body = json!({
-        "metadata": {"uid": uid, "resourceVersion": resource_version, "annotations": {ANNOTATION: mark}},
+fn cordon(
+    (node, uid, resource_version): (&str, &Uid, &str),
+    mark: &DrainMark,
+    taints: Option<&[Taint]>,
+    dry_run: bool,
+) -> Call {
+    let text = serde_json::to_string(mark).unwrap_or_default();
+    let mut body = json!({
+        "metadata": {"uid": uid, "resourceVersion": resource_version, "annotations": {ANNOTATION: text}},
         "spec": {"unschedulable": true},
     });
+    if !mark.added_labels.is_empty() {
+        body["metadata"]["labels"] = json!(mark.added_labels);
+    }
+    if let Some(taints) = taints {
+        body["spec"]["taints"] = json!(taints);
+    }
     patch_node(node, &body, dry_run)
 }
 
@@ -148,6 +159,9 @@ pub fn undo(node: &str, resource_version: &str, undo: &Undo, dry_run: bool) -> C
     let mut metadata = json!({"resourceVersion": resource_version});
     if undo.remove_mark {
         metadata["annotations"] = json!({ANNOTATION: null});
+    }
+    for label in &undo.labels {
+        metadata["labels"][label] = Value::Null;
     }
     let mut body = json!({"metadata": metadata});
     if let Some(unschedulable) = undo.unschedulable {
@@ -331,7 +345,7 @@ mod tests {
 
     #[test]
     fn undoing_everything_leaves_no_field_behind() {
-        let all = Undo { unschedulable: Some(false), taints: Some(Vec::new()), remove_mark: true };
+        let all = Undo { unschedulable: Some(false), taints: Some(Vec::new()), labels: Vec::new(), remove_mark: true };
         let body = body(&undo("n", "7", &all, false));
         assert_eq!(body["spec"], json!({"unschedulable": null, "taints": null}));
         assert_eq!(body["metadata"]["annotations"], json!({"evac.dev/drain": null}));

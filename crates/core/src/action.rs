@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::fact::{Key, Lease, Uid};
+use crate::fact::{Key, Lease, Taint, Uid};
 use crate::ownership::DrainMark;
 
 /// One wanted change or reading. Actions leave no choice open: whoever performs them obeys, or reports.
@@ -13,7 +13,16 @@ use crate::ownership::DrainMark;
 #[serde(tag = "action", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Action {
     /// Makes the node unschedulable and writes who did it, with the state before, in one request.
-    Cordon { node: String, uid: Uid, resource_version: String, mark: Box<DrainMark>, dry_run: bool },
+    /// `taints` are all taints the node shall have, where some are to be added.
+    Cordon {
+        node: String,
+        uid: Uid,
+        resource_version: String,
+        mark: Box<DrainMark>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        taints: Option<Vec<Taint>>,
+        dry_run: bool,
+    },
     /// Asks for an eviction of exactly this incarnation.
     Evict { pod: Key, uid: Uid, grace_seconds: Option<i64>, dry_run: bool },
     /// Deletes exactly this incarnation, past all budgets.

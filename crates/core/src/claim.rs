@@ -329,7 +329,7 @@ mod tests {
     impl Held {
         fn new() -> Self {
             let mut node = node("n");
-            let mark = new_mark(&node, "me", Vec::new(), at(0));
+            let mark = new_mark(&node, "me", &crate::ownership::Attire::default(), at(0));
             node.unschedulable = true;
             node.mark = Some(MarkState::Valid(Box::new(mark)));
             let mut index = Index::new();

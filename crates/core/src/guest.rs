@@ -74,7 +74,7 @@ pub fn outlook(index: &Index, policy: &Policy, instance: &Instance) -> (Reason, 
         Course::HandOver => (VmReason::VmExternal { instance: name }.into(), Fate::Evict),
         Course::ShutDown => {
             let after = after_shutdown(machines, instance);
-            if after.comes_back() || policy.allow_shutdown {
+            if after.comes_back() || policy.may_shut_down(&instance.node) {
                 (VmReason::VmShutDown { instance: name, after }.into(), Fate::Evict)
             } else {
                 (VmReason::VmStaysOff { instance: name, after }.into(), Fate::Blocked)

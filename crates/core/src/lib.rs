@@ -18,17 +18,21 @@ pub mod guest;
 pub mod index;
 pub mod leadership;
 pub mod machines;
+pub mod maintenance;
 mod moving;
 pub mod ownership;
+pub mod pace;
 pub mod policy;
 pub mod proof;
 pub mod reason;
 pub mod run;
 pub mod selector;
 mod send;
+mod standing;
 pub mod step;
 #[cfg(test)]
 mod step_tests;
+pub mod survey;
 pub mod taints;
 pub mod tenants;
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::index::Index;
 use crate::machines::{Instance, Launcher, Machines, Migration, MigrationPhase, condition, names};
 use crate::policy::{DryRun, Policy, back_off};
 use crate::reason::Reason;
-use crate::run::{PodRun, PodState, Run, after, failure_text};
+use crate::run::{FORGOTTEN_AFTER, PodRun, PodState, Run, after, failure_text};
 use crate::step::{Event, Step};
 use crate::vm_reason::VmReason;
 
@@ -332,11 +332,11 @@ fn may_ask(
         return known.last.is_none();
     }
     if known.last.as_ref().is_some_and(Outcome::is_transient) && known.row >= policy.patience {
-        known.state = PodState::Failed;
+        known.give_up(now);
         return false;
     }
     let failed = failures(machines, &instance.key, since, now);
-    if failed.as_ref().is_some_and(|failed| failed.count >= FAILURES) {
+    if !policy.standing && failed.as_ref().is_some_and(|failed| failed.count >= FAILURES) {
         return false;
     }
     let held = [known.not_before, failed.map(|failed| failed.retry_at)].into_iter().flatten().max();
@@ -420,7 +420,7 @@ impl PodRun {
             Outcome::NamespaceTerminating => Some(back_off(seconds(5), seconds(60), self.row)),
             _ => {
                 self.state = PodState::Failed;
-                None
+                Some(FORGOTTEN_AFTER)
             }
         };
         self.not_before = pause.map(|pause| after(now, pause));

@@ -4,6 +4,8 @@
 //! before the first change, so that a cancel is a three-way merge: before, what we applied, and what is there now.
 //! Whatever others changed meanwhile stays.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +44,9 @@ pub struct DrainMark {
     /// Taints this drain added.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub added_taints: Vec<Taint>,
+    /// Labels this drain added.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub added_labels: BTreeMap<String, String>,
     /// The options of the drain in the words of its command line, for people who find the mark.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
@@ -99,15 +104,62 @@ fn owned_by_other(mark: &DrainMark, life: Life) -> Ownership {
     Ownership::Other(Reason::OwnedByEvac { owner, since: mark.since, instance, seen })
 }
 
-/// The mark of a drain that begins now on a node that carries none of ours.
+/// What a drain writes on a node besides the cordon, and in which words it says why.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Attire {
+    pub options: Vec<String>,
+    pub taints: Vec<Taint>,
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Attire {
+    /// The taints the node does not carry yet.
+    fn missing_taints(&self, node: &Node) -> Vec<Taint> {
+        self.taints.iter().filter(|ours| !node.taints.iter().any(|there| there.same_as(ours))).cloned().collect()
+    }
+
+    /// Whether the node carries all of it, the cordon included. A label keeps the value somebody else gave it.
+    pub fn is_worn_by(&self, node: &Node) -> bool {
+        node.unschedulable
+            && self.missing_taints(node).is_empty()
+            && self.labels.keys().all(|name| node.labels.contains_key(name))
+    }
+
+    /// All taints of the node with ours, if any of ours is missing.
+    pub fn taints_on(&self, node: &Node) -> Option<Vec<Taint>> {
+        let missing = self.missing_taints(node);
+        (!missing.is_empty()).then(|| node.taints.iter().cloned().chain(missing).collect())
+    }
+}
+
+/// The mark of a drain that begins now on a node, or of one that has to be put on again.
 ///
-/// A mark taken over keeps its pre-image: the node's state before the *first* drainer is the one to return to.
-pub fn new_mark(node: &Node, owner: &str, options: Vec<String>, now: Timestamp) -> DrainMark {
-    let (before, added_taints) = match &node.mark {
-        Some(MarkState::Valid(mark)) => (mark.before.clone(), mark.added_taints.clone()),
-        _ => (PreImage { unschedulable: node.unschedulable, taints: node.taints.clone() }, Vec::new()),
+/// A mark taken over keeps its pre-image: the node's state before the *first* drainer is the one to return to. What somebody else had
+/// written before us is not ours to take away.
+pub fn new_mark(node: &Node, owner: &str, attire: &Attire, now: Timestamp) -> DrainMark {
+    let (before, mut added_taints, mut added_labels) = match &node.mark {
+        Some(MarkState::Valid(mark)) => {
+            (mark.before.clone(), mark.added_taints.clone(), mark.added_labels.clone())
+        }
+        _ => (
+            PreImage { unschedulable: node.unschedulable, taints: node.taints.clone() },
+            Vec::new(),
+            BTreeMap::new(),
+        ),
     };
-    DrainMark { version: MARK_VERSION, owner: owner.to_owned(), since: now, before, added_taints, options }
+    for taint in attire.missing_taints(node) {
+        if !added_taints.iter().any(|known: &Taint| known.same_as(&taint)) {
+            added_taints.push(taint);
+        }
+    }
+    for (name, value) in &attire.labels {
+        if !node.labels.contains_key(name) {
+            added_labels.insert(name.clone(), value.clone());
+        }
+    }
+    let options = attire.options.clone();
+    let owner = owner.to_owned();
+    DrainMark { version: MARK_VERSION, owner, since: now, before, added_taints, added_labels, options }
 }
 
 /// What has to change on a node so that nothing of a drain is left.
@@ -117,12 +169,14 @@ pub struct Undo {
     pub unschedulable: Option<bool>,
     /// `Some(list)` when the taints must be written.
     pub taints: Option<Vec<Taint>>,
+    /// Labels to remove.
+    pub labels: Vec<String>,
     pub remove_mark: bool,
 }
 
 impl Undo {
     pub fn is_nothing(&self) -> bool {
-        self.unschedulable.is_none() && self.taints.is_none() && !self.remove_mark
+        self.unschedulable.is_none() && self.taints.is_none() && self.labels.is_empty() && !self.remove_mark
     }
 }
 
@@ -131,7 +185,7 @@ impl Undo {
 pub fn undo(node: &Node) -> Undo {
     let remove_mark = node.mark.is_some();
     let Some(MarkState::Valid(mark)) = &node.mark else {
-        return Undo { unschedulable: None, taints: None, remove_mark };
+        return Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark };
     };
     let unschedulable = (node.unschedulable && !mark.before.unschedulable).then_some(false);
     let kept: Vec<Taint> = node
@@ -141,7 +195,10 @@ pub fn undo(node: &Node) -> Undo {
         .cloned()
         .collect();
     let taints = (kept.len() != node.taints.len()).then_some(kept);
-    Undo { unschedulable, taints, remove_mark }
+    // A label that somebody changed meanwhile is theirs now.
+    let ours = mark.added_labels.iter().filter(|(name, value)| node.labels.get(*name) == Some(*value));
+    let labels = ours.map(|(name, _)| name.clone()).collect();
+    Undo { unschedulable, taints, labels, remove_mark }
 }
 
 #[cfg(test)]
@@ -151,7 +208,7 @@ mod tests {
     use crate::testing::{at, node, taint};
 
     fn marked(mut node: Node, owner: &str) -> Node {
-        let mark = new_mark(&node, owner, Vec::new(), at(0));
+        let mark = new_mark(&node, owner, &Attire::default(), at(0));
         node.unschedulable = true;
         node.mark = Some(MarkState::Valid(Box::new(mark)));
         node
@@ -160,7 +217,7 @@ mod tests {
     #[test]
     fn a_cancel_uncordons_a_node_that_was_schedulable_before() {
         let node = marked(node("n"), "me");
-        assert_eq!(undo(&node), Undo { unschedulable: Some(false), taints: None, remove_mark: true });
+        assert_eq!(undo(&node), Undo { unschedulable: Some(false), taints: None, labels: Vec::new(), remove_mark: true });
     }
 
     #[test]
@@ -168,7 +225,7 @@ mod tests {
         let mut cordoned = node("n");
         cordoned.unschedulable = true;
         let node = marked(cordoned, "me");
-        assert_eq!(undo(&node), Undo { unschedulable: None, taints: None, remove_mark: true });
+        assert_eq!(undo(&node), Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark: true });
     }
 
     #[test]
@@ -176,7 +233,7 @@ mod tests {
         let mut node = marked(node("n"), "me");
         node.unschedulable = false;
         node.taints = vec![taint("theirs", "NoExecute")];
-        assert_eq!(undo(&node), Undo { unschedulable: None, taints: None, remove_mark: true });
+        assert_eq!(undo(&node), Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark: true });
     }
 
     #[test]
@@ -185,7 +242,7 @@ mod tests {
         cordoned.unschedulable = true;
         let mut node = marked(cordoned, "me");
         node.unschedulable = false;
-        assert_eq!(undo(&node), Undo { unschedulable: None, taints: None, remove_mark: true });
+        assert_eq!(undo(&node), Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark: true });
     }
 
     #[test]
@@ -201,9 +258,38 @@ mod tests {
     }
 
     #[test]
+    fn what_a_maintenance_puts_on_is_taken_off_and_what_was_there_before_stays() {
+        let attire = Attire {
+            options: Vec::new(),
+            taints: vec![taint("drain", "NoSchedule"), taint("there", "NoSchedule")],
+            labels: BTreeMap::from([("ours".into(), "true".into()), ("theirs".into(), "true".into())]),
+        };
+        let mut node = node("n");
+        node.taints = vec![taint("there", "NoSchedule")];
+        node.labels.insert("theirs".into(), "true".into());
+        let mark = new_mark(&node, "me", &attire, at(0));
+        assert_eq!(mark.added_taints, [taint("drain", "NoSchedule")]);
+        assert_eq!(mark.added_labels.keys().collect::<Vec<_>>(), ["ours"]);
+        assert!(!attire.is_worn_by(&node));
+        node.taints = attire.taints_on(&node).unwrap();
+        node.labels.insert("ours".into(), "true".into());
+        node.unschedulable = true;
+        node.mark = Some(MarkState::Valid(Box::new(mark)));
+        assert!(attire.is_worn_by(&node));
+        let again = new_mark(&node, "me", &attire, at(5));
+        assert_eq!(again.added_taints, [taint("drain", "NoSchedule")], "what is ours stays ours");
+        let undo = undo(&node);
+        assert_eq!(undo.unschedulable, Some(false));
+        assert_eq!(undo.taints, Some(vec![taint("there", "NoSchedule")]));
+        assert_eq!(undo.labels, ["ours"]);
+        node.labels.insert("ours".into(), "changed".into());
+        assert!(super::undo(&node).labels.is_empty(), "whoever changed it owns it now");
+    }
+
+    #[test]
     fn taking_over_keeps_the_first_pre_image() {
         let theirs = marked(node("n"), "them");
-        let mark = new_mark(&theirs, "me", Vec::new(), at(9));
+        let mark = new_mark(&theirs, "me", &Attire::default(), at(9));
         assert!(!mark.before.unschedulable);
     }
 

@@ -1,5 +1,6 @@
 //! What the person asking for a drain allows, and how hard we try.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,11 @@ pub struct Policy {
     pub patience: u32,
     /// How long a "never" must hold before we believe it and end.
     pub settle: Duration,
+    /// Keep the nodes empty until told otherwise: go around what is in the way, never give up on it, and ask whatever comes later to
+    /// leave as well.
+    pub standing: bool,
+    /// Nodes on which virtual machines may be shut down although they would not come back.
+    pub shutdown_on: BTreeSet<String>,
 }
 
 impl Default for Policy {
@@ -67,7 +73,16 @@ impl Default for Policy {
             parallel: 32,
             patience: 8,
             settle: Duration::from_secs(5),
+            standing: false,
+            shutdown_on: BTreeSet::new(),
         }
+    }
+}
+
+impl Policy {
+    /// Whether machines on this node may be shut down although they would not come back.
+    pub fn may_shut_down(&self, node: &str) -> bool {
+        self.allow_shutdown || self.shutdown_on.contains(node)
     }
 }
 

@@ -21,6 +21,7 @@ use crate::claim::{Claim, Trace};
 use crate::fact::{Key, Pod, Uid, VmRole};
 use crate::index::{Index, Revision};
 use crate::moving::Move;
+use crate::ownership::Attire;
 use crate::policy::back_off;
 use crate::proof::Proof;
 use crate::reason::Reason;
@@ -100,6 +101,32 @@ pub struct NodeRun {
     pub(crate) claim_refused: Option<String>,
     /// The run that took our claim over.
     pub(crate) claim_lost: Option<String>,
+    /// What is written on the node besides the cordon.
+    pub(crate) attire: Attire,
+}
+
+impl NodeRun {
+    fn new(name: String, attire: Attire) -> Self {
+        Self {
+            name,
+            phase: NodePhase::Waiting,
+            cordon_failures: 0,
+            cordon_not_before: None,
+            prove_not_before: None,
+            prove_failures: 0,
+            reading_arrived: false,
+            end_told: false,
+            claim: Claim::Without,
+            claim_conflicts: 0,
+            claim_held_before: false,
+            claim_trace: Trace::Known,
+            release_failures: 0,
+            release_not_before: None,
+            claim_refused: None,
+            claim_lost: None,
+            attire,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,8 +170,6 @@ pub(crate) struct PodRun {
 #[derive(Debug, Clone)]
 pub struct Run {
     pub owner: String,
-    /// The command line of this drain, for the mark.
-    pub options: Vec<String>,
     /// Which run of this owner it is; without it no signs of life are given.
     pub(crate) instance: Option<String>,
     pub nodes: Vec<NodeRun>,
@@ -160,30 +185,10 @@ impl Run {
         options: Vec<String>,
         nodes: impl IntoIterator<Item = String>,
     ) -> Self {
-        let nodes = nodes
-            .into_iter()
-            .map(|name| NodeRun {
-                name,
-                phase: NodePhase::Waiting,
-                cordon_failures: 0,
-                cordon_not_before: None,
-                prove_not_before: None,
-                prove_failures: 0,
-                reading_arrived: false,
-                end_told: false,
-                claim: Claim::Without,
-                claim_conflicts: 0,
-                claim_held_before: false,
-                claim_trace: Trace::Known,
-                release_failures: 0,
-                release_not_before: None,
-                claim_refused: None,
-                claim_lost: None,
-            })
-            .collect();
+        let attire = Attire { options, ..Attire::default() };
+        let nodes = nodes.into_iter().map(|name| NodeRun::new(name, attire.clone())).collect();
         Self {
             owner: owner.into(),
-            options,
             instance: None,
             nodes,
             pods: BTreeMap::new(),
@@ -191,6 +196,19 @@ impl Run {
             never_since: BTreeMap::new(),
             claim_refusal_told: false,
         }
+    }
+
+    /// One more node; one that is known already begins anew.
+    pub fn admit(&mut self, node: String, attire: Attire) {
+        self.forget(&node);
+        self.nodes.push(NodeRun::new(node, attire));
+    }
+
+    /// Nothing is done about this node any more. Answers that are still on the way are no news then.
+    pub fn forget(&mut self, node: &str) {
+        self.nodes.retain(|known| known.name != node);
+        self.pods.retain(|_, pod| pod.node != node);
+        self.never_since.remove(node);
     }
 
     /// From now on nothing new is started.
@@ -294,6 +312,8 @@ impl Run {
     }
 }
 
+/// After this long a failure is no longer held against a pod, by those who never give up.
+pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// Transient failures of the cordon or of the final reading that are tried again.
 const CORDON_PATIENCE: u32 = 5;
 /// Conflicts are somebody else's progress, so there may be more of them.
@@ -319,6 +339,12 @@ impl PodRun {
             evicted_by_us: false,
             told: false,
         }
+    }
+
+    /// It failed too often in a row.
+    pub(crate) fn give_up(&mut self, now: Timestamp) {
+        self.state = PodState::Failed;
+        self.not_before = Some(after(now, FORGOTTEN_AFTER));
     }
 
     fn record(&mut self, index: &Index, outcome: Outcome, now: Timestamp) {
@@ -360,7 +386,7 @@ impl PodRun {
             | Outcome::Transport { .. } => Some(back_off(Duration::from_millis(250), seconds(15), self.row)),
             Outcome::Forbidden { .. } | Outcome::Unsupported | Outcome::Invalid { .. } => {
                 self.state = PodState::Failed;
-                None
+                Some(FORGOTTEN_AFTER)
             }
         };
         if let Some(pause) = pause {

@@ -165,7 +165,7 @@ fn may_ask(
         return when(shorter && unanswered && known.not_before.is_none_or(|at| at <= now), Ask::Free);
     }
     if known.last.as_ref().is_some_and(Outcome::is_transient) && known.row >= policy.patience {
-        known.state = PodState::Failed;
+        known.give_up(now);
         return Ask::NotNow;
     }
     let due = known.not_before.is_none_or(|at| at <= now);

@@ -24,6 +24,7 @@ use crate::proof::prove;
 use crate::reason::{Reason, Severity};
 use crate::run::{Blocker, End, NodePhase, PodRun, PodState, Run, after};
 use crate::send::{charges, send};
+use crate::standing;
 
 /// Something worth telling the person who waits. Also the lines of `-o json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -130,14 +131,20 @@ impl Step {
 pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> Step {
     let mut step = Step::default();
     tell_ends(run, &mut step);
+    if policy.standing {
+        standing::renew(index, policy, run, now, &mut step);
+    }
     for position in 0..run.nodes.len() {
         if run.nodes[position].phase == NodePhase::Waiting {
             begin(index, policy, run, position, now, &mut step);
         }
     }
     // All nodes are cordoned before the first pod leaves: it must not land on the next one to be emptied.
-    let preparing =
-        run.nodes.iter().any(|node| matches!(node.phase, NodePhase::Waiting | NodePhase::Cordoning));
+    let preparing = run.nodes.iter().any(|node| {
+        // A node that cannot be cordoned must not hold up those who have nothing to do with it.
+        let first_try = !policy.standing || node.cordon_failures == 0;
+        matches!(node.phase, NodePhase::Waiting | NodePhase::Cordoning) && first_try
+    });
     if preparing {
         claim(index, policy.dry_run, run, now, &mut step);
         return step;
@@ -220,7 +227,7 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
     if run.nodes[position].cordon_failures == 0 {
         step.events.push(Event::Planned { node: name.clone(), assessment });
     }
-    if !blockers.is_empty() {
+    if !blockers.is_empty() && !policy.standing {
         return end(run, position, End::NotStarted { blockers }, step);
     }
     let owner = ownership::ownership(index, node, &run.owner, now);
@@ -259,18 +266,20 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
     if node.unschedulable {
         step.events.push(Event::AlreadyCordoned { node: name.clone() });
     }
-    if node.unschedulable && matches!(owner, Ownership::Ours(_)) {
+    let attire = &run.nodes[position].attire;
+    if matches!(owner, Ownership::Ours(_)) && attire.is_worn_by(node) {
         run.nodes[position].phase = NodePhase::Draining { since: now };
         return;
     }
-    run.nodes[position].phase = NodePhase::Cordoning;
     step.actions.push(Action::Cordon {
         node: name,
         uid: node.uid.clone(),
         resource_version: node.resource_version.clone(),
-        mark: Box::new(ownership::new_mark(node, &run.owner, run.options.clone(), now)),
+        mark: Box::new(ownership::new_mark(node, &run.owner, attire, now)),
+        taints: attire.taints_on(node),
         dry_run: policy.dry_run == DryRun::Server,
     });
+    run.nodes[position].phase = NodePhase::Cordoning;
 }
 
 /// Takes stock of a node being emptied and decides whether that is over.
@@ -340,6 +349,9 @@ fn advance(
             return end(run, position, End::TimedOut { after: timeout, blockers }, step);
         }
         step.wake_at(deadline);
+    }
+    if policy.standing {
+        return;
     }
     end_if_stuck(policy, run, position, &remaining, &blockers, now, step);
 }

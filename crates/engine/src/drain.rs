@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::act::{Done, Learned, perform, read_claim};
@@ -29,6 +29,7 @@ use crate::nodes;
 use crate::watch::{Opening, Report, Source, follow};
 
 mod machines;
+pub mod service;
 
 #[derive(Debug, Error)]
 pub enum DrainError {
@@ -65,7 +66,7 @@ enum Input {
     Budget(Report<wire::Budget>),
     Instance(Report<VirtualMachineInstance>),
     Migration(Report<Migration>),
-    Done(Box<Done>),
+    Done(u64, Box<Done>),
 }
 
 /// What has to be known before the first decision.
@@ -84,6 +85,13 @@ impl Missing {
     }
 }
 
+/// Who is asked about: the nodes of one drain, or any, because more may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Named,
+    Any,
+}
+
 /// What is only watched once it matters.
 #[derive(Default)]
 struct Started {
@@ -97,10 +105,15 @@ struct Loop<'a> {
     http: Http,
     clock: Clock,
     request: DrainRequest,
+    /// What of the cluster's nodes and instances is looked at.
+    scope: Scope,
     index: Index,
     run: Run,
     missing: Missing,
     started: Started,
+    /// How many requests were sent, and those without an answer.
+    sent: u64,
+    open: BTreeSet<u64>,
     tell: &'a mut (dyn FnMut(Timestamp, &Event) + Send),
 }
 
@@ -124,7 +137,9 @@ pub async fn drain(
     };
     let started = Started::default();
     let clock = http.clock();
-    Loop { http, clock, request, index: Index::new(), run, missing, started, tell }.run(stop).await
+    let scope = Scope::Named;
+    let (sent, open, index) = (0, BTreeSet::new(), Index::new());
+    Loop { http, clock, request, scope, index, run, missing, started, sent, open, tell }.run(stop).await
 }
 
 impl Loop<'_> {
@@ -183,10 +198,19 @@ impl Loop<'_> {
         };
         self.follow(tasks, sender, "/api/v1/nodes", one_node, Input::Node);
         for node in &self.request.nodes {
-            let query = format!("fieldSelector={}", escape(&format!("spec.nodeName={node}")));
-            let name = node.clone();
-            self.follow(tasks, sender, "/api/v1/pods", query, move |report| Input::Pod(name.clone(), report));
+            self.watch_pods(tasks, sender, node);
         }
+    }
+
+    fn watch_pods(
+        &self,
+        tasks: &mut JoinSet<()>,
+        sender: &mpsc::UnboundedSender<Input>,
+        node: &str,
+    ) -> AbortHandle {
+        let query = format!("fieldSelector={}", escape(&format!("spec.nodeName={node}")));
+        let name = node.to_owned();
+        self.follow(tasks, sender, "/api/v1/pods", query, move |report| Input::Pod(name.clone(), report))
     }
 
     fn source(&self, path: &'static str, query: String) -> (Source, Opening) {
@@ -203,19 +227,19 @@ impl Loop<'_> {
         path: &'static str,
         query: String,
         wrap: impl Fn(Report<T>) -> Input + Send + Sync + 'static,
-    ) where
+    ) -> AbortHandle
+    where
         T: Project + DeserializeOwned + Clone + Send + Sync + 'static,
     {
         let (source, opening) = self.source(path, query);
-        tasks.spawn(follow(self.http.clone(), source, opening, sender.clone(), wrap));
+        tasks.spawn(follow(self.http.clone(), source, opening, sender.clone(), wrap))
     }
 
     /// Puts one report into the index and, if it is an answer, into the run.
     fn take(&mut self, input: Input) -> Result<(), DrainError> {
         match input {
             Input::Node(Report::Listed(nodes)) => {
-                let wanted =
-                    nodes.into_iter().filter(|node| self.request.nodes.contains(&node.metadata.name));
+                let wanted = nodes.into_iter().filter(|node| self.concerns_us(&node.metadata.name));
                 self.index.reset_nodes(wanted.map(Into::into).collect());
                 self.missing.nodes = false;
             }
@@ -265,7 +289,8 @@ impl Loop<'_> {
             }
             Input::Instance(report) => self.take_instances(report)?,
             Input::Migration(report) => self.take_migrations(report)?,
-            Input::Done(done) => {
+            Input::Done(number, done) => {
+                self.open.remove(&number);
                 let Done { action, outcome, learned } = *done;
                 for learned in learned {
                     match learned {
@@ -283,9 +308,13 @@ impl Loop<'_> {
 
     fn is_ours(&self, fact: &Fact) -> bool {
         match fact {
-            Fact::Node(node) => self.request.nodes.contains(&node.name),
+            Fact::Node(node) => self.concerns_us(&node.name),
             _ => true,
         }
+    }
+
+    fn concerns_us(&self, node: &String) -> bool {
+        self.scope == Scope::Any || self.request.nodes.contains(node)
     }
 
     fn announce_answer(&mut self, action: &evac_core::Action, outcome: &evac_core::Outcome, now: Timestamp) {
@@ -324,10 +353,13 @@ impl Loop<'_> {
         for action in next.actions {
             let http = self.http.clone();
             let sender = sender.clone();
+            self.sent += 1;
+            let number = self.sent;
+            self.open.insert(number);
             tasks.spawn(async move {
                 let done = perform(&http, action).await;
                 // The loop may have ended meanwhile; then nobody needs the answer.
-                let _ = sender.send(Input::Done(Box::new(done)));
+                let _ = sender.send(Input::Done(number, Box::new(done)));
             });
         }
         Ok(next.look_again)
@@ -380,6 +412,7 @@ impl Loop<'_> {
             .flat_map(|node| self.index.pods_on(node))
             .filter(|pod| !pod.phase.is_finished())
             .filter_map(evac_core::Pod::daemon_set)
+            .filter(|key| self.index.daemon_set(key).is_none())
             .collect();
         if wanted.len() > DAEMON_SETS_BY_NAME
             && let Ok(found) = Self::list_daemon_sets(&self.http).await

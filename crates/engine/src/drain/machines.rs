@@ -8,7 +8,7 @@ use evac_core::{Fact, Sight, VmRole};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::{DrainError, Input, Loop};
+use super::{DrainError, Input, Loop, Scope};
 use crate::guests;
 use crate::watch::{Report, follow_opened};
 
@@ -51,7 +51,7 @@ impl Loop<'_> {
     fn watch_machines(&mut self, tasks: &mut JoinSet<()>, sender: &mpsc::UnboundedSender<Input>) {
         self.missing.instances = true;
         self.missing.migrations = true;
-        let (source, opening) = self.source(guests::INSTANCES, guests::on_nodes(&self.request.nodes));
+        let (source, opening) = self.source(guests::INSTANCES, self.instances_query());
         let version = |object: &VirtualMachineInstance| object.metadata.resource_version.clone();
         let http = self.http.clone();
         tasks.spawn(follow_opened(http, source, opening, sender.clone(), Input::Instance, version));
@@ -59,6 +59,13 @@ impl Loop<'_> {
         let version = |object: &Migration| object.metadata.resource_version.clone();
         let http = self.http.clone();
         tasks.spawn(follow_opened(http, source, opening, sender.clone(), Input::Migration, version));
+    }
+
+    fn instances_query(&self) -> String {
+        match self.scope {
+            Scope::Named => guests::on_nodes(&self.request.nodes),
+            Scope::Any => String::new(),
+        }
     }
 
     /// Both lists are there; what is still missing is how the cluster is set up.

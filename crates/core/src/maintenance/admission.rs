@@ -1,0 +1,143 @@
+//! What is refused when a maintenance is asked for or changed.
+
+use super::quorum::{Etcd, Guard, spare};
+use super::{ALLOW_SHUTDOWN, Id, ON_UNCORDON, queue};
+use crate::fact::Node;
+use crate::machines::admission::Denial;
+
+/// What was found out for the review of a new object.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    pub node_name: &'a str,
+    pub node: Option<&'a Node>,
+    /// Other objects for the same node, also those that are being deleted.
+    pub others: &'a [Id],
+    /// Only looked at where the node is of the control plane.
+    pub etcd: Option<&'a Etcd>,
+    pub may_touch_control_plane: bool,
+    /// What the one who asks may not do, if anything: a verb and a resource.
+    pub lacking: Option<&'a str>,
+    pub user: &'a str,
+    pub on_uncordon: Option<&'a str>,
+    pub allow_shutdown: Option<&'a str>,
+}
+
+fn forbidden(message: String) -> Denial {
+    Denial { code: 403, message, causes: Vec::new() }
+}
+
+pub fn create(request: &Request<'_>) -> Option<Denial> {
+    let name = request.node_name;
+    if name.is_empty() {
+        return Some(forbidden("spec.nodeName is missing; give the name of the node".into()));
+    }
+    if let Some(denial) = words(request.on_uncordon, request.allow_shutdown) {
+        return Some(denial);
+    }
+    let Some(node) = request.node else {
+        return Some(forbidden(format!("invalid nodeName, no node with name {name} found")));
+    };
+    if let Some(other) = request.others.first() {
+        return Some(forbidden(format!(
+            "invalid nodeName, a NodeMaintenance for node {name} already exists: {}",
+            other.name
+        )));
+    }
+    if let Some(lacking) = request.lacking {
+        return Some(forbidden(format!(
+            "user \"{}\" may not put node {name} into maintenance, because that needs the right to {lacking}",
+            request.user
+        )));
+    }
+    if queue::is_control_plane(node) && !request.may_touch_control_plane {
+        let unknown = Etcd { members: Vec::new(), guard: Guard::NotUsed };
+        return spare(name, request.etcd.unwrap_or(&unknown)).err().map(forbidden);
+    }
+    None
+}
+
+/// Only the reason and the words about how may change.
+pub fn update(old_node: &str, new_node: &str, on_uncordon: Option<&str>, shutdown: Option<&str>) -> Option<Denial> {
+    if old_node != new_node {
+        return Some(forbidden(format!(
+            "updating spec.nodeName isn't allowed; delete this object and create one for {new_node}"
+        )));
+    }
+    words(on_uncordon, shutdown)
+}
+
+fn words(on_uncordon: Option<&str>, shutdown: Option<&str>) -> Option<Denial> {
+    if let Some(word) = on_uncordon.filter(|word| !matches!(*word, "reapply" | "yield")) {
+        return Some(forbidden(format!("annotation {ON_UNCORDON} is '{word}'; give reapply or yield")));
+    }
+    let word = shutdown.filter(|word| !matches!(*word, "true" | "false"))?;
+    Some(forbidden(format!("annotation {ALLOW_SHUTDOWN} is '{word}'; give true or false")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maintenance::Family;
+    use crate::maintenance::quorum::Member;
+    use crate::testing::node;
+
+    fn request<'a>(name: &'a str, node: Option<&'a Node>, others: &'a [Id]) -> Request<'a> {
+        Request {
+            node_name: name,
+            node,
+            others,
+            etcd: None,
+            may_touch_control_plane: false,
+            lacking: None,
+            user: "jane",
+            on_uncordon: None,
+            allow_shutdown: None,
+        }
+    }
+
+    fn said(request: &Request<'_>) -> String {
+        create(request).map(|denial| denial.message).unwrap_or_default()
+    }
+
+    #[test]
+    fn b14_b15_unknown_nodes_and_second_objects_are_refused() {
+        let there = node("n");
+        assert_eq!(said(&request("n", Some(&there), &[])), "");
+        assert!(said(&request("x", None, &[])).contains("no node with name x found"));
+        assert!(said(&request("", None, &[])).contains("spec.nodeName is missing"));
+        let other = [Id { family: Family::Medik8s, name: "first".into() }];
+        assert!(said(&request("n", Some(&there), &other)).ends_with("already exists: first"));
+    }
+
+    #[test]
+    fn b20_the_node_stays_and_the_reason_may_change() {
+        assert!(update("a", "b", None, None).unwrap().message.contains("isn't allowed"));
+        assert_eq!(update("a", "a", Some("yield"), Some("true")), None);
+        assert!(update("a", "a", Some("maybe"), None).is_some());
+        assert!(update("a", "a", None, Some("yes")).is_some());
+    }
+
+    #[test]
+    fn b21_a_node_of_the_control_plane_needs_a_quorum_that_is_known() {
+        let mut plane = node("cp-0");
+        plane.labels.insert("node-role.kubernetes.io/control-plane".into(), String::new());
+        let member = |at: usize| Member { node: format!("cp-{at}"), healthy: true };
+        let three = Etcd { members: (0..3).map(member).collect(), guard: Guard::NotUsed };
+        let one = Etcd { members: vec![member(0)], guard: Guard::NotUsed };
+        let with = |etcd| Request { etcd: Some(etcd), ..request("cp-0", Some(&plane), &[]) };
+        assert_eq!(said(&with(&three)), "");
+        assert!(said(&with(&one)).contains("0 of 1 etcd members would be left"));
+        assert!(said(&request("cp-0", Some(&plane), &[])).contains("unknown"), "nothing was found out");
+        let second = three.without(["cp-1"]);
+        assert!(said(&with(&second)).contains("1 of 3 etcd members would be left"), "one is away already");
+        let told = Request { may_touch_control_plane: true, ..with(&one) };
+        assert_eq!(said(&told), "");
+    }
+
+    #[test]
+    fn who_may_not_drain_a_node_may_not_have_it_drained() {
+        let there = node("n");
+        let asked = Request { lacking: Some("patch nodes"), ..request("n", Some(&there), &[]) };
+        assert!(said(&asked).starts_with("user \"jane\" may not put node n into maintenance"));
+    }
+}

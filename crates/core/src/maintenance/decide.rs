@@ -1,0 +1,354 @@
+//! What is to be done about one object now.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::queue::{Turns, is_control_plane};
+use super::status::{Status, YIELDED, whole_seconds};
+use super::{
+    About, Action, Decision, HOLDER, Id, LEASE_SECONDS, Maintenance, OWNER, OnUncordon, Phase, Registry,
+};
+use crate::fact::{Lease, Node};
+use crate::ownership::MarkState;
+use crate::policy::back_off;
+use crate::reason::Reason;
+use crate::run::{End, after};
+use crate::survey::Standing;
+
+/// A lease is renewed when this much of its time is left.
+const RENEW_WHEN_LEFT: SignedDuration = SignedDuration::from_secs(LEASE_SECONDS / 2);
+/// How often a lease may be found with somebody else, once we had begun, before we stop.
+const LEASE_PATIENCE: i64 = 3;
+/// The pause between two looks at a lease that was taken from us.
+const LEASE_PAUSE: Duration = Duration::from_secs(5);
+/// Numbers are written at most this often; what people wait for is written at once.
+const WRITE_EVERY: SignedDuration = SignedDuration::from_secs(2);
+/// How long an answer about the quorum holds.
+const QUORUM_HOLDS: SignedDuration = SignedDuration::from_secs(10);
+
+pub fn decide(registry: &Registry, turns: &Turns, id: &Id, now: Timestamp) -> Decision {
+    let mut case = Case { registry, now, decision: Decision::default() };
+    match registry.object(id) {
+        Some(object) if object.deleting => case.give_back(object),
+        Some(object) => case.pursue(object, turns),
+        None => case.end_drain_of(id),
+    }
+    case.decision
+}
+
+struct Case<'a> {
+    registry: &'a Registry,
+    now: Timestamp,
+    decision: Decision,
+}
+
+impl<'a> Case<'a> {
+    fn act(&mut self, action: Action) {
+        self.decision.actions.push(action);
+    }
+
+    fn look_again(&mut self, at: Timestamp) {
+        let soonest = self.decision.look_again.map_or(at, |known| known.min(at));
+        self.decision.look_again = Some(soonest);
+    }
+
+    fn tell(&mut self, object: &Maintenance, warning: bool, reason: &'static str, message: String) {
+        let about = About::Object(object.id.clone(), object.uid.clone());
+        self.act(Action::Tell { about, warning, reason, message });
+    }
+
+    fn end_drain_of(&mut self, id: &Id) {
+        if let Some(node) = self.registry.ordered_by(id) {
+            self.act(Action::End { node: node.to_owned() });
+        }
+    }
+
+    /// The object is to go: first everything it caused.
+    fn give_back(&mut self, object: &'a Maintenance) {
+        self.end_drain_of(&object.id);
+        if !object.held {
+            // Somebody else's finalizer keeps it; we are done with it.
+            return;
+        }
+        let ours = self.registry.first_for(&object.node) == Some(&object.id);
+        if ours {
+            self.restore(object);
+        }
+        self.act(Action::LetGo { id: object.id.clone(), uid: object.uid.clone() });
+        self.tell(object, false, "RemovedMaintenance", format!("Removed maintenance of node {}", object.node));
+    }
+
+    fn restore(&mut self, object: &'a Maintenance) {
+        let lease = self.registry.lease(&object.node);
+        if let Some(node) = self.registry.node(&object.node) {
+            self.act(Action::CallBack { node: node.name.clone() });
+            if self.registry.is_marked(&node.name) {
+                let other = lease.filter(|lease| is_foreign(lease, self.now));
+                self.act(Action::Restore {
+                    node: node.name.clone(),
+                    uid: node.uid.clone(),
+                    keep_cordon: other.is_some(),
+                });
+                self.tell_about_node(node, other);
+            }
+        }
+        if let Some(lease) = lease.filter(|lease| lease.holder == HOLDER) {
+            self.act(Action::ReturnLease {
+                lease: lease.key.clone(),
+                resource_version: lease.resource_version.clone(),
+            });
+        }
+    }
+
+    fn tell_about_node(&mut self, node: &Node, other: Option<&Lease>) {
+        let about = About::Node(node.name.clone(), node.uid.clone());
+        let before = match &node.mark {
+            Some(MarkState::Valid(mark)) => mark.before.unschedulable,
+            _ => false,
+        };
+        let (reason, message) = match other {
+            Some(lease) => (
+                "KeptCordon",
+                format!("Left the node cordoned because {} holds the lease {}", lease.holder, lease.key),
+            ),
+            None if before => {
+                ("KeptCordon", "Left the node cordoned, as it was before the maintenance".to_owned())
+            }
+            None => ("UncordonNode", "Uncordoned the node at the end of its maintenance".to_owned()),
+        };
+        self.act(Action::Tell { about, warning: other.is_some(), reason, message });
+    }
+
+    /// The object is there to stay: bring its node where it says.
+    fn pursue(&mut self, object: &'a Maintenance, turns: &Turns) {
+        if !object.held {
+            self.act(Action::Hold { id: object.id.clone(), uid: object.uid.clone() });
+            let reason = if object.reason.is_empty() { String::new() } else { format!(": {}", object.reason) };
+            self.tell(
+                object,
+                false,
+                "BeginMaintenance",
+                format!("Begin maintenance of node {}{reason}", object.node),
+            );
+            return;
+        }
+        let mut status = object.status.clone();
+        self.situation(object, turns, &mut status);
+        self.write(object, status);
+    }
+
+    fn situation(&mut self, object: &'a Maintenance, turns: &Turns, status: &mut Status) {
+        let name = &object.node;
+        if status.says(YIELDED) || status.error_on_lease_count > LEASE_PATIENCE {
+            // Given up for good; only deleting the object goes on from here.
+            return self.end_drain_of(&object.id);
+        }
+        let Some(node) = self.registry.node(name) else {
+            self.end_drain_of(&object.id);
+            return status.fail(format!("nodes \"{name}\" not found"));
+        };
+        if let Some(first) = self.registry.first_for(name).filter(|first| **first != object.id) {
+            return status.fail(format!("node {name} is under maintenance by {first}"));
+        }
+        if !self.registry.has_begun(object) && !self.may_begin(object, node, turns, status) {
+            return;
+        }
+        if !self.has_lease(object, node, status) {
+            return;
+        }
+        self.drain(object, node, status);
+    }
+
+    fn may_begin(&mut self, object: &Maintenance, node: &Node, turns: &Turns, status: &mut Status) -> bool {
+        if let Some(wait) = turns.wait_of(&object.id) {
+            status.wait(wait.reason, &wait.message, self.now);
+            return false;
+        }
+        if !is_control_plane(node) || object.may_touch_control_plane {
+            return true;
+        }
+        let known = self.registry.quorum(&node.name).filter(|(_, at)| self.now.duration_since(*at) < QUORUM_HOLDS);
+        match known {
+            Some((Ok(()), _)) => true,
+            Some((Err(why), at)) => {
+                status.wait("Quorum", why, self.now);
+                self.look_again(at.checked_add(QUORUM_HOLDS).unwrap_or(*at));
+                false
+            }
+            None => {
+                self.act(Action::AskQuorum { node: node.name.clone() });
+                false
+            }
+        }
+    }
+
+    /// Takes or renews the node's lease; false while it is not ours.
+    fn has_lease(&mut self, object: &Maintenance, node: &Node, status: &mut Status) -> bool {
+        let lease = self.registry.lease(&node.name);
+        if let Some(other) = lease.filter(|lease| is_foreign(lease, self.now)) {
+            self.lease_is_away(object, other, status);
+            return false;
+        }
+        status.error_on_lease_count = 0;
+        let ours = lease.filter(|lease| lease.holder == HOLDER && lease.is_valid(self.now));
+        let renew_at = ours.and_then(|lease| ends(lease)?.checked_sub(RENEW_WHEN_LEFT).ok());
+        if let Some(at) = renew_at.filter(|at| *at > self.now) {
+            self.look_again(at);
+            return true;
+        }
+        self.act(Action::TakeLease {
+            node: node.name.clone(),
+            uid: node.uid.clone(),
+            at: self.now,
+            over: lease.cloned().map(Box::new),
+        });
+        ours.is_some()
+    }
+
+    fn lease_is_away(&mut self, object: &Maintenance, other: &Lease, status: &mut Status) {
+        let message = format!("the lease {} of node {} is held by {}", other.key, object.node, other.holder);
+        if let Some(at) = ends(other) {
+            self.look_again(at);
+        }
+        if !self.registry.has_begun(object) {
+            return status.wait("Leased", &message, self.now);
+        }
+        // It was ours and is not any more: nothing is done to the node, and after a few looks we believe it.
+        self.end_drain_of(&object.id);
+        let looked = status.last_update.filter(|_| status.error_on_lease_count > 0);
+        let next = looked.map_or(self.now, |at| after(at, LEASE_PAUSE));
+        if next > self.now {
+            return self.look_again(next);
+        }
+        status.error_on_lease_count += 1;
+        status.last_error = message.clone();
+        if status.error_on_lease_count > LEASE_PATIENCE {
+            status.fail(format!("{message}; it could not be extended {} times", status.error_on_lease_count));
+        } else {
+            self.look_again(after(self.now, LEASE_PAUSE));
+        }
+    }
+
+    fn begin(&mut self, object: &Maintenance) {
+        self.act(Action::Begin {
+            node: object.node.clone(),
+            id: object.id.clone(),
+            attire: object.attire(),
+            may_shut_down: object.may_shut_down,
+        });
+    }
+
+    fn drain(&mut self, object: &'a Maintenance, node: &Node, status: &mut Status) {
+        let Some(order) = self.registry.order(&node.name) else {
+            if self.registry.is_marked(&node.name) && !node.unschedulable {
+                self.uncordoned(object, status);
+                if status.says(YIELDED) {
+                    return;
+                }
+            }
+            if status.phase == Some(Phase::Failed) {
+                status.phase = Some(Phase::Running);
+                status.last_error.clear();
+            }
+            return self.begin(object);
+        };
+        let Some(survey) = self.registry.survey(&node.name) else { return };
+        // How often it had to be ordered decides how soon it is ordered again.
+        let pause = back_off(Duration::from_secs(1), Duration::from_secs(60), order.times - 1);
+        let again = after(order.at, pause);
+        match &survey.standing {
+            Standing::Ended(End::Drained { .. }) if !self.wears(object, node) => {
+                self.put_on_again(object, again, status);
+            }
+            Standing::Ended(End::Refused {
+                reason: Reason::UncordonedMeanwhile | Reason::CancelledElsewhere,
+            }) => self.put_on_again(object, again, status),
+            Standing::Ended(End::Drained { .. }) => {
+                status.take(survey, true, order.at, self.now);
+            }
+            Standing::Ended(End::Refused { reason } | End::Failed { reason, .. }) => {
+                status.wait("Refused", &format!("node {} {}", node.name, reason.message()), self.now);
+                if again > self.now { self.look_again(again) } else { self.begin(object) }
+            }
+            Standing::Preparing | Standing::Draining | Standing::Ended(_) => {
+                // A successor looks again at what was empty already; that is no news until it finds something.
+                let was_empty = status.phase == Some(Phase::Succeeded) && survey.pending.is_empty();
+                status.take(survey, was_empty, order.at, self.now);
+            }
+        }
+    }
+
+    /// Whether what we put on the node is still there.
+    fn wears(&self, object: &Maintenance, node: &Node) -> bool {
+        let marked = matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner == OWNER);
+        marked && object.attire().is_worn_by(node)
+    }
+
+    fn put_on_again(&mut self, object: &'a Maintenance, again: Timestamp, status: &mut Status) {
+        if object.on_uncordon == OnUncordon::Yield {
+            return self.uncordoned(object, status);
+        }
+        if again > self.now {
+            return self.look_again(again);
+        }
+        self.uncordoned(object, status);
+        self.begin(object);
+    }
+
+    fn uncordoned(&mut self, object: &'a Maintenance, status: &mut Status) {
+        let name = &object.node;
+        if object.on_uncordon == OnUncordon::Reapply {
+            return self.tell(
+                object,
+                true,
+                "Uncordoned",
+                format!("Somebody uncordoned node {name} or took our marks off; they are put on again"),
+            );
+        }
+        let message = format!(
+            "somebody uncordoned node {name}, so this maintenance gave way; delete it, or create another one"
+        );
+        self.end_drain_of(&object.id);
+        status.fail(message.clone());
+        status.state(YIELDED, true, "Uncordoned", message, self.now);
+    }
+
+    /// Writes what changed: at once what people wait for, numbers now and then.
+    fn write(&mut self, object: &'a Maintenance, mut status: Status) {
+        let before = &object.status;
+        if !status.differs(before) {
+            return;
+        }
+        if !status.is_urgent(before)
+            && let Some(next) = before.last_update.and_then(|at| at.checked_add(WRITE_EVERY).ok())
+            && next > self.now
+        {
+            return self.look_again(next);
+        }
+        status.last_update = Some(whole_seconds(self.now));
+        let news = (status.phase != before.phase).then_some(status.phase).flatten();
+        let (failed, error) = (status.last_error.clone(), object.node.clone());
+        // What is written precedes what depends on it having been written.
+        let write =
+            Action::WriteStatus { id: object.id.clone(), uid: object.uid.clone(), status: Box::new(status) };
+        self.act(write);
+        match news {
+            Some(Phase::Succeeded) => {
+                self.tell(object, false, "SucceedMaintenance", format!("Node {error} is empty"));
+            }
+            Some(Phase::Failed) => self.tell(object, true, "FailedMaintenance", failed),
+            Some(Phase::Running) | None => {}
+        }
+    }
+}
+
+fn ends(lease: &Lease) -> Option<Timestamp> {
+    lease.renewed?.checked_add(SignedDuration::from_secs(lease.duration_seconds)).ok()
+}
+
+/// Held by somebody else, and not lapsed.
+fn is_foreign(lease: &Lease, now: Timestamp) -> bool {
+    lease.holder != HOLDER && lease.is_valid(now)
+}
+

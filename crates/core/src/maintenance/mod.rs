@@ -1,0 +1,212 @@
+//! Maintenance of a node by an object: while a `NodeMaintenance` exists its node is kept empty, and when it is deleted the node is
+//! given back as it was.
+//!
+//! ```text
+//!  created ─▶ finalizer ─▶ queue ─▶ lease ─▶ cordon, taints, label ─▶ draining ─▶ Succeeded, kept empty
+//!               │            │        │                                   │  ▲
+//!               │            │        └ held by another: waits            │  └ pods that came later
+//!               │            └ no room in the limits: waits               └ uncordoned by somebody: put on again, or yield
+//!               └ node unknown or under another maintenance: Failed, until that changes
+//!
+//!  deleted ─▶ drain ended ─▶ migrations called back ─▶ node as before ─▶ lease given back ─▶ finalizer removed
+//! ```
+//!
+//! Everything a successor has to know is in the objects: the finalizer, the mark on the node with its pre-image, the lease, the status.
+
+pub mod admission;
+mod decide;
+#[cfg(test)]
+mod decide_tests;
+pub mod queue;
+pub mod quorum;
+mod registry;
+pub mod status;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+
+pub use decide::decide;
+pub use registry::{Order, Registry, Seen, Subject, Touched};
+pub use status::{Phase, Status};
+
+use crate::fact::{Key, Lease, Taint, Uid};
+use crate::ownership::Attire;
+
+/// Who writes on nodes for this role: the owner in the mark and of migrations.
+pub const OWNER: &str = "node-maintenance";
+/// The holder in the lease, which is the name other remediation operators know.
+pub const HOLDER: &str = "node-maintenance";
+/// How long a lease lasts; it is renewed long before.
+pub const LEASE_SECONDS: i64 = 3600;
+/// Kept as it always was, so that objects made under the earlier operator can be deleted under this one.
+pub const FINALIZER: &str = "foregroundDeleteNodeMaintenance";
+/// Tells remediation operators to leave the node alone.
+pub const EXCLUDE_LABEL: &str = "remediation.medik8s.io/exclude-from-remediation";
+/// Says on an object what to do when somebody uncordons its node.
+pub const ON_UNCORDON: &str = "evac.dev/on-uncordon";
+/// Says on an object that machines which would not come back may be shut down.
+pub const ALLOW_SHUTDOWN: &str = "evac.dev/allow-shutdown";
+/// Says on an object that the node's part in the control plane was looked after by a person.
+pub const ALLOW_CONTROL_PLANE: &str = "evac.dev/allow-control-plane";
+
+/// Which of the two kinds of this name an object is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// `kubevirt.io/v1alpha1`, the first one.
+    KubeVirt,
+    /// `nodemaintenance.medik8s.io/v1beta1`, today's.
+    Medik8s,
+}
+
+impl Family {
+    pub const ALL: [Self; 2] = [Self::KubeVirt, Self::Medik8s];
+
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::KubeVirt => "kubevirt.io",
+            Self::Medik8s => "nodemaintenance.medik8s.io",
+        }
+    }
+
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::KubeVirt => "v1alpha1",
+            Self::Medik8s => "v1beta1",
+        }
+    }
+}
+
+/// Which object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Id {
+    pub family: Family,
+    pub name: String,
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nodemaintenance.{}/{}", self.family.group(), self.name)
+    }
+}
+
+/// What to do when somebody uncordons a node under maintenance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnUncordon {
+    /// The object says what is wanted: put it on again.
+    #[default]
+    Reapply,
+    /// Whoever did it knows better: stop, and say so.
+    Yield,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Maintenance {
+    pub id: Id,
+    pub uid: Uid,
+    pub resource_version: String,
+    pub node: String,
+    pub reason: String,
+    pub created: Option<Timestamp>,
+    pub deleting: bool,
+    /// It carries our finalizer.
+    pub held: bool,
+    pub status: Status,
+    pub on_uncordon: OnUncordon,
+    pub may_shut_down: bool,
+    pub may_touch_control_plane: bool,
+}
+
+impl Maintenance {
+    /// What is written on its node besides the cordon.
+    pub fn attire(&self) -> Attire {
+        let taint = |key: &str| Taint {
+            key: key.to_owned(),
+            value: None,
+            effect: "NoSchedule".to_owned(),
+            time_added: None,
+        };
+        let keys = ["node.kubernetes.io/unschedulable", "kubevirt.io/drain", "medik8s.io/drain"];
+        Attire {
+            options: vec![self.id.to_string()],
+            taints: keys.into_iter().map(taint).collect(),
+            labels: BTreeMap::from([(EXCLUDE_LABEL.to_owned(), "true".to_owned())]),
+        }
+    }
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum About {
+    Object(Id, Uid),
+    Node(String, Uid),
+}
+
+/// One wanted change. The actions of one decision are carried out in order, and the first that fails ends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    Hold {
+        id: Id,
+        uid: Uid,
+    },
+    /// Gives up the object: it may go now.
+    LetGo {
+        id: Id,
+        uid: Uid,
+    },
+    /// Creates, renews or takes over the node's lease; `over` is the lease as it was last seen.
+    TakeLease {
+        node: String,
+        uid: Uid,
+        at: Timestamp,
+        over: Option<Box<Lease>>,
+    },
+    ReturnLease {
+        lease: Key,
+        resource_version: String,
+    },
+    /// Has the node emptied and kept empty.
+    Begin {
+        node: String,
+        id: Id,
+        attire: Attire,
+        may_shut_down: bool,
+    },
+    /// Nothing more is started on the node.
+    End {
+        node: String,
+    },
+    /// Aborts migrations of ours and clears marks.
+    CallBack {
+        node: String,
+    },
+    /// The node as it was before, as far as it is ours to say.
+    Restore {
+        node: String,
+        uid: Uid,
+        keep_cordon: bool,
+    },
+    /// Finds out whether the control plane can spare the node.
+    AskQuorum {
+        node: String,
+    },
+    WriteStatus {
+        id: Id,
+        uid: Uid,
+        status: Box<Status>,
+    },
+    Tell {
+        about: About,
+        warning: bool,
+        reason: &'static str,
+        message: String,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Decision {
+    pub actions: Vec<Action>,
+    /// When to ask again even if nothing happens.
+    pub look_again: Option<Timestamp>,
+}

@@ -1,0 +1,285 @@
+//! What the role knows: objects, nodes, leases, where each drain stands, and what it has ordered itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Id, Maintenance, OWNER};
+use crate::fact::{Key, Lease, Node, Uid};
+use crate::ownership::{MarkState, lease_key};
+use crate::survey::Survey;
+
+/// After this long it does not count any more how often a node was given to the drain.
+const FORGOTTEN: SignedDuration = SignedDuration::from_mins(10);
+
+/// One observation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    Object(Box<Maintenance>),
+    ObjectGone(Id, Uid),
+    Node(Box<Node>),
+    NodeGone(String),
+    Lease(Lease),
+    LeaseGone(Key),
+    Survey(Survey),
+    /// Whether the control plane can spare a node, or why not.
+    Quorum(String, Result<(), String>, Timestamp),
+    /// A node was given to the drain.
+    Begun(String, Id, Timestamp),
+    /// The drain lets a node be.
+    Ended(String),
+}
+
+/// A node that the drain was told to empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    pub id: Id,
+    pub at: Timestamp,
+    /// How often it was given, which decides how soon it is given again.
+    pub times: u32,
+}
+
+/// Whose situation may have changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Touched {
+    Some(BTreeSet<Id>),
+    /// Room may have become free for anybody who waits.
+    Everybody,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    objects: BTreeMap<Id, Maintenance>,
+    by_node: BTreeMap<String, BTreeSet<Id>>,
+    nodes: BTreeMap<String, Node>,
+    leases: BTreeMap<Key, Lease>,
+    surveys: BTreeMap<String, Survey>,
+    orders: BTreeMap<String, Order>,
+    quorum: BTreeMap<String, (Result<(), String>, Timestamp)>,
+}
+
+impl Registry {
+    pub fn apply(&mut self, seen: Seen) -> Touched {
+        match seen {
+            Seen::Object(object) => self.apply_object(*object),
+            Seen::ObjectGone(id, uid) => {
+                if self.objects.get(&id).is_some_and(|known| known.uid == uid) {
+                    self.remove(&id);
+                }
+                Touched::Everybody
+            }
+            Seen::Node(node) => self.apply_node(*node),
+            Seen::NodeGone(name) => {
+                self.nodes.remove(&name);
+                self.quorum.remove(&name);
+                Touched::Everybody
+            }
+            Seen::Lease(lease) => {
+                let key = lease.key.clone();
+                self.leases.insert(key.clone(), lease);
+                self.leased(&key)
+            }
+            Seen::LeaseGone(key) => {
+                self.leases.remove(&key);
+                self.leased(&key)
+            }
+            Seen::Survey(survey) => {
+                let node = survey.node.clone();
+                // One about a node that was taken back is no news.
+                if self.orders.contains_key(&node) {
+                    self.surveys.insert(node.clone(), survey);
+                }
+                self.about(&node)
+            }
+            Seen::Quorum(node, verdict, at) => {
+                self.quorum.insert(node.clone(), (verdict, at));
+                self.about(&node)
+            }
+            Seen::Begun(node, id, at) => {
+                let recent = self.orders.get(&node).filter(|order| at.duration_since(order.at) < FORGOTTEN);
+                let times = recent.map_or(0, |order| order.times) + 1;
+                self.surveys.remove(&node);
+                self.orders.insert(node.clone(), Order { id, at, times });
+                self.about(&node)
+            }
+            Seen::Ended(node) => {
+                self.orders.remove(&node);
+                self.surveys.remove(&node);
+                Touched::Everybody
+            }
+        }
+    }
+
+    fn apply_object(&mut self, object: Maintenance) -> Touched {
+        let (id, node) = (object.id.clone(), object.node.clone());
+        let known = self.objects.get(&id);
+        if known.is_some_and(|known| known.uid == object.uid && is_older(&object, known)) {
+            return Touched::Some(BTreeSet::new());
+        }
+        let leaves = object.deleting && known.is_some_and(|known| !known.deleting);
+        let replaced = known.is_some_and(|known| known.uid != object.uid || known.node != object.node);
+        if replaced {
+            self.remove(&id);
+        }
+        self.by_node.entry(node.clone()).or_default().insert(id.clone());
+        self.objects.insert(id, object);
+        if leaves || replaced { Touched::Everybody } else { self.about(&node) }
+    }
+
+    fn remove(&mut self, id: &Id) {
+        if let Some(object) = self.objects.remove(id)
+            && let Some(ids) = self.by_node.get_mut(&object.node)
+        {
+            ids.remove(id);
+            if ids.is_empty() {
+                self.by_node.remove(&object.node);
+            }
+        }
+    }
+
+    fn apply_node(&mut self, node: Node) -> Touched {
+        let name = node.name.clone();
+        let known = self.nodes.get(&name);
+        let older = known.is_some_and(|known| {
+            known.uid == node.uid && version(&known.resource_version) > version(&node.resource_version)
+        });
+        if older {
+            return Touched::Some(BTreeSet::new());
+        }
+        let new = known.is_none();
+        // Nodes report all the time; what does not concern us is no reason to look.
+        let bare =
+            |node: &Node| Node { resource_version: String::new(), health_since: None, ..node.clone() };
+        let same = known.is_some_and(|known| bare(known) == bare(&node));
+        self.nodes.insert(name.clone(), node);
+        match (new, same) {
+            (true, _) => Touched::Everybody,
+            (_, true) => Touched::Some(BTreeSet::new()),
+            _ => self.about(&name),
+        }
+    }
+
+    /// Forgets what a fresh list is about to say again.
+    pub fn clear(&mut self, covered: impl Fn(&Subject<'_>) -> bool) {
+        let gone: Vec<Id> = self
+            .objects
+            .values()
+            .filter(|object| covered(&Subject::Object(object)))
+            .map(|object| object.id.clone())
+            .collect();
+        gone.iter().for_each(|id| self.remove(id));
+        self.nodes.retain(|_, node| !covered(&Subject::Node(node)));
+        self.leases.retain(|_, lease| !covered(&Subject::Lease(lease)));
+    }
+
+    /// The drain was dropped: nothing is ordered any more.
+    pub fn forget_orders(&mut self) {
+        self.orders.clear();
+        self.surveys.clear();
+    }
+
+    /// All there are, and those that are gone but whose node is still drained.
+    pub fn everybody(&self) -> BTreeSet<Id> {
+        self.objects.keys().cloned().chain(self.orders.values().map(|order| order.id.clone())).collect()
+    }
+
+    fn about(&self, node: &str) -> Touched {
+        let ordered = self.orders.get(node).map(|order| order.id.clone());
+        let named = self.by_node.get(node).into_iter().flatten().cloned();
+        Touched::Some(named.chain(ordered).collect())
+    }
+
+    fn leased(&self, key: &Key) -> Touched {
+        // Names of leases are in lower case; those of nodes are by rule.
+        let node = key.name.strip_prefix("node-").unwrap_or_default();
+        self.about(node)
+    }
+
+    pub fn object(&self, id: &Id) -> Option<&Maintenance> {
+        self.objects.get(id)
+    }
+
+    pub fn objects(&self) -> impl Iterator<Item = &Maintenance> {
+        self.objects.values()
+    }
+
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    pub fn lease(&self, node: &str) -> Option<&Lease> {
+        self.leases.get(&lease_key(node))
+    }
+
+    pub fn survey(&self, node: &str) -> Option<&Survey> {
+        self.surveys.get(node)
+    }
+
+    pub fn order(&self, node: &str) -> Option<&Order> {
+        self.orders.get(node)
+    }
+
+    /// The node that is drained for an object.
+    pub fn ordered_by(&self, id: &Id) -> Option<&str> {
+        self.orders.iter().find(|(_, order)| order.id == *id).map(|(node, _)| node.as_str())
+    }
+
+    pub fn quorum(&self, node: &str) -> Option<&(Result<(), String>, Timestamp)> {
+        self.quorum.get(node)
+    }
+
+    /// Our mark is on the node.
+    pub fn is_marked(&self, node: &str) -> bool {
+        matches!(
+            self.nodes.get(node).and_then(|node| node.mark.as_ref()),
+            Some(MarkState::Valid(mark)) if mark.owner == OWNER
+        )
+    }
+
+    /// Whether something was done to its node for this object.
+    pub fn has_begun(&self, object: &Maintenance) -> bool {
+        match self.orders.get(&object.node) {
+            Some(order) => order.id == object.id,
+            None => self.is_marked(&object.node) && self.first_for(&object.node) == Some(&object.id),
+        }
+    }
+
+    fn rivals(&self, node: &str) -> impl Iterator<Item = &Maintenance> {
+        let ids = self.by_node.get(node).into_iter().flatten();
+        ids.filter_map(|id| self.objects.get(id))
+    }
+
+    /// Of several objects for a node the one that counts: whoever was written into the mark, else the oldest that stays.
+    pub fn first_for(&self, node: &str) -> Option<&Id> {
+        if let Some(Node { mark: Some(MarkState::Valid(mark)), .. }) = self.nodes.get(node)
+            && mark.owner == OWNER
+            && let Some(named) =
+                self.rivals(node).find(|object| mark.options.first() == Some(&object.id.to_string()))
+        {
+            return Some(&named.id);
+        }
+        let mut rivals: Vec<&Maintenance> = self.rivals(node).collect();
+        // A deletion that is under way ends first.
+        rivals.sort_by_key(|object| (!(object.deleting && object.held), object.created, &object.id));
+        rivals.first().map(|object| &object.id)
+    }
+}
+
+/// What a fresh list may replace.
+pub enum Subject<'a> {
+    Object(&'a Maintenance),
+    Node(&'a Node),
+    Lease(&'a Lease),
+}
+
+fn version(text: &str) -> u64 {
+    text.parse().unwrap_or(0)
+}
+
+fn is_older(new: &Maintenance, known: &Maintenance) -> bool {
+    version(&new.resource_version) < version(&known.resource_version)
+}

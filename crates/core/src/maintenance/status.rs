@@ -1,0 +1,241 @@
+//! What an object says about its maintenance. The first fields are those users of the earlier operators know, spelled as there.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::fact::Key;
+use crate::pace;
+use crate::reason::Severity;
+use crate::run::Blocker;
+use crate::survey::Survey;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    Running,
+    Succeeded,
+    Failed,
+}
+
+/// One thing in the way, for people and for programs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StatusBlocker {
+    pub code: String,
+    pub object: String,
+    pub message: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub fix: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+}
+
+impl From<&Blocker> for StatusBlocker {
+    fn from(blocker: &Blocker) -> Self {
+        Self {
+            code: blocker.reason.code().to_owned(),
+            object: format!("pod {}", blocker.pod),
+            message: blocker.reason.message(),
+            fix: blocker.reason.fix().unwrap_or_default(),
+            since: Some(whole_seconds(blocker.since)),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    pub reason: String,
+    #[serde(default)]
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodRef {
+    pub namespace: String,
+    pub name: String,
+}
+
+/// When the node will be empty if it goes on like this.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Estimate {
+    pub earliest: Timestamp,
+    pub latest: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub drain_progress: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_update: Option<Timestamp>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub last_error: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pending_pods: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pending_pods_refs: Vec<PodRef>,
+    #[serde(rename = "totalpods", skip_serializing_if = "is_zero")]
+    pub total_pods: i64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub eviction_pods: i64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub error_on_lease_count: i64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blockers: Vec<StatusBlocker>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimated_end: Option<Estimate>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// The API writes times without fractions.
+pub(super) fn whole_seconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
+}
+
+/// The node is empty.
+pub const DRAINED: &str = "Drained";
+/// Something is in the way that will not go by itself.
+pub const BLOCKED: &str = "Blocked";
+/// It has not begun, and says why.
+pub const WAITING: &str = "Waiting";
+/// Somebody uncordoned the node and this maintenance gave way.
+pub const YIELDED: &str = "Yielded";
+
+/// At most this many names are listed; the counts are complete.
+const NAMES: usize = 200;
+
+impl Status {
+    pub fn says(&self, kind: &str) -> bool {
+        self.conditions.iter().any(|condition| condition.kind == kind && condition.status == "True")
+    }
+
+    /// Sets a condition; its time stays unless its truth changes.
+    pub fn state(&mut self, kind: &str, holds: bool, reason: &str, message: impl Into<String>, now: Timestamp) {
+        let status = if holds { "True" } else { "False" };
+        let condition = Condition {
+            kind: kind.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: message.into(),
+            last_transition_time: Some(whole_seconds(now)),
+        };
+        match self.conditions.iter_mut().find(|known| known.kind == kind) {
+            Some(known) => {
+                let since = known.last_transition_time.filter(|_| known.status == status);
+                *known = condition;
+                known.last_transition_time = since.or(known.last_transition_time);
+            }
+            // That something does not hold is worth saying only after it did.
+            None if holds => self.conditions.push(condition),
+            None => {}
+        }
+    }
+
+    pub fn fail(&mut self, error: impl Into<String>) {
+        self.phase = Some(Phase::Failed);
+        self.last_error = error.into();
+        self.estimated_end = None;
+    }
+
+    /// Not begun, or held up before the drain.
+    pub fn wait(&mut self, reason: &str, message: &str, now: Timestamp) {
+        self.phase = Some(Phase::Running);
+        message.clone_into(&mut self.last_error);
+        self.state(WAITING, true, reason, message, now);
+    }
+
+    /// Takes in where the drain stands. Progress never runs backwards.
+    pub fn take(&mut self, survey: &Survey, empty: bool, began: Timestamp, now: Timestamp) {
+        self.state(WAITING, false, "Begun", "", now);
+        let pending = i64::try_from(survey.pending.len()).unwrap_or(i64::MAX);
+        if self.phase.is_none() || self.eviction_pods == 0 {
+            self.total_pods = i64::try_from(survey.total).unwrap_or(i64::MAX);
+        }
+        // More may have come since; then there is more to do, not less done.
+        self.eviction_pods = self.eviction_pods.max(pending);
+        self.phase = Some(if empty { Phase::Succeeded } else { Phase::Running });
+        let done = match self.eviction_pods {
+            0 => 0,
+            all => (all - pending) * 100 / all,
+        };
+        // Only a proof makes a hundred.
+        self.drain_progress = if empty { 100 } else { self.drain_progress.min(99).max(done.min(99)) };
+        self.name_pending(&survey.pending);
+        self.blockers = survey
+            .blockers
+            .iter()
+            .filter(|blocker| blocker.reason.severity() >= Severity::Slow)
+            .take(NAMES)
+            .map(StatusBlocker::from)
+            .collect();
+        let first = self.blockers.first();
+        self.last_error =
+            first.map(|first| format!("{}: {}", first.object, first.message)).unwrap_or_default();
+        self.estimate(survey, began, now);
+        let never =
+            survey.blockers.iter().filter(|blocker| blocker.reason.severity() == Severity::Never).count();
+        let said = format!("{never} of {pending} pods cannot leave");
+        let reason = if never > 0 { "CannotLeave" } else { "NothingInTheWay" };
+        self.state(BLOCKED, never > 0, reason, if never > 0 { said } else { String::new() }, now);
+        let (reason, message) = if empty {
+            ("Empty", "everything that has to leave has left".to_owned())
+        } else {
+            ("Draining", format!("{pending} pods have to leave"))
+        };
+        self.state(DRAINED, empty, reason, message, now);
+    }
+
+    fn name_pending(&mut self, pending: &[Key]) {
+        self.pending_pods = pending.iter().take(NAMES).map(|key| key.name.clone()).collect();
+        self.pending_pods_refs = pending
+            .iter()
+            .take(NAMES)
+            .map(|key| PodRef { namespace: key.namespace.clone(), name: key.name.clone() })
+            .collect();
+    }
+
+    fn estimate(&mut self, survey: &Survey, began: Timestamp, now: Timestamp) {
+        let stuck = survey.blockers.iter().filter(|one| one.reason.severity() == Severity::Never).count();
+        let moving = survey.pending.len().saturating_sub(stuck);
+        let gone = usize::try_from(self.eviction_pods).unwrap_or(0).saturating_sub(survey.pending.len());
+        let at = |span: std::time::Duration| {
+            let span = SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
+            whole_seconds(now.checked_add(span).unwrap_or(Timestamp::MAX))
+        };
+        self.estimated_end = pace::forecast(began, now, gone, moving)
+            .map(|(best, worst)| Estimate { earliest: at(best), latest: at(worst) });
+    }
+
+    /// Whether this says something else than before, apart from when.
+    pub fn differs(&self, before: &Self) -> bool {
+        let bare = |status: &Self| Self { last_update: None, estimated_end: None, ..status.clone() };
+        bare(self) != bare(before)
+    }
+
+    /// Whether it can wait a moment to be told: only numbers moved.
+    pub fn is_urgent(&self, before: &Self) -> bool {
+        let kinds = |status: &Self| {
+            let truths = status.conditions.iter().map(|one| (one.kind.clone(), one.status.clone()));
+            let codes = status.blockers.iter().map(|one| (one.code.clone(), one.object.clone()));
+            let counts = (status.total_pods, status.eviction_pods, status.error_on_lease_count);
+            (status.phase, counts, truths.collect::<Vec<_>>(), codes.collect::<Vec<_>>())
+        };
+        kinds(self) != kinds(before)
+    }
+}

@@ -1,0 +1,62 @@
+//! Where the work on one node stands, for whoever has to report it without having listened all the time.
+
+use jiff::Timestamp;
+
+use crate::assess::{Fate, assess};
+use crate::fact::Key;
+use crate::index::Index;
+use crate::policy::Policy;
+use crate::run::{Blocker, End, NodePhase, Run};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing has been written on the node yet.
+    Preparing,
+    Draining,
+    Ended(End),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survey {
+    pub node: String,
+    pub standing: Standing,
+    /// All pods on the node.
+    pub total: usize,
+    /// Those that still have to leave.
+    pub pending: Vec<Key>,
+    /// Of those, pods that run virtual machines.
+    pub guests: usize,
+    pub blockers: Vec<Blocker>,
+}
+
+pub fn survey(index: &Index, policy: &Policy, run: &Run, node: &str, now: Timestamp) -> Option<Survey> {
+    let state = run.nodes.iter().find(|known| known.name == node)?;
+    let assessment = assess(index, policy, node, now);
+    let leaving = assessment.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave);
+    let mut pending = Vec::new();
+    let mut blockers = Vec::new();
+    let mut guests = 0;
+    for verdict in leaving {
+        pending.push(verdict.pod.clone());
+        guests += usize::from(verdict.instance.is_some());
+        let known = run.pods.get(&verdict.uid);
+        if let Some((reason, since)) = known.and_then(|known| known.blocked.clone()) {
+            let pod = index.pod(&verdict.pod);
+            let owner = pod.and_then(|pod| pod.controller.as_ref()).map(ToString::to_string);
+            blockers.push(Blocker { pod: verdict.pod.clone(), owner, reason, since });
+        }
+    }
+    let standing = match &state.phase {
+        NodePhase::Waiting | NodePhase::Cordoning => Standing::Preparing,
+        NodePhase::Draining { .. } | NodePhase::Proving { .. } => Standing::Draining,
+        NodePhase::Ended(end) => Standing::Ended(end.clone()),
+    };
+    Some(Survey {
+        node: node.to_owned(),
+        standing,
+        total: assessment.verdicts.len(),
+        pending,
+        guests,
+        blockers,
+    })
+}
