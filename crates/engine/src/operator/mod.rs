@@ -6,6 +6,7 @@
 //! gate of its client is open for the leader only: the others keep their view fresh and wait.
 
 mod admission;
+mod agenda;
 mod caller;
 pub mod certificates;
 mod discovery;
@@ -22,25 +23,25 @@ pub mod serve;
 pub mod tenants;
 mod tls;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use evac_api::kubevirt::settings::Sources;
 use evac_clock::Clock;
 use evac_core::machines::{Config, Decision, Kind, Machines, Role, Roles, Subject, decide, migration};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use admission::Reviewer;
 use feeds::{Input, Setting};
-use perform::{Done, Ending, Performer};
+use agenda::{Agenda, Ending};
+use perform::{Done, Performer};
 use pulse::{Condition, Pulse, Question};
 
 use crate::http::Http;
-use crate::metrics::Queues;
 
 /// How many subjects are acted upon at the same time.
 const PARALLEL: usize = 32;
@@ -116,21 +117,9 @@ struct Loop {
     missing: BTreeSet<Kind>,
     /// Places of settings that were not read yet.
     unread: BTreeSet<&'static str>,
-    dirty: BTreeSet<Subject>,
-    busy: BTreeSet<Subject>,
-    /// Touched while their actions were under way.
-    again: BTreeSet<Subject>,
-    alarms: BTreeMap<Subject, Timestamp>,
-    setbacks: BTreeMap<Subject, Setback>,
+    agenda: Agenda<Subject>,
     performer: Arc<Performer>,
     room: Arc<Semaphore>,
-}
-
-/// After a refusal a subject rests for a while, longer each time.
-#[derive(Debug, Clone, Copy)]
-struct Setback {
-    count: u32,
-    until: Timestamp,
 }
 
 impl Loop {
@@ -145,11 +134,7 @@ impl Loop {
             publish,
             missing: feeds::FOLLOWED.into(),
             unread: Setting::PLACES.into(),
-            dirty: BTreeSet::new(),
-            busy: BTreeSet::new(),
-            again: BTreeSet::new(),
-            alarms: BTreeMap::new(),
-            setbacks: BTreeMap::new(),
+            agenda: Agenda::default(),
             room: Arc::new(Semaphore::new(PARALLEL)),
         }
     }
@@ -192,15 +177,9 @@ impl Loop {
 
     fn condition(&self) -> Condition {
         let now = self.clock.now();
-        let resting = self.setbacks.values().filter(|setback| setback.until > now).count();
         let kinds = self.missing.iter().map(|kind| format!("list of {kind:?}"));
         Condition {
-            queues: Queues {
-                touched: self.dirty.len() + self.again.len(),
-                acting: self.busy.len(),
-                resting,
-                scheduled: self.alarms.len(),
-            },
+            queues: self.agenda.queues(now),
             migrations: migration::under_way(&self.machines).len(),
             leads: self.http.gate().is_open(now),
             missing: kinds.chain(self.unread.iter().map(|name| format!("settings in {name}"))).collect(),
@@ -235,7 +214,7 @@ impl Loop {
                 return;
             }
         };
-        self.touch(touched);
+        self.agenda.touch(touched);
     }
 
     /// The default strategy can depend on how many nodes there are.
@@ -254,16 +233,8 @@ impl Loop {
         self.machines.configure(config)
     }
 
-    fn touch(&mut self, subjects: BTreeSet<Subject>) {
-        for subject in subjects {
-            self.alarms.remove(&subject);
-            self.dirty.insert(subject);
-        }
-    }
-
     fn finish(&mut self, done: Done) {
         let Done { subject, learned, ledger, ending, trouble, effective } = done;
-        self.busy.remove(&subject);
         let mut touched = BTreeSet::new();
         for seen in learned {
             touched.extend(self.machines.apply(seen));
@@ -271,29 +242,13 @@ impl Loop {
         if let Some(ledger) = ledger {
             touched.extend(self.machines.enter(ledger));
         }
-        self.touch(touched);
+        self.agenda.touch(touched);
         let news = match trouble {
             None => ending == Ending::Done && self.machines.note(&subject, None),
             some => self.machines.note(&subject, some),
         };
-        if news || (ending == Ending::Done && effective) || self.again.remove(&subject) {
-            self.dirty.insert(subject.clone());
-        }
-        let now = self.clock.now();
-        let rest = match ending {
-            Ending::Done => {
-                self.setbacks.remove(&subject);
-                return;
-            }
-            // Somebody else was faster; the view will show it in a moment.
-            Ending::Conflict => SignedDuration::from_millis(50),
-            Ending::Failed => SignedDuration::from_secs(1),
-        };
-        let count = self.setbacks.get(&subject).map_or(0, |setback| setback.count) + 1;
-        let factor = 1 << (count - 1).min(6);
-        let until = now.checked_add(rest.saturating_mul(factor)).unwrap_or(now);
-        self.setbacks.insert(subject.clone(), Setback { count, until });
-        self.dirty.insert(subject);
+        let news = news || (ending == Ending::Done && effective);
+        self.agenda.finish(subject, ending, news, self.clock.now());
     }
 
     /// Asks the core about everybody who was touched and can be acted upon now.
@@ -302,28 +257,13 @@ impl Loop {
         if !self.missing.is_empty() || !self.http.gate().is_open(now) {
             return;
         }
-        let due: Vec<Subject> =
-            self.alarms.iter().filter(|(_, at)| **at <= now).map(|(subject, _)| subject.clone()).collect();
-        for subject in due {
-            self.alarms.remove(&subject);
-            self.dirty.insert(subject);
-        }
-        let dirty = std::mem::take(&mut self.dirty);
-        let waiting = dirty.iter().any(|subject| subject.kind == Kind::Migration);
+        let ready = self.agenda.ready(now);
+        let waiting = ready.iter().any(|subject| subject.kind == Kind::Migration);
         let next = if waiting { migration::next_in_line(&self.machines, now) } else { BTreeSet::new() };
-        for subject in dirty {
-            let resting = self.setbacks.get(&subject).filter(|setback| setback.until > now);
-            if self.busy.contains(&subject) {
-                self.again.insert(subject);
-                continue;
-            }
-            if let Some(setback) = resting {
-                self.alarms.insert(subject, setback.until);
-                continue;
-            }
+        for subject in ready {
             let decision = decide(&self.machines, &self.roles, &subject, now, &next);
             if let Some(at) = decision.look_again {
-                self.alarms.insert(subject.clone(), at);
+                self.agenda.wake(&subject, at);
             }
             if decision.actions.is_empty() {
                 continue;
@@ -339,7 +279,7 @@ impl Loop {
         sender: &mpsc::UnboundedSender<Input>,
         tasks: &mut JoinSet<()>,
     ) {
-        self.busy.insert(subject.clone());
+        self.agenda.begin(&subject);
         let performer = self.performer.clone();
         let over = self.machines.migrations().filter(|one| one.phase.is_final()).map(|one| one.uid.clone());
         let wants_slot = decision
@@ -365,7 +305,7 @@ impl Loop {
         if !self.http.gate().is_open(self.clock.now()) {
             return None;
         }
-        self.alarms.values().min().copied()
+        self.agenda.next_alarm()
     }
 }
 

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
+use super::agenda::Ending;
 use crate::http::{Http, HttpError, parse};
 
 pub(super) struct Done {
@@ -25,14 +26,6 @@ pub(super) struct Done {
     pub trouble: Option<Trouble>,
     /// Something may have changed by it; telling people changes nothing.
     pub effective: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
-    Done,
-    /// The view was old, or somebody was faster.
-    Conflict,
-    Failed,
 }
 
 /// What is needed to take a slot: who is known to be over or under way, and the limits.

@@ -1,0 +1,161 @@
+//! Who has to be looked at, and when: subjects that were touched, are being acted upon, rest after a setback, or wait for a time.
+//!
+//! ```text
+//!   touched ─▶ ready ─▶ acting ─▶ finished ─▶ (touched meanwhile, or something may have changed by it) ─▶ touched
+//!                │                    └ refused: rests, longer each time
+//!                └ nothing to do until a time
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::metrics::Queues;
+
+/// How the actions of one subject ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    Done,
+    /// The view was old, or somebody was faster.
+    Conflict,
+    Failed,
+}
+
+/// After a refusal a subject rests for a while, longer each time.
+#[derive(Debug, Clone, Copy)]
+struct Setback {
+    count: u32,
+    until: Timestamp,
+}
+
+#[derive(Debug)]
+pub(super) struct Agenda<S> {
+    dirty: BTreeSet<S>,
+    busy: BTreeSet<S>,
+    /// Touched while their actions were under way.
+    again: BTreeSet<S>,
+    alarms: BTreeMap<S, Timestamp>,
+    setbacks: BTreeMap<S, Setback>,
+}
+
+impl<S> Default for Agenda<S> {
+    fn default() -> Self {
+        Self {
+            dirty: BTreeSet::new(),
+            busy: BTreeSet::new(),
+            again: BTreeSet::new(),
+            alarms: BTreeMap::new(),
+            setbacks: BTreeMap::new(),
+        }
+    }
+}
+
+impl<S: Ord + Clone> Agenda<S> {
+    pub fn touch(&mut self, subjects: impl IntoIterator<Item = S>) {
+        for subject in subjects {
+            self.alarms.remove(&subject);
+            self.dirty.insert(subject);
+        }
+    }
+
+    /// Those that can be looked at now.
+    pub fn ready(&mut self, now: Timestamp) -> Vec<S> {
+        let due: Vec<S> =
+            self.alarms.iter().filter(|(_, at)| **at <= now).map(|(subject, _)| subject.clone()).collect();
+        self.touch(due);
+        let mut ready = Vec::new();
+        for subject in std::mem::take(&mut self.dirty) {
+            if self.busy.contains(&subject) {
+                self.again.insert(subject);
+            } else if let Some(rest) = self.setbacks.get(&subject).filter(|rest| rest.until > now) {
+                self.alarms.insert(subject, rest.until);
+            } else {
+                ready.push(subject);
+            }
+        }
+        ready
+    }
+
+    pub fn wake(&mut self, subject: &S, at: Timestamp) {
+        self.alarms.insert(subject.clone(), at);
+    }
+
+    pub fn begin(&mut self, subject: &S) {
+        self.busy.insert(subject.clone());
+    }
+
+    /// Its actions ended; with `news` it has to be looked at again in any case.
+    pub fn finish(&mut self, subject: S, ending: Ending, news: bool, now: Timestamp) {
+        self.busy.remove(&subject);
+        let touched = self.again.remove(&subject);
+        let rest = match ending {
+            Ending::Done => {
+                self.setbacks.remove(&subject);
+                if news || touched {
+                    self.dirty.insert(subject);
+                }
+                return;
+            }
+            // Somebody else was faster; the view will show it in a moment.
+            Ending::Conflict => SignedDuration::from_millis(50),
+            Ending::Failed => SignedDuration::from_secs(1),
+        };
+        let count = self.setbacks.get(&subject).map_or(0, |setback| setback.count) + 1;
+        let factor = 1 << (count - 1).min(6);
+        let until = now.checked_add(rest.saturating_mul(factor)).unwrap_or(now);
+        self.setbacks.insert(subject.clone(), Setback { count, until });
+        self.dirty.insert(subject);
+    }
+
+    pub fn next_alarm(&self) -> Option<Timestamp> {
+        self.alarms.values().min().copied()
+    }
+
+    pub fn queues(&self, now: Timestamp) -> Queues {
+        Queues {
+            touched: self.dirty.len() + self.again.len(),
+            acting: self.busy.len(),
+            resting: self.setbacks.values().filter(|setback| setback.until > now).count(),
+            scheduled: self.alarms.len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn what_is_touched_while_it_is_acted_upon_is_looked_at_afterwards() {
+        let mut agenda = Agenda::default();
+        agenda.touch(["a", "b"]);
+        assert_eq!(agenda.ready(at(0)), ["a", "b"]);
+        agenda.begin(&"a");
+        agenda.touch(["a"]);
+        assert!(agenda.ready(at(0)).is_empty());
+        agenda.finish("a", Ending::Done, false, at(0));
+        assert_eq!(agenda.ready(at(0)), ["a"]);
+        assert!(agenda.ready(at(0)).is_empty());
+    }
+
+    #[test]
+    fn refusals_make_it_rest_longer_each_time_until_something_succeeds() {
+        let mut agenda = Agenda::default();
+        for (second, rest) in [(0, 1), (1, 2), (3, 4)] {
+            agenda.touch(["a"]);
+            assert_eq!(agenda.ready(at(second)), ["a"]);
+            agenda.begin(&"a");
+            agenda.finish("a", Ending::Failed, true, at(second));
+            assert!(agenda.ready(at(second)).is_empty());
+            assert_eq!(agenda.next_alarm(), Some(at(second + rest)));
+        }
+        assert_eq!(agenda.ready(at(7)), ["a"]);
+        agenda.finish("a", Ending::Done, false, at(7));
+        agenda.touch(["a"]);
+        assert_eq!(agenda.ready(at(7)), ["a"]);
+    }
+}
