@@ -216,6 +216,34 @@ pub fn release(node: &str, resource_version: Option<&str>) -> Call {
     Call::with_json("DELETE", lease_path(&claim::key(node)), "application/json", &body)
 }
 
+/// An event about an object. The same words in the same second are one event.
+pub fn event(
+    namespace: &str,
+    name: &str,
+    involved: &Value,
+    (warning, reason, message): (bool, &str, &str),
+    now: Timestamp,
+) -> Call {
+    let at = evac_core::machines::condition::seconds(now);
+    let uid = involved["uid"].as_str().unwrap_or_default();
+    let digest = names::digest(&[uid, reason, message, &at]);
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": format!("{name}.{digest:016x}"), "namespace": namespace},
+        "involvedObject": involved,
+        "type": if warning { "Warning" } else { "Normal" },
+        "reason": reason,
+        "message": message,
+        "source": {"component": "evac"},
+        "reportingComponent": "evac",
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    });
+    request::create(&format!("/api/v1/namespaces/{}/events", escape(namespace)), &body)
+}
+
 fn delete_options(uid: &Uid, grace_seconds: Option<i64>, dry_run: bool) -> Value {
     let mut options = json!({"preconditions": {"uid": uid}});
     if let Some(grace) = grace_seconds {

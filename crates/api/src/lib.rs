@@ -6,6 +6,7 @@ pub mod answer;
 pub mod call;
 pub mod failover;
 pub mod kubevirt;
+pub mod maintenance;
 pub mod project;
 pub mod tenants;
 pub mod wire;

@@ -201,6 +201,19 @@ pub fn undo(node: &Node) -> Undo {
     Undo { unschedulable, taints, labels, remove_mark }
 }
 
+/// The same for one owner: nothing if the mark is not theirs. The cordon stays where somebody else relies on it.
+pub fn undo_of(node: &Node, owner: &str, keep_cordon: bool) -> Option<Undo> {
+    match &node.mark {
+        Some(MarkState::Valid(mark)) if mark.owner == owner => {}
+        _ => return None,
+    }
+    let mut undo = undo(node);
+    if keep_cordon {
+        undo.unschedulable = None;
+    }
+    Some(undo)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

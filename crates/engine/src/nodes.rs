@@ -94,6 +94,30 @@ pub async fn undo(http: &Http, name: &str, uncordon: bool, dry_run: bool) -> Res
     Err(NodeError::Contended(TRIES))
 }
 
+/// Takes back what `owner` did to a node, and nothing if it is not the owner's any more; gives the node as it is then.
+pub async fn give_back(
+    http: &Http,
+    name: &str,
+    owner: &str,
+    keep_cordon: bool,
+) -> Result<Option<Node>, NodeError> {
+    for _ in 0..TRIES {
+        let node = match get(http, name).await {
+            Err(error) if error.is_not_found() => return Ok(None),
+            node => node?,
+        };
+        let Some(undo) = ownership::undo_of(&node, owner, keep_cordon) else { return Ok(Some(node)) };
+        let answer = http.send(&call::undo(name, &node.resource_version, &undo, false)).await?;
+        match parse::<wire::Node>(&answer) {
+            Ok(node) => return Ok(Some(node.into())),
+            Err(HttpError::Status { status: 409, .. }) => {}
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(NodeError::Contended(TRIES))
+}
+
 /// A change of taints and how it is to be written down.
 #[derive(Debug, Clone)]
 pub struct TaintRequest {

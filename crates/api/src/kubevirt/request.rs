@@ -1,6 +1,6 @@
 //! Actions of the machine controllers become requests.
 
-use evac_core::machines::{Action, Kind, Part, names};
+use evac_core::machines::{Action, Kind, Part};
 use evac_core::{Key, Uid};
 use serde_json::{Value, json};
 
@@ -128,34 +128,19 @@ pub fn event(
     message: &str,
     now: jiff::Timestamp,
 ) -> Call {
-    let at = evac_core::machines::condition::seconds(now);
-    let digest = names::digest(&[&uid.0, reason, message, &at]);
     let api_version = match kind {
         Kind::Pod | Kind::Node => "v1",
         Kind::Budget => "policy/v1",
         _ => super::API_VERSION,
     };
-    let body = json!({
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": format!("{}.{digest:016x}", key.name), "namespace": key.namespace},
-        "involvedObject": {
-            "apiVersion": api_version,
-            "kind": kind_name(kind),
-            "namespace": key.namespace,
-            "name": key.name,
-            "uid": uid,
-        },
-        "type": if warning { "Warning" } else { "Normal" },
-        "reason": reason,
-        "message": message,
-        "source": {"component": "evac"},
-        "reportingComponent": "evac",
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
+    let involved = json!({
+        "apiVersion": api_version,
+        "kind": kind_name(kind),
+        "namespace": key.namespace,
+        "name": key.name,
+        "uid": uid,
     });
-    create(&format!("/api/v1/namespaces/{}/events", escape(&key.namespace)), &body)
+    crate::call::event(&key.namespace, &key.name, &involved, (warning, reason, message), now)
 }
 
 #[cfg(test)]

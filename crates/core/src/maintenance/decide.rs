@@ -58,6 +58,16 @@ impl<'a> Case<'a> {
         self.act(Action::Tell { about, warning, reason, message });
     }
 
+    fn finalize(&mut self, object: &Maintenance, held: bool) {
+        self.act(Action::Finalize {
+            id: object.id.clone(),
+            uid: object.uid.clone(),
+            resource_version: object.resource_version.clone(),
+            others: object.other_finalizers.clone(),
+            held,
+        });
+    }
+
     fn end_drain_of(&mut self, id: &Id) {
         if let Some(node) = self.registry.ordered_by(id) {
             self.act(Action::End { node: node.to_owned() });
@@ -75,7 +85,7 @@ impl<'a> Case<'a> {
         if ours {
             self.restore(object);
         }
-        self.act(Action::LetGo { id: object.id.clone(), uid: object.uid.clone() });
+        self.finalize(object, false);
         self.tell(object, false, "RemovedMaintenance", format!("Removed maintenance of node {}", object.node));
     }
 
@@ -83,13 +93,10 @@ impl<'a> Case<'a> {
         let lease = self.registry.lease(&object.node);
         if let Some(node) = self.registry.node(&object.node) {
             self.act(Action::CallBack { node: node.name.clone() });
+            let other = lease.filter(|lease| is_foreign(lease, self.now));
+            // Even if no mark of ours is seen: it may have been written a moment ago.
+            self.act(Action::Restore { node: node.name.clone(), keep_cordon: other.is_some() });
             if self.registry.is_marked(&node.name) {
-                let other = lease.filter(|lease| is_foreign(lease, self.now));
-                self.act(Action::Restore {
-                    node: node.name.clone(),
-                    uid: node.uid.clone(),
-                    keep_cordon: other.is_some(),
-                });
                 self.tell_about_node(node, other);
             }
         }
@@ -123,7 +130,7 @@ impl<'a> Case<'a> {
     /// The object is there to stay: bring its node where it says.
     fn pursue(&mut self, object: &'a Maintenance, turns: &Turns) {
         if !object.held {
-            self.act(Action::Hold { id: object.id.clone(), uid: object.uid.clone() });
+            self.finalize(object, true);
             let reason = if object.reason.is_empty() { String::new() } else { format!(": {}", object.reason) };
             self.tell(
                 object,

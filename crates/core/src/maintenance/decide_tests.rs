@@ -25,6 +25,7 @@ fn object(name: &str, node: &str) -> Maintenance {
         created: Some(at(0)),
         deleting: false,
         held: true,
+        other_finalizers: Vec::new(),
         status: Status::default(),
         on_uncordon: OnUncordon::Reapply,
         may_shut_down: false,
@@ -99,8 +100,8 @@ impl Case {
 
     fn carry_out(&mut self, action: &Action) {
         match action {
-            Action::Hold { id, .. } => self.edit(&id.name, |object| object.held = true),
-            Action::LetGo { id, uid } => {
+            Action::Finalize { id, held: true, .. } => self.edit(&id.name, |object| object.held = true),
+            Action::Finalize { id, uid, held: false, .. } => {
                 self.registry.apply(Seen::ObjectGone(id.clone(), uid.clone()));
             }
             Action::TakeLease { node, at, .. } => {
@@ -124,11 +125,11 @@ impl Case {
             Action::End { node } => {
                 self.registry.apply(Seen::Ended(node.clone()));
             }
-            Action::Restore { node, keep_cordon, .. } => self.edit_node(node, |node| {
-                let undo = crate::ownership::undo(node);
+            Action::Restore { node, keep_cordon } => self.edit_node(node, |node| {
+                let Some(undo) = crate::ownership::undo_of(node, OWNER, *keep_cordon) else { return };
                 node.taints = undo.taints.unwrap_or_else(|| node.taints.clone());
                 undo.labels.iter().for_each(|label| drop(node.labels.remove(label)));
-                node.unschedulable &= *keep_cordon || undo.unschedulable != Some(false);
+                node.unschedulable &= undo.unschedulable != Some(false);
                 node.mark = None;
             }),
             Action::WriteStatus { id, status, .. } => {
@@ -299,9 +300,9 @@ fn b13_an_object_kept_by_a_foreign_finalizer_is_not_pursued_again() {
     let mut case = begun();
     case.edit("a", |object| object.deleting = true);
     let decision = case.decide("a");
-    assert!(decision.actions.iter().any(|action| matches!(action, Action::LetGo { .. })));
+    assert!(decision.actions.iter().any(|action| matches!(action, Action::Finalize { held: false, .. })));
     for action in decision.actions {
-        if let Action::LetGo { id, .. } = &action {
+        if let Action::Finalize { id, held: false, .. } = &action {
             case.edit(&id.name.clone(), |object| object.held = false);
         } else {
             case.carry_out(&action);

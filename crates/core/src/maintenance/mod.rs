@@ -112,6 +112,7 @@ pub struct Maintenance {
     pub deleting: bool,
     /// It carries our finalizer.
     pub held: bool,
+    pub other_finalizers: Vec<String>,
     pub status: Status,
     pub on_uncordon: OnUncordon,
     pub may_shut_down: bool,
@@ -146,14 +147,13 @@ pub enum About {
 /// One wanted change. The actions of one decision are carried out in order, and the first that fails ends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    Hold {
+    /// Puts our finalizer on the object (`held`), or takes it off: then it may go.
+    Finalize {
         id: Id,
         uid: Uid,
-    },
-    /// Gives up the object: it may go now.
-    LetGo {
-        id: Id,
-        uid: Uid,
+        resource_version: String,
+        others: Vec<String>,
+        held: bool,
     },
     /// Creates, renews or takes over the node's lease; `over` is the lease as it was last seen.
     TakeLease {
@@ -184,7 +184,6 @@ pub enum Action {
     /// The node as it was before, as far as it is ours to say.
     Restore {
         node: String,
-        uid: Uid,
         keep_cordon: bool,
     },
     /// Finds out whether the control plane can spare the node.

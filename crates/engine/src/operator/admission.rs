@@ -7,6 +7,7 @@ use evac_api::kubevirt::review::{
     MIGRATION_MUTATE_PATH, MIGRATION_UPDATE_PATH, SETTINGS_PATH,
 };
 use evac_api::kubevirt::{request, wire};
+use evac_api::maintenance::review::PATH as MAINTENANCE_PATH;
 use evac_api::wire::List;
 use evac_core::Key;
 use evac_core::machines::eviction::{self, Answer, Asked, Question};
@@ -14,6 +15,7 @@ use evac_core::machines::{Config, Instance, Kind, Migration, names};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::maintenance;
 use crate::http::{Http, HttpError};
 
 /// The paths a [`Reviewer`] answers.
@@ -26,6 +28,7 @@ pub const PATHS: &[&str] = &[
     MIGRATION_MUTATE_PATH,
     INSTANCE_MUTATE_PATH,
     EVICTION_PATH,
+    MAINTENANCE_PATH,
 ];
 
 #[derive(Clone)]
@@ -58,6 +61,9 @@ impl Reviewer {
             }
             MIGRATION_CREATE_PATH => self.migration(review).await.map_err(|error| error.to_string()),
             EVICTION_PATH => Ok(self.eviction(review).await),
+            MAINTENANCE_PATH => {
+                maintenance::review::answer(&self.http, review).await.map_err(|error| error.to_string())
+            }
             _ => Err(format!("nothing is reviewed at {path}")),
         }
     }

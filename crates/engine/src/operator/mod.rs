@@ -15,6 +15,7 @@ pub mod front;
 pub mod health;
 pub mod install;
 pub mod leader;
+pub mod maintenance;
 mod perform;
 pub mod power;
 pub mod publish;

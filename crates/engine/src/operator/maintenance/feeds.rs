@@ -1,0 +1,127 @@
+//! The watches of the role: objects of both kinds, nodes, and the leases by which nodes are claimed.
+
+use evac_api::maintenance::{Object, request};
+use evac_api::wire::{Lease, Node};
+use evac_core::maintenance::{Family, Seen, Subject};
+use evac_core::ownership::LEASE_NAMESPACE;
+use evac_core::{Key, Uid};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::perform::Done;
+use crate::http::Http;
+use crate::operator::feeds::forever;
+use crate::watch::{Report, Source};
+
+/// What one watch covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    Objects(Family),
+    Nodes,
+    Leases,
+}
+
+impl What {
+    pub const ALL: [Self; 4] =
+        [Self::Objects(Family::KubeVirt), Self::Objects(Family::Medik8s), Self::Nodes, Self::Leases];
+
+    pub fn covers(self, subject: &Subject<'_>) -> bool {
+        match (self, subject) {
+            (Self::Objects(family), Subject::Object(object)) => object.id.family == family,
+            (Self::Nodes, Subject::Node(_)) | (Self::Leases, Subject::Lease(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+pub(super) enum Input {
+    Listed(What, Vec<Seen>),
+    Seen(Seen),
+    Done(Done),
+}
+
+type Sender = mpsc::UnboundedSender<Input>;
+
+pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
+    for family in Family::ALL {
+        let gone = move |object: Object| {
+            let seen = object.of(family);
+            Seen::ObjectGone(seen.id, seen.uid)
+        };
+        follow(
+            http,
+            sender,
+            tasks,
+            (What::Objects(family), request::collection(family)),
+            |object: &Object| object.metadata.resource_version.clone(),
+            move |object: Object| Seen::Object(Box::new(object.of(family))),
+            gone,
+        );
+    }
+    follow(
+        http,
+        sender,
+        tasks,
+        (What::Nodes, "/api/v1/nodes".into()),
+        |node: &Node| node.metadata.resource_version.clone(),
+        |node: Node| Seen::Node(Box::new(node.into())),
+        |node: Node| Seen::NodeGone(node.metadata.name),
+    );
+    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases");
+    follow(
+        http,
+        sender,
+        tasks,
+        (What::Leases, leases),
+        |lease: &Lease| lease.metadata.resource_version.clone(),
+        |lease: Lease| Seen::Lease(lease.into()),
+        |lease: Lease| Seen::LeaseGone(Key::new(lease.metadata.namespace, lease.metadata.name)),
+    );
+}
+
+fn follow<T>(
+    http: &Http,
+    sender: &Sender,
+    tasks: &mut JoinSet<()>,
+    (what, path): (What, String),
+    version: impl Fn(&T) -> String + Send + Sync + 'static,
+    seen: impl Fn(T) -> Seen + Send + Sync + 'static,
+    gone: impl Fn(T) -> Seen + Send + Sync + 'static,
+) where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    let source = Source { path: path.into(), query: String::new(), page: 500 };
+    let wrap = move |report: Report<T>| match report {
+        Report::Listed(list) => Some(Input::Listed(what, list.into_iter().map(&seen).collect())),
+        Report::Seen(object) => Some(Input::Seen(seen(object))),
+        Report::Gone(object) => Some(Input::Seen(gone(object))),
+        // A kind the server does not know has no objects; it is asked again.
+        Report::Failed { error, .. } if error.is_not_found() => Some(Input::Listed(what, Vec::new())),
+        Report::Failed { error, .. } => {
+            tracing::debug!(?what, %error, "cannot be read yet");
+            None
+        }
+    };
+    let (reports, mut inbox) = mpsc::unbounded_channel();
+    tasks.spawn(forever(http.clone(), source, reports, wrap, version));
+    let sender = sender.clone();
+    tasks.spawn(async move {
+        while let Some(input) = inbox.recv().await {
+            if let Some(input) = input
+                && sender.send(input).is_err()
+            {
+                return;
+            }
+        }
+    });
+}
+
+/// The object in an answer, as it is known then.
+pub(super) fn object(family: Family, body: &[u8]) -> Option<Seen> {
+    serde_json::from_slice::<Object>(body).ok().map(|object| Seen::Object(Box::new(object.of(family))))
+}
+
+pub(super) fn gone(id: &evac_core::maintenance::Id, uid: &Uid) -> Seen {
+    Seen::ObjectGone(id.clone(), uid.clone())
+}

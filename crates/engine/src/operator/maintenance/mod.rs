@@ -1,0 +1,271 @@
+//! The role `maintenance`: NodeMaintenance objects, both kinds of them.
+//!
+//! One task owns the registry and asks the core about each object that was touched. A second one, the drain service, empties the nodes it
+//! is given and reports where each stands. Leadership gates both: a follower watches and waits, and whoever takes over begins from
+//! what is written in the cluster.
+
+mod feeds;
+mod perform;
+mod quorum;
+pub mod review;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use evac_clock::Clock;
+use evac_core::Policy;
+use evac_core::maintenance::queue::{Limits, Turns};
+use evac_core::maintenance::{Action, Decision, Id, OWNER, Registry, Seen, Touched, decide};
+use evac_core::step::Event;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use self::feeds::{Input, What};
+use self::perform::{Done, Performer};
+use super::agenda::Agenda;
+use super::sleep_until;
+use crate::drain::service::{News, Service};
+use crate::http::Http;
+
+/// How many objects are acted upon at the same time.
+const PARALLEL: usize = 64;
+
+/// A running role.
+pub struct Maintenances {
+    stop: CancellationToken,
+    task: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Maintenances {
+    /// Starts the role on the current runtime. It acts while the gate of `http` is open.
+    pub fn start(http: Http, limits: Limits) -> Self {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(Loop::new(http, limits).run(stop.clone()));
+        Self { stop, task: Some(task) }
+    }
+
+    /// Ends it without waiting, as a crash would.
+    pub fn halt(&self) {
+        self.stop.cancel();
+    }
+
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        if let Some(task) = self.task.take() {
+            // A panic of the loop has been reported by the runtime already.
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Maintenances {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// What a maintenance allows itself; budgets and eviction strategies bind it as they bind everybody.
+fn policy() -> Policy {
+    Policy { force: true, ignore_daemonsets: true, delete_emptydir_data: true, ..Policy::default() }
+}
+
+struct Loop {
+    http: Http,
+    clock: Clock,
+    limits: Limits,
+    registry: Registry,
+    missing: BTreeSet<What>,
+    agenda: Agenda<Id>,
+    /// Empties nodes while we lead.
+    service: Option<Arc<Service>>,
+    room: Arc<Semaphore>,
+}
+
+impl Loop {
+    fn new(http: Http, limits: Limits) -> Self {
+        Self {
+            clock: http.clock(),
+            http,
+            limits,
+            registry: Registry::default(),
+            missing: What::ALL.into(),
+            agenda: Agenda::default(),
+            service: None,
+            room: Arc::new(Semaphore::new(PARALLEL)),
+        }
+    }
+
+    async fn run(mut self, stop: CancellationToken) {
+        let (sender, mut inbox) = mpsc::unbounded_channel();
+        let (news_sender, mut news) = mpsc::unbounded_channel();
+        let mut tasks = JoinSet::new();
+        feeds::start(&self.http, &sender, &mut tasks);
+        let mut openings = self.http.gate().openings();
+        loop {
+            self.look(&sender, &news_sender, &mut tasks);
+            let leads = self.http.gate().is_open(self.clock.now());
+            let alarm = if leads { self.agenda.next_alarm() } else { None };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                input = inbox.recv() => {
+                    let Some(input) = input else { return };
+                    self.take(input);
+                    // Everything that has arrived is one view.
+                    while let Ok(input) = inbox.try_recv() {
+                        self.take(input);
+                    }
+                }
+                Some(told) = news.recv() => {
+                    self.hear(told);
+                    while let Ok(told) = news.try_recv() {
+                        self.hear(told);
+                    }
+                }
+                // What we had ordered while we led before is history.
+                Ok(()) = openings.changed() => {
+                    self.service = None;
+                    self.registry.forget_orders();
+                    self.agenda.touch(self.registry.everybody());
+                }
+                () = sleep_until(self.clock, alarm) => {}
+            }
+            while tasks.try_join_next().is_some() {}
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Listed(what, list) => {
+                self.missing.remove(&what);
+                self.registry.clear(|subject| what.covers(subject));
+                for seen in list {
+                    self.registry.apply(seen);
+                }
+                self.agenda.touch(self.registry.everybody());
+            }
+            Input::Seen(seen) => self.apply(seen),
+            Input::Done(Done { id, learned, ending, effective }) => {
+                learned.into_iter().for_each(|seen| self.apply(seen));
+                self.agenda.finish(id, ending, effective, self.clock.now());
+            }
+        }
+        self.count();
+    }
+
+    fn apply(&mut self, seen: Seen) {
+        match self.registry.apply(seen) {
+            Touched::Some(ids) => self.agenda.touch(ids),
+            Touched::Everybody => self.agenda.touch(self.registry.everybody()),
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        match news {
+            News::Survey(survey) => self.apply(Seen::Survey(survey)),
+            News::Event(_, event) => log(&event),
+            // It goes on by itself, and then says again where each node stands.
+            News::Interrupted(why) => tracing::warn!(why, "the drain was interrupted"),
+        }
+    }
+
+    /// What is shown to whoever reads metrics.
+    fn count(&self) {
+        let mut phases: BTreeMap<String, usize> = BTreeMap::new();
+        let mut codes: BTreeMap<String, usize> = BTreeMap::new();
+        for object in self.registry.objects() {
+            let phase = object.status.phase.map_or_else(|| "Pending".to_owned(), |phase| format!("{phase:?}"));
+            *phases.entry(phase).or_default() += 1;
+            for blocker in &object.status.blockers {
+                *codes.entry(blocker.code.clone()).or_default() += 1;
+            }
+        }
+        self.http.metrics().maintenances(&phases);
+        self.http.metrics().blockers(&codes);
+    }
+
+    fn look(
+        &mut self,
+        sender: &mpsc::UnboundedSender<Input>,
+        news: &mpsc::UnboundedSender<News>,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let now = self.clock.now();
+        if !self.missing.is_empty() || !self.http.gate().is_open(now) {
+            return;
+        }
+        let ready = self.agenda.ready(now);
+        if ready.is_empty() {
+            return;
+        }
+        let mut turns = Turns::of(&self.registry, &self.limits);
+        for id in ready {
+            let Decision { actions, look_again } = decide(&self.registry, &turns, &id, now);
+            if let Some(at) = look_again {
+                self.agenda.wake(&id, at);
+            }
+            if actions.is_empty() {
+                continue;
+            }
+            let mut begins = false;
+            for action in &actions {
+                if let Action::Begin { node, id, .. } = action {
+                    begins = true;
+                    // Known before the first survey of it can arrive.
+                    self.registry.apply(Seen::Begun(node.clone(), id.clone(), now));
+                }
+            }
+            if begins {
+                turns = Turns::of(&self.registry, &self.limits);
+            }
+            self.act(id, actions, sender, news, tasks);
+        }
+    }
+
+    fn act(
+        &mut self,
+        id: Id,
+        actions: Vec<Action>,
+        sender: &mpsc::UnboundedSender<Input>,
+        news: &mpsc::UnboundedSender<News>,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let service = self
+            .service
+            .get_or_insert_with(|| {
+                Arc::new(Service::start(self.http.clone(), OWNER, policy(), news.clone()))
+            })
+            .clone();
+        self.agenda.begin(&id);
+        let performer = Performer { http: self.http.clone(), service };
+        let (sender, room) = (sender.clone(), self.room.clone());
+        tasks.spawn(async move {
+            let _place = room.acquire_owned().await;
+            let done = performer.carry_out(id, actions).await;
+            // The loop may have ended meanwhile.
+            let _ = sender.send(Input::Done(done));
+        });
+    }
+}
+
+fn log(event: &Event) {
+    match event {
+        Event::Evicting { pod, node, attempt, .. } => tracing::info!(%pod, node, attempt, "evicting pod"),
+        Event::Moving { instance, node, migration, attempt, .. } => {
+            tracing::info!(%instance, node, migration, attempt, "moving virtual machine");
+        }
+        Event::Moved { instance, node, to, seconds, .. } => {
+            tracing::info!(%instance, node, to, seconds, "virtual machine moved");
+        }
+        Event::MoveFailed { instance, node, failures, message, .. } => {
+            tracing::warn!(%instance, node, failures, message, "virtual machine could not be moved");
+        }
+        Event::Waiting { node, blocker, .. } => {
+            tracing::info!(node, pod = %blocker.pod, why = blocker.reason.message(), "waiting");
+        }
+        Event::Cordoned { node } => tracing::info!(node, "cordoned"),
+        Event::Ended { node, end } => tracing::info!(node, ?end, "ended"),
+        _ => {}
+    }
+}

@@ -1,0 +1,164 @@
+//! Carries out the actions of one object, one after the other, and says what was learned. The first that fails ends it: what follows
+//! depends on it.
+
+use std::sync::Arc;
+
+use evac_api::maintenance::request;
+use evac_api::wire::Lease;
+use evac_api::{Answer, Call};
+use evac_core::maintenance::{Action, Id, OWNER, Seen};
+use evac_core::ownership::LEASE_NAMESPACE;
+use serde_json::json;
+
+use super::feeds;
+use super::quorum;
+use crate::call_back::call_back;
+use crate::drain::service::{Service, Wanted};
+use crate::http::{Http, HttpError, parse};
+use crate::nodes;
+use crate::operator::agenda::Ending;
+
+pub(super) struct Done {
+    pub id: Id,
+    pub learned: Vec<Seen>,
+    pub ending: Ending,
+    /// Something may have changed by it; telling people changes nothing.
+    pub effective: bool,
+}
+
+pub(super) struct Performer {
+    pub http: Http,
+    pub service: Arc<Service>,
+}
+
+impl Performer {
+    pub async fn carry_out(&self, id: Id, actions: Vec<Action>) -> Done {
+        let effective = actions.iter().any(|action| !matches!(action, Action::Tell { .. }));
+        let mut done = Done { id, learned: Vec::new(), ending: Ending::Done, effective };
+        for action in actions {
+            if let Err(ending) = self.perform(&action, &mut done.learned).await {
+                done.ending = ending;
+                break;
+            }
+        }
+        done
+    }
+
+    async fn perform(&self, action: &Action, learned: &mut Vec<Seen>) -> Result<(), Ending> {
+        match action {
+            Action::Finalize { id, uid, resource_version, others, held } => {
+                let call = request::finalizers(id, uid, resource_version, others, *held);
+                let answer = self.send(&call).await?;
+                if answer.status == 404 {
+                    learned.push(feeds::gone(id, uid));
+                    return Ok(());
+                }
+                let answer = succeeded(answer)?;
+                // Without its last finalizer an object that is being deleted is gone.
+                learned.extend(match feeds::object(id.family, &answer.body) {
+                    Some(Seen::Object(object)) if object.deleting && !held && others.is_empty() => {
+                        Some(feeds::gone(id, uid))
+                    }
+                    other => other,
+                });
+                Ok(())
+            }
+            Action::WriteStatus { id, uid, status } => {
+                let answer = self.send(&request::status(id, uid, status)).await?;
+                if answer.status == 404 {
+                    learned.push(feeds::gone(id, uid));
+                    return Err(Ending::Conflict);
+                }
+                learned.extend(feeds::object(id.family, &succeeded(answer)?.body));
+                Ok(())
+            }
+            Action::TakeLease { node, uid, at, over } => {
+                let call = request::take_lease(node, uid, *at, over.as_deref());
+                let mut answer = self.send(&call).await?;
+                if answer.status == 404 && over.is_none() {
+                    self.make_namespace().await?;
+                    answer = self.send(&call).await?;
+                }
+                let lease: Lease = parse(&succeeded(answer)?).map_err(|error| failed(&error))?;
+                learned.push(Seen::Lease(lease.into()));
+                Ok(())
+            }
+            Action::ReturnLease { lease, resource_version } => {
+                let answer = self.send(&request::return_lease(lease, resource_version)).await?;
+                if answer.status != 404 {
+                    succeeded(answer)?;
+                }
+                learned.push(Seen::LeaseGone(lease.clone()));
+                Ok(())
+            }
+            Action::Begin { node, attire, may_shut_down, .. } => {
+                let wanted = Wanted { attire: attire.clone(), may_shut_down: *may_shut_down };
+                self.service.begin(node, wanted);
+                Ok(())
+            }
+            Action::End { node } => {
+                self.service.end(node).await;
+                learned.push(Seen::Ended(node.clone()));
+                Ok(())
+            }
+            Action::CallBack { node } => {
+                let back =
+                    call_back(&self.http, node, Some(OWNER), false).await.map_err(|error| failed(&error))?;
+                for left in back.left {
+                    tracing::warn!(node, left, "could not be taken back");
+                }
+                Ok(())
+            }
+            Action::Restore { node, keep_cordon } => {
+                match nodes::give_back(&self.http, node, OWNER, *keep_cordon).await {
+                    Ok(seen) => {
+                        learned.extend(seen.map(|node| Seen::Node(Box::new(node))));
+                        Ok(())
+                    }
+                    Err(nodes::NodeError::Http(error)) => Err(failed(&error)),
+                    Err(_) => Err(Ending::Conflict),
+                }
+            }
+            Action::AskQuorum { node } => {
+                let verdict = quorum::ask(&self.http, node).await;
+                learned.push(Seen::Quorum(node.clone(), verdict, self.http.clock().now()));
+                Ok(())
+            }
+            Action::Tell { about, warning, reason, message } => {
+                let call = request::event(about, *warning, reason, message, self.http.clock().now());
+                // Events are for people; losing one changes nothing.
+                if let Err(error) = self.http.send(&call).await {
+                    tracing::debug!(%error, reason, "event was lost");
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn send(&self, call: &Call) -> Result<Answer, Ending> {
+        self.http.send(call).await.map_err(|error| failed(&error))
+    }
+
+    async fn make_namespace(&self) -> Result<(), Ending> {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASE_NAMESPACE}});
+        let call = evac_api::kubevirt::request::create("/api/v1/namespaces", &namespace);
+        let answer = self.send(&call).await?;
+        if answer.status == 409 { Ok(()) } else { succeeded(answer).map(drop) }
+    }
+}
+
+fn failed(error: &HttpError) -> Ending {
+    tracing::debug!(%error, "not carried out");
+    match error {
+        HttpError::Status { status: 404 | 409 | 410, .. } => Ending::Conflict,
+        _ => Ending::Failed,
+    }
+}
+
+fn succeeded(answer: Answer) -> Result<Answer, Ending> {
+    if answer.is_success() {
+        return Ok(answer);
+    }
+    tracing::debug!(status = answer.status, message = answer.failure().message, "refused");
+    Err(if matches!(answer.status, 404 | 409 | 410) { Ending::Conflict } else { Ending::Failed })
+}
