@@ -373,7 +373,12 @@ mod tests {
 
     #[test]
     fn undoing_everything_leaves_no_field_behind() {
-        let all = Undo { unschedulable: Some(false), taints: Some(Vec::new()), labels: Vec::new(), remove_mark: true };
+        let all = Undo {
+            unschedulable: Some(false),
+            taints: Some(Vec::new()),
+            labels: Vec::new(),
+            remove_mark: true,
+        };
         let body = body(&undo("n", "7", &all, false));
         assert_eq!(body["spec"], json!({"unschedulable": null, "taints": null}));
         assert_eq!(body["metadata"]["annotations"], json!({"evac.dev/drain": null}));

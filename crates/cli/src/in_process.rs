@@ -8,7 +8,8 @@ use evac_api::kubevirt::{NAMESPACE, review};
 use evac_apiserver::rest::reply::Reply;
 use evac_apiserver::server::Api;
 use evac_core::machines::Roles;
-use evac_engine::operator::{Operator, Reviewer, install, power, tenants};
+use evac_engine::operator::publish::Reviews;
+use evac_engine::operator::{Operator, Reviewer, Settings, install, power, tenants};
 use evac_engine::{Http, HttpError};
 use futures::future::BoxFuture;
 use http::Request;
@@ -18,16 +19,17 @@ use serde_json::Value;
 pub async fn machines(api: &Arc<Api>, client: kube::Client, roles: Roles) -> Result<Operator, HttpError> {
     let http = Http::new(client, api.clock, Duration::ZERO);
     install::kinds(&http).await?;
-    let operator = Operator::start_set(http.clone(), roles, local());
+    let operator = Operator::start_set(http.clone(), roles.clone(), local());
     answer_reviews(api, &http, &operator);
     answer_power(api, &http, &operator);
-    install::reviews(&http).await?;
+    install::reviews(&http, Reviews::of(&roles)).await?;
     Ok(operator)
 }
 
 /// The embedded server is on this machine, and so may tenants be.
-pub fn local() -> tenants::Settings {
-    tenants::Settings { loopback: true, ..tenants::Settings::default() }
+pub fn local() -> Settings {
+    let tenants = tenants::Settings { loopback: true, ..tenants::Settings::default() };
+    Settings { tenants, ..Settings::default() }
 }
 
 /// The embedded server has no service network; reviews reach us by function call.

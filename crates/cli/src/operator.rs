@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use evac_api::kubevirt::{NAMESPACE, review};
-use evac_core::machines::{Role, Roles};
+use evac_core::machines::Roles;
+use evac_core::maintenance::queue::{self, Share};
 use evac_core::tenants::Limits;
 use evac_engine::Http;
 use evac_engine::operator::front::{Front, Wanted};
 use evac_engine::operator::health::{Health, Vitals};
 use evac_engine::operator::leader::Candidate;
-use evac_engine::operator::publish::Advertise;
-use evac_engine::operator::{Operator, install, tenants};
+use evac_engine::operator::publish::{Advertise, Reviews};
+use evac_engine::operator::{Operator, Settings, install, tenants};
 
 use crate::cluster::{ClusterArgs, instance};
 use crate::exit::{Exit, Failure};
@@ -30,7 +31,7 @@ pub struct OperatorArgs {
     /// Which tasks to take on: all, none, or names separated by commas
     #[arg(long)]
     pub roles: Option<Roles>,
-    /// Create the kinds of virtual machines if they are missing
+    /// Create the kinds of virtual machines and of maintenance if they are missing
     #[arg(long)]
     pub install: bool,
     /// Serve admission reviews and the API to start and stop machines over HTTPS, such as 0.0.0.0:8443
@@ -53,6 +54,12 @@ pub struct OperatorArgs {
     /// Act only while holding the lease evac-operator
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub leader_elect: bool,
+    /// How many nodes may be under maintenance at once: a number, or a share such as 20% (default: no limit)
+    #[arg(long, value_name = "NODES")]
+    pub max_maintenance: Option<Share>,
+    /// The same for the nodes of each zone
+    #[arg(long, value_name = "NODES")]
+    pub max_maintenance_per_zone: Option<Share>,
     /// How long a tenant cluster gets to empty a node before the machine under it is deleted, such as 10m
     #[arg(long, value_name = "DURATION", value_parser = crate::duration::parse, default_value = "10m")]
     pub tenant_timeout: Duration,
@@ -95,15 +102,17 @@ pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
         Some(candidate) => http.clone().behind(candidate.gate().clone()),
         None => http.clone(),
     };
-    let reviews = roles.has(Role::Machines);
+    let reviews = Reviews::of(&roles);
     let tenants = tenants::Settings {
         limits: Limits { usual: args.tenant_timeout, longest: args.tenant_timeout_limit },
         loopback: args.cluster.is_on_this_machine().await?,
         instance: instance(),
     };
-    let operator = Operator::start_set(acting, roles, tenants);
-    let health = probe(args, &http, Some(&operator), reviews && args.listen.is_some()).await?;
-    let opening = async { if reviews { open(args, &http, &operator).await } else { Ok(None) } };
+    let maintenance = queue::Limits { cluster: args.max_maintenance, zone: args.max_maintenance_per_zone };
+    let operator = Operator::start_set(acting, roles, Settings { tenants, maintenance });
+    let health = probe(args, &http, Some(&operator), reviews.any() && args.listen.is_some()).await?;
+    let opening =
+        async { if reviews.any() { open(args, &http, &operator, reviews).await } else { Ok(None) } };
     let mut ending = std::pin::pin!(stopped());
     let opened = tokio::select! {
         front = opening => Some(front?),
@@ -155,12 +164,18 @@ async fn close(health: Option<Health>) {
     }
 }
 
-async fn open(args: &OperatorArgs, http: &Http, operator: &Operator) -> Result<Option<Front>, Failure> {
+async fn open(
+    args: &OperatorArgs,
+    http: &Http,
+    operator: &Operator,
+    reviews: Reviews,
+) -> Result<Option<Front>, Failure> {
     let Some(listen) = args.listen else {
         log::say("reviews nothing, and machines cannot be started by command; give --listen");
         return Ok(None);
     };
-    let wanted = Wanted { listen, advertise: args.advertise.clone(), service: args.service_name.clone() };
+    let wanted =
+        Wanted { listen, advertise: args.advertise.clone(), service: args.service_name.clone(), reviews };
     let front = Front::open(http, operator.config(), &wanted)
         .await
         .map_err(|error| Failure::error(error.to_string()))?;

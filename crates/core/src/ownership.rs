@@ -115,7 +115,11 @@ pub struct Attire {
 impl Attire {
     /// The taints the node does not carry yet.
     fn missing_taints(&self, node: &Node) -> Vec<Taint> {
-        self.taints.iter().filter(|ours| !node.taints.iter().any(|there| there.same_as(ours))).cloned().collect()
+        self.taints
+            .iter()
+            .filter(|ours| !node.taints.iter().any(|there| there.same_as(ours)))
+            .cloned()
+            .collect()
     }
 
     /// Whether the node carries all of it, the cordon included. A label keeps the value somebody else gave it.
@@ -230,7 +234,10 @@ mod tests {
     #[test]
     fn a_cancel_uncordons_a_node_that_was_schedulable_before() {
         let node = marked(node("n"), "me");
-        assert_eq!(undo(&node), Undo { unschedulable: Some(false), taints: None, labels: Vec::new(), remove_mark: true });
+        assert_eq!(
+            undo(&node),
+            Undo { unschedulable: Some(false), taints: None, labels: Vec::new(), remove_mark: true }
+        );
     }
 
     #[test]
@@ -238,7 +245,10 @@ mod tests {
         let mut cordoned = node("n");
         cordoned.unschedulable = true;
         let node = marked(cordoned, "me");
-        assert_eq!(undo(&node), Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark: true });
+        assert_eq!(
+            undo(&node),
+            Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark: true }
+        );
     }
 
     #[test]
@@ -246,7 +256,10 @@ mod tests {
         let mut node = marked(node("n"), "me");
         node.unschedulable = false;
         node.taints = vec![taint("theirs", "NoExecute")];
-        assert_eq!(undo(&node), Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark: true });
+        assert_eq!(
+            undo(&node),
+            Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark: true }
+        );
     }
 
     #[test]
@@ -255,7 +268,10 @@ mod tests {
         cordoned.unschedulable = true;
         let mut node = marked(cordoned, "me");
         node.unschedulable = false;
-        assert_eq!(undo(&node), Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark: true });
+        assert_eq!(
+            undo(&node),
+            Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark: true }
+        );
     }
 
     #[test]

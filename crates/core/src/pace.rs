@@ -6,7 +6,12 @@ use jiff::Timestamp;
 
 /// How long the rest takes, as a range, because pods do not leave at an even pace: from as fast as now to half as fast. Nothing before
 /// there is a pace to speak of, or when nothing moves.
-pub fn forecast(began: Timestamp, now: Timestamp, gone: usize, moving: usize) -> Option<(Duration, Duration)> {
+pub fn forecast(
+    began: Timestamp,
+    now: Timestamp,
+    gone: usize,
+    moving: usize,
+) -> Option<(Duration, Duration)> {
     let passed = now.duration_since(began).as_secs_f64();
     if moving == 0 || gone < 3 || passed <= 0.0 {
         return None;

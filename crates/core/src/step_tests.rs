@@ -567,7 +567,8 @@ fn a_node_of_another_drainer_is_refused_untouched_and_can_be_taken_over() {
         let mut case = Case::new(vec![pod("a")], Vec::new());
         let mut marked = node("n");
         marked.unschedulable = true;
-        let mark = crate::ownership::new_mark(&node("n"), "them", &crate::ownership::Attire::default(), at(0));
+        let mark =
+            crate::ownership::new_mark(&node("n"), "them", &crate::ownership::Attire::default(), at(0));
         marked.mark = Some(MarkState::Valid(Box::new(mark)));
         case.index.apply(Fact::Node(Box::new(marked)));
         case

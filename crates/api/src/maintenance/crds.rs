@@ -121,10 +121,7 @@ fn status() -> Value {
             "lastTransitionTime": {"type": "string", "format": "date-time"},
         },
     });
-    let pod = record(
-        "A pod.",
-        &json!({"namespace": text("Its namespace."), "name": text("Its name.")}),
-    );
+    let pod = record("A pod.", &json!({"namespace": text("Its namespace."), "name": text("Its name.")}));
     let estimate = record(
         "When the node will be empty if it goes on like this.",
         &json!({"earliest": time("At this pace."), "latest": time("At half this pace.")}),

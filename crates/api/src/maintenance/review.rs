@@ -97,5 +97,9 @@ pub fn access_review(user: &Value, right: &Right<'_>) -> Value {
 
 /// The right in words.
 pub fn words((verb, _, resource, subresource, _): &Right<'_>) -> String {
-    if subresource.is_empty() { format!("{verb} {resource}") } else { format!("{verb} {resource}/{subresource}") }
+    if subresource.is_empty() {
+        format!("{verb} {resource}")
+    } else {
+        format!("{verb} {resource}/{subresource}")
+    }
 }

@@ -13,6 +13,7 @@ use evac_core::machines::Roles;
 use evac_engine::Http;
 use evac_engine::operator::front::{Front as Served, Wanted};
 use evac_engine::operator::leader::Candidate;
+use evac_engine::operator::publish::Reviews;
 use evac_engine::operator::{Operator, install};
 use evac_world::{NodeSpec, Options, World};
 use k8s_openapi::api::core::v1::Node;
@@ -193,8 +194,12 @@ impl Cluster {
 /// Serves reviews and `subresources.kubevirt.io` over HTTPS, as `evac operator --listen` does, and waits until the
 /// server uses both.
 async fn serve(http: &Http, operator: &Operator) -> Served {
-    let wanted =
-        Wanted { listen: "127.0.0.1:0".parse().unwrap(), advertise: None, service: "virt-api".into() };
+    let wanted = Wanted {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        advertise: None,
+        service: "virt-api".into(),
+        reviews: Reviews::of(&Roles::all()),
+    };
     let front = Served::open(http, operator.config(), &wanted).await.expect("the operator can serve");
     let client = http.client().clone();
     let resource = kube::core::ApiResource::erase::<APIService>(&());

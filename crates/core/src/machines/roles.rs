@@ -14,10 +14,12 @@ pub enum Role {
     Budget,
     /// Nodes of tenant clusters are drained before the machines under them go.
     Tenants,
+    /// NodeMaintenance objects.
+    Maintenance,
 }
 
 impl Role {
-    const ALL: [Self; 4] = [Self::Machines, Self::Evacuation, Self::Budget, Self::Tenants];
+    const ALL: [Self; 5] = [Self::Machines, Self::Evacuation, Self::Budget, Self::Tenants, Self::Maintenance];
     /// What KubeVirt's own control plane does.
     const KUBEVIRT: [Self; 3] = [Self::Machines, Self::Evacuation, Self::Budget];
 
@@ -27,6 +29,7 @@ impl Role {
             Self::Evacuation => "evacuation",
             Self::Budget => "budget",
             Self::Tenants => "tenants",
+            Self::Maintenance => "maintenance",
         }
     }
 }
@@ -101,11 +104,11 @@ mod tests {
         assert!("all".parse::<Roles>().unwrap().has(Role::Budget));
         assert!("none".parse::<Roles>().unwrap().is_empty());
         assert_eq!("budget,machines".parse::<Roles>().unwrap().to_string(), "machines,budget");
-        assert_eq!(Roles::all().beside_kubevirt().to_string(), "tenants");
+        assert_eq!(Roles::all().beside_kubevirt().to_string(), "tenants,maintenance");
         let said = "machines,cooking".parse::<Roles>().unwrap_err();
         assert_eq!(
             said,
-            "there is no role 'cooking'; give all, none, or of these: machines, evacuation, budget, tenants"
+            "there is no role 'cooking'; give all, none, or of these: machines, evacuation, budget, tenants, maintenance"
         );
     }
 }

@@ -57,7 +57,12 @@ pub fn create(request: &Request<'_>) -> Option<Denial> {
 }
 
 /// Only the reason and the words about how may change.
-pub fn update(old_node: &str, new_node: &str, on_uncordon: Option<&str>, shutdown: Option<&str>) -> Option<Denial> {
+pub fn update(
+    old_node: &str,
+    new_node: &str,
+    on_uncordon: Option<&str>,
+    shutdown: Option<&str>,
+) -> Option<Denial> {
     if old_node != new_node {
         return Some(forbidden(format!(
             "updating spec.nodeName isn't allowed; delete this object and create one for {new_node}"

@@ -86,7 +86,12 @@ impl<'a> Case<'a> {
             self.restore(object);
         }
         self.finalize(object, false);
-        self.tell(object, false, "RemovedMaintenance", format!("Removed maintenance of node {}", object.node));
+        self.tell(
+            object,
+            false,
+            "RemovedMaintenance",
+            format!("Removed maintenance of node {}", object.node),
+        );
     }
 
     fn restore(&mut self, object: &'a Maintenance) {
@@ -131,7 +136,8 @@ impl<'a> Case<'a> {
     fn pursue(&mut self, object: &'a Maintenance, turns: &Turns) {
         if !object.held {
             self.finalize(object, true);
-            let reason = if object.reason.is_empty() { String::new() } else { format!(": {}", object.reason) };
+            let reason =
+                if object.reason.is_empty() { String::new() } else { format!(": {}", object.reason) };
             self.tell(
                 object,
                 false,
@@ -175,7 +181,8 @@ impl<'a> Case<'a> {
         if !is_control_plane(node) || object.may_touch_control_plane {
             return true;
         }
-        let known = self.registry.quorum(&node.name).filter(|(_, at)| self.now.duration_since(*at) < QUORUM_HOLDS);
+        let known =
+            self.registry.quorum(&node.name).filter(|(_, at)| self.now.duration_since(*at) < QUORUM_HOLDS);
         match known {
             Some((Ok(()), _)) => true,
             Some((Err(why), at)) => {
@@ -358,4 +365,3 @@ fn ends(lease: &Lease) -> Option<Timestamp> {
 fn is_foreign(lease: &Lease, now: Timestamp) -> bool {
     lease.holder != HOLDER && lease.is_valid(now)
 }
-

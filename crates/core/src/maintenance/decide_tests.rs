@@ -142,8 +142,14 @@ impl Case {
 
     fn survey(&mut self, node: &str, standing: Standing, pending: &[&str]) {
         let pending: Vec<Key> = pending.iter().map(|name| Key::new("default", *name)).collect();
-        let survey =
-            Survey { node: node.into(), standing, total: pending.len(), guests: 0, pending, blockers: Vec::new() };
+        let survey = Survey {
+            node: node.into(),
+            standing,
+            total: pending.len(),
+            guests: 0,
+            pending,
+            blockers: Vec::new(),
+        };
         self.registry.apply(Seen::Survey(survey));
     }
 
@@ -443,7 +449,8 @@ fn a_node_that_goes_away_leaves_no_finalizer_behind() {
 #[test]
 fn blockers_are_named_with_what_to_do_and_progress_never_runs_backwards() {
     let mut case = begun();
-    let pending = |count: usize| (0..count).map(|at| Key::new("default", format!("p{at}"))).collect::<Vec<_>>();
+    let pending =
+        |count: usize| (0..count).map(|at| Key::new("default", format!("p{at}"))).collect::<Vec<_>>();
     let mut progress = Vec::new();
     for left in [2, 1, 5, 2] {
         case.now += 3;
@@ -476,7 +483,9 @@ fn blockers_are_named_with_what_to_do_and_progress_never_runs_backwards() {
 fn limits_hold_first_come_first_served_and_zones_do_not_hold_up_each_other() {
     let mut case = Case::new(&["a1", "a2", "b1", "b2"]);
     for (name, zone) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")] {
-        case.edit_node(name, |node| drop(node.labels.insert("topology.kubernetes.io/zone".into(), zone.into())));
+        case.edit_node(name, |node| {
+            drop(node.labels.insert("topology.kubernetes.io/zone".into(), zone.into()))
+        });
     }
     case.limits = Limits { cluster: Some("75%".parse().unwrap()), zone: Some("1".parse().unwrap()) };
     for (order, name) in ["a1", "a2", "b1", "b2"].into_iter().enumerate() {
@@ -490,7 +499,11 @@ fn limits_hold_first_come_first_served_and_zones_do_not_hold_up_each_other() {
         ["a1", "a2", "b1", "b2"].into_iter().filter(|name| case.node(name).unschedulable).collect::<Vec<_>>()
     };
     assert_eq!(cordoned(&case), ["a1", "b1"]);
-    assert!(case.status("a2").last_error.contains("1 of at most 1 nodes of zone a"), "{:?}", case.status("a2"));
+    assert!(
+        case.status("a2").last_error.contains("1 of at most 1 nodes of zone a"),
+        "{:?}",
+        case.status("a2")
+    );
     case.edit("a1", |object| object.deleting = true);
     case.settle("a1");
     case.settle("a2");
@@ -537,7 +550,8 @@ fn ten_thousand_objects_at_once_wait_for_their_turn() {
     let mut begin = 0;
     for one in case.registry.everybody() {
         let decision = decide(&case.registry, &turns, &one, at(0));
-        begin += usize::from(decision.actions.iter().any(|action| matches!(action, Action::TakeLease { .. })));
+        begin +=
+            usize::from(decision.actions.iter().any(|action| matches!(action, Action::TakeLease { .. })));
     }
     assert_eq!(begin, 5);
 }

@@ -153,13 +153,15 @@ fn has_room(sizes: &Sizes<'_>, limits: &Limits, taken: &Taken<'_>, node: &Node) 
     if is_control_plane(node)
         && let Some(other) = taken.control_plane
     {
-        let message = format!("waits because {other}, which is of the control plane too, is under maintenance");
+        let message =
+            format!("waits because {other}, which is of the control plane too, is under maintenance");
         return Err(Wait { reason: "ControlPlane", message });
     }
     if let Some(limit) = limits.cluster.map(|share| share.of(sizes.all))
         && taken.nodes.len() >= limit
     {
-        let message = format!("waits because {} of at most {limit} nodes are under maintenance", taken.nodes.len());
+        let message =
+            format!("waits because {} of at most {limit} nodes are under maintenance", taken.nodes.len());
         return Err(Wait { reason: "ClusterLimit", message });
     }
     let here = zone(node);

@@ -36,7 +36,10 @@ impl Etcd {
     pub fn without<'a>(&self, nodes: impl IntoIterator<Item = &'a str>) -> Self {
         let mut left = self.clone();
         for node in nodes {
-            left.members.iter_mut().filter(|member| member.node == node).for_each(|member| member.healthy = false);
+            left.members
+                .iter_mut()
+                .filter(|member| member.node == node)
+                .for_each(|member| member.healthy = false);
         }
         left
     }

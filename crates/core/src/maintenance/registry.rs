@@ -148,8 +148,7 @@ impl Registry {
         }
         let new = known.is_none();
         // Nodes report all the time; what does not concern us is no reason to look.
-        let bare =
-            |node: &Node| Node { resource_version: String::new(), health_since: None, ..node.clone() };
+        let bare = |node: &Node| Node { resource_version: String::new(), health_since: None, ..node.clone() };
         let same = known.is_some_and(|known| bare(known) == bare(&node));
         self.nodes.insert(name.clone(), node);
         match (new, same) {

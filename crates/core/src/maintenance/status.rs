@@ -126,7 +126,14 @@ impl Status {
     }
 
     /// Sets a condition; its time stays unless its truth changes.
-    pub fn state(&mut self, kind: &str, holds: bool, reason: &str, message: impl Into<String>, now: Timestamp) {
+    pub fn state(
+        &mut self,
+        kind: &str,
+        holds: bool,
+        reason: &str,
+        message: impl Into<String>,
+        now: Timestamp,
+    ) {
         let status = if holds { "True" } else { "False" };
         let condition = Condition {
             kind: kind.to_owned(),

@@ -274,7 +274,8 @@ impl Shift<'_> {
     /// Puts nodes into the run of which everything is known now.
     async fn join(&mut self, wanted: &BTreeMap<String, Wanted>) {
         let missing = &self.engine.missing.pods;
-        let ready: Vec<String> = self.joining.iter().filter(|node| !missing.contains(*node)).cloned().collect();
+        let ready: Vec<String> =
+            self.joining.iter().filter(|node| !missing.contains(*node)).cloned().collect();
         if ready.is_empty() {
             return;
         }

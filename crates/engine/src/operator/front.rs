@@ -7,7 +7,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::publish::{self, Advertise, Place, PublishError};
+use super::publish::{self, Advertise, Place, PublishError, Reviews};
 use super::serve::{ServeError, Server};
 use crate::http::Http;
 
@@ -26,6 +26,7 @@ pub struct Wanted {
     /// What fits the address if it is not said.
     pub advertise: Option<Advertise>,
     pub service: String,
+    pub reviews: Reviews,
 }
 
 /// A server that the cluster knows of.
@@ -51,6 +52,7 @@ impl Front {
             namespace: http.home().to_owned(),
             service: wanted.service.clone(),
             port: server.address.port(),
+            reviews: wanted.reviews,
         };
         let mut identity = server.identity();
         publish::publish(http, &place, &mut identity).await?;

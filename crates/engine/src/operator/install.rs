@@ -1,11 +1,13 @@
-//! Puts into a cluster what virtual machines need: kinds, a namespace, a place for settings.
+//! Puts into a cluster what the roles need: kinds, a namespace, a place for settings.
 
 use std::time::Duration;
 
 use evac_api::Call;
-use evac_api::kubevirt::{NAMESPACE, crds, request, review};
+use evac_api::kubevirt::{NAMESPACE, crds, request};
+use evac_api::maintenance;
 use serde_json::{Value, json};
 
+use super::publish::Reviews;
 use crate::http::{Http, HttpError, parse};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -14,10 +16,11 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 pub async fn kinds(http: &Http) -> Result<(), HttpError> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     ensure(http, "/api/v1/namespaces", &namespace).await?;
-    for definition in crds::all() {
-        ensure(http, DEFINITIONS, &definition).await?;
+    let definitions: Vec<Value> = crds::all().into_iter().chain(maintenance::crds::all()).collect();
+    for definition in &definitions {
+        ensure(http, DEFINITIONS, definition).await?;
     }
-    for definition in crds::all() {
+    for definition in &definitions {
         established(http, definition["metadata"]["name"].as_str().unwrap_or_default()).await?;
     }
     let settings = json!({
@@ -41,8 +44,8 @@ pub async fn kubevirt_is_deployed(http: &Http) -> Result<bool, HttpError> {
 }
 
 /// Makes the server ask us about new objects. Somebody has to answer for the service they name.
-pub async fn reviews(http: &Http) -> Result<(), HttpError> {
-    for configuration in review::configurations() {
+pub async fn reviews(http: &Http, reviews: Reviews) -> Result<(), HttpError> {
+    for configuration in reviews.configurations() {
         let plural = match configuration["kind"].as_str() {
             Some("MutatingWebhookConfiguration") => "mutatingwebhookconfigurations",
             _ => "validatingwebhookconfigurations",

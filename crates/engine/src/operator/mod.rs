@@ -31,14 +31,15 @@ use std::time::Duration;
 use evac_api::kubevirt::settings::Sources;
 use evac_clock::Clock;
 use evac_core::machines::{Config, Decision, Kind, Machines, Role, Roles, Subject, decide, migration};
+use evac_core::maintenance::queue::Limits;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use admission::Reviewer;
-use feeds::{Input, Setting};
 use agenda::{Agenda, Ending};
+use feeds::{Input, Setting};
 use perform::{Done, Performer};
 use pulse::{Condition, Pulse, Question};
 
@@ -55,6 +56,14 @@ pub struct Operator {
     pulse: Pulse,
 }
 
+/// How the roles are to work, where that is not said in the cluster.
+#[derive(Default)]
+pub struct Settings {
+    pub tenants: tenants::Settings,
+    /// How many nodes may be under maintenance at once.
+    pub maintenance: Limits,
+}
+
 impl Operator {
     /// Starts all roles on the current runtime. They act while the gate of `http` is open.
     pub fn start(http: Http) -> Self {
@@ -62,19 +71,23 @@ impl Operator {
     }
 
     pub fn start_roles(http: Http, roles: Roles) -> Self {
-        Self::start_set(http, roles, tenants::Settings::default())
+        Self::start_set(http, roles, Settings::default())
     }
 
-    pub fn start_set(http: Http, roles: Roles, tenants: tenants::Settings) -> Self {
+    pub fn start_set(http: Http, roles: Roles, settings: Settings) -> Self {
+        let Settings { tenants, maintenance } = settings;
         let stop = CancellationToken::new();
         let (publish, config) = watch::channel(Config::default());
         let visits = roles
             .has(Role::Tenants)
             .then(|| tokio::spawn(tenants::run(http.clone(), config.clone(), tenants, stop.clone())));
+        let upkeep = roles
+            .has(Role::Maintenance)
+            .then(|| tokio::spawn(maintenance::run(http.clone(), maintenance, stop.clone())));
         let (pulse, questions) = Pulse::new(http.clock());
         let state = Loop::new(http, roles, publish);
         let task = tokio::spawn(state.run(stop.clone(), questions));
-        Self { stop, tasks: visits.into_iter().chain([task]).collect(), config, pulse }
+        Self { stop, tasks: visits.into_iter().chain(upkeep).chain([task]).collect(), config, pulse }
     }
 
     /// The cluster's settings as they are now.

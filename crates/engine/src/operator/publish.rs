@@ -12,7 +12,9 @@ use base64::engine::general_purpose::STANDARD;
 use evac_api::Call;
 use evac_api::call::{FIELD_MANAGER, escape};
 use evac_api::kubevirt::{request, review};
+use evac_api::maintenance;
 use evac_api::wire::Named;
+use evac_core::machines::{Role, Roles};
 use http::Uri;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -119,6 +121,31 @@ pub struct Place {
     pub service: String,
     /// The port the operator listens on.
     pub port: u16,
+    pub reviews: Reviews,
+}
+
+/// What the operator is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reviews {
+    /// Virtual machines, their API included.
+    pub machines: bool,
+    pub maintenance: bool,
+}
+
+impl Reviews {
+    pub fn of(roles: &Roles) -> Self {
+        Self { machines: roles.has(Role::Machines), maintenance: roles.has(Role::Maintenance) }
+    }
+
+    pub fn any(self) -> bool {
+        self.machines || self.maintenance
+    }
+
+    /// The configurations by which a server asks.
+    pub fn configurations(self) -> Vec<Value> {
+        let machines = self.machines.then(review::configurations).into_iter().flatten();
+        machines.chain(self.maintenance.then(maintenance::review::configuration)).collect()
+    }
 }
 
 /// Waits for certificates, then writes everything once.
@@ -150,13 +177,10 @@ pub async fn publish(
 pub async fn keep(http: Http, place: Place, mut identity: watch::Receiver<Option<Identity>>) {
     let (sender, mut removed) = mpsc::unbounded_channel::<bool>();
     let mut watching = JoinSet::new();
-    let watched = [
-        (services(&place), 1),
-        (VALIDATING.to_owned(), 1),
-        (MUTATING.to_owned(), 1),
-        (API_SERVICES.to_owned(), power::VERSIONS.len()),
-    ];
-    for (path, count) in watched {
+    let watched = [services(&place), VALIDATING.to_owned(), MUTATING.to_owned(), API_SERVICES.to_owned()];
+    let wanted = objects(&place, "");
+    for path in watched {
+        let count = wanted.iter().filter(|(collection, _)| *collection == path).count();
         let query = format!("labelSelector={}", escape(&format!("{}={}", OWNER.0, OWNER.1)));
         let source = Source { path: path.into(), query, page: 0 };
         let is_removal = move |report: Report<Named>| match report {
@@ -187,7 +211,7 @@ fn services(place: &Place) -> String {
 fn objects(place: &Place, bundle: &str) -> Vec<(String, Value)> {
     let bundle = STANDARD.encode(bundle);
     let mut all = vec![(services(place), service(place))];
-    for mut configuration in review::configurations() {
+    for mut configuration in place.reviews.configurations() {
         let collection = match configuration["kind"].as_str() {
             Some("MutatingWebhookConfiguration") => MUTATING,
             _ => VALIDATING,
@@ -197,7 +221,8 @@ fn objects(place: &Place, bundle: &str) -> Vec<(String, Value)> {
         }
         all.push((collection.to_owned(), configuration));
     }
-    for (at, version) in power::VERSIONS.iter().enumerate() {
+    let versions: &[&str] = if place.reviews.machines { &power::VERSIONS } else { &[] };
+    for (at, version) in versions.iter().enumerate() {
         let object = json!({
             "apiVersion": "apiregistration.k8s.io/v1",
             "kind": "APIService",
@@ -276,6 +301,7 @@ mod tests {
             namespace: "evac".into(),
             service: "virt-api".into(),
             port: 8443,
+            reviews: Reviews { machines: true, maintenance: true },
         }
     }
 

@@ -11,7 +11,9 @@ use evac_apiserver::identity::Identity;
 use evac_apiserver::rest::reply::Reply;
 use evac_apiserver::server::{Api, Settings};
 use evac_clock::Clock;
+use evac_core::machines::Roles;
 use evac_engine::Http;
+use evac_engine::operator::publish::Reviews;
 use evac_engine::operator::{Operator, Reviewer, install, power};
 use evac_world::{NodeSpec, Options, World};
 use http::Request;
@@ -42,7 +44,7 @@ impl Cluster {
             World::start(client, clock, Options { seed: 7, ..Options::cluster(NodeSpec::workers(nodes)) });
         let operator = Operator::start(http.clone());
         serve(&api, &http, &operator);
-        install::reviews(&http).await.unwrap();
+        install::reviews(&http, Reviews::of(&Roles::all())).await.unwrap();
         let cluster = Self { api, http, clock, _world: world, operator };
         for n in 1..=nodes {
             let path = format!("/api/v1/nodes/node-{n}");

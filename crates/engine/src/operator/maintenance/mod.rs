@@ -31,38 +31,9 @@ use crate::http::Http;
 /// How many objects are acted upon at the same time.
 const PARALLEL: usize = 64;
 
-/// A running role.
-pub struct Maintenances {
-    stop: CancellationToken,
-    task: Option<tokio::task::JoinHandle<()>>,
-}
-
-impl Maintenances {
-    /// Starts the role on the current runtime. It acts while the gate of `http` is open.
-    pub fn start(http: Http, limits: Limits) -> Self {
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(Loop::new(http, limits).run(stop.clone()));
-        Self { stop, task: Some(task) }
-    }
-
-    /// Ends it without waiting, as a crash would.
-    pub fn halt(&self) {
-        self.stop.cancel();
-    }
-
-    pub async fn stop(mut self) {
-        self.stop.cancel();
-        if let Some(task) = self.task.take() {
-            // A panic of the loop has been reported by the runtime already.
-            let _ = task.await;
-        }
-    }
-}
-
-impl Drop for Maintenances {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
+/// Runs the role until it is stopped. It acts while the gate of `http` is open.
+pub(super) async fn run(http: Http, limits: Limits, stop: CancellationToken) {
+    Loop::new(http, limits).run(stop).await;
 }
 
 /// What a maintenance allows itself; budgets and eviction strategies bind it as they bind everybody.
@@ -175,7 +146,8 @@ impl Loop {
         let mut phases: BTreeMap<String, usize> = BTreeMap::new();
         let mut codes: BTreeMap<String, usize> = BTreeMap::new();
         for object in self.registry.objects() {
-            let phase = object.status.phase.map_or_else(|| "Pending".to_owned(), |phase| format!("{phase:?}"));
+            let phase =
+                object.status.phase.map_or_else(|| "Pending".to_owned(), |phase| format!("{phase:?}"));
             *phases.entry(phase).or_default() += 1;
             for blocker in &object.status.blockers {
                 *codes.entry(blocker.code.clone()).or_default() += 1;
@@ -233,9 +205,7 @@ impl Loop {
     ) {
         let service = self
             .service
-            .get_or_insert_with(|| {
-                Arc::new(Service::start(self.http.clone(), OWNER, policy(), news.clone()))
-            })
+            .get_or_insert_with(|| Arc::new(Service::start(self.http.clone(), OWNER, policy(), news.clone())))
             .clone();
         self.agenda.begin(&id);
         let performer = Performer { http: self.http.clone(), service };

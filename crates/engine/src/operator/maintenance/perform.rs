@@ -140,7 +140,8 @@ impl Performer {
     }
 
     async fn make_namespace(&self) -> Result<(), Ending> {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASE_NAMESPACE}});
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASE_NAMESPACE}});
         let call = evac_api::kubevirt::request::create("/api/v1/namespaces", &namespace);
         let answer = self.send(&call).await?;
         if answer.status == 409 { Ok(()) } else { succeeded(answer).map(drop) }

@@ -1,8 +1,8 @@
 //! Finds out how etcd is. Nothing that could not be read counts as good news.
 
+use evac_api::Call;
 use evac_api::maintenance::{Object, request};
 use evac_api::wire::{Budget, List, Pod};
-use evac_api::Call;
 use evac_core::maintenance::Family;
 use evac_core::maintenance::quorum::{Etcd, Guard, Member, spare};
 use serde_json::Value;
@@ -43,7 +43,10 @@ async fn members(http: &Http) -> Result<Vec<Member>, HttpError> {
         .items
         .into_iter()
         .map(evac_core::Pod::from)
-        .map(|pod| Member { node: pod.node.clone().unwrap_or_default(), healthy: pod.ready && pod.deletion.is_none() })
+        .map(|pod| Member {
+            node: pod.node.clone().unwrap_or_default(),
+            healthy: pod.ready && pod.deletion.is_none(),
+        })
         .collect())
 }
 
