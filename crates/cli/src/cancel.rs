@@ -6,7 +6,7 @@ use clap::Args;
 use evac_core::claim::{self, Life};
 use evac_core::ownership::{MarkState, Ownership, lease_key, ownership};
 use evac_core::{Fact, Index};
-use evac_engine::call_back::call_back;
+use evac_engine::call_back::{Whose, call_back};
 use evac_engine::{Http, nodes};
 
 use crate::cluster::{ClusterArgs, OwnerArgs};
@@ -116,7 +116,8 @@ async fn take_back(http: &Http, node: &str, owner: Option<&String>, dry_run: Dry
     }
     let suffix = dry_run.suffix();
     let dry_run = dry_run == DryRunArg::Server;
-    match call_back(http, node, owner.map(String::as_str), dry_run).await {
+    let whose = owner.map_or(Whose::Drains, |owner| Whose::Owner(owner.as_str()));
+    match call_back(http, node, whose, dry_run).await {
         Ok(done) => {
             for vmi in &done.aborted {
                 output::data(&format!("migration of vmi {vmi} aborted{suffix}"));

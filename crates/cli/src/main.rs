@@ -15,6 +15,7 @@ mod failover;
 mod in_process;
 mod log;
 mod look;
+mod maintenance;
 mod operator;
 mod output;
 mod render;
@@ -51,6 +52,9 @@ enum Verb {
     Explain(explain::ExplainArgs),
     Cancel(cancel::CancelArgs),
     Failover(failover::FailoverArgs),
+    /// Put nodes into maintenance by an object that an operator carries out, and bring them back
+    #[command(subcommand)]
+    Maintenance(maintenance::MaintenanceCommand),
     Demo(demo::DemoArgs),
     /// List, start, stop, restart and migrate virtual machines
     #[command(subcommand)]
@@ -104,6 +108,7 @@ async fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Explain(args) => explain::run(&args).await,
         Verb::Cancel(args) => cancel::run(&args).await,
         Verb::Failover(args) => failover::run(&args).await,
+        Verb::Maintenance(command) => maintenance::run(&command).await,
         Verb::Demo(args) => demo::run(&args).await,
         Verb::Vm(command) => vm::run(&command).await,
         Verb::Operator(args) => operator::run(&args).await,

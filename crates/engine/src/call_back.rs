@@ -22,16 +22,30 @@ pub struct CalledBack {
     pub left: Vec<String>,
 }
 
-/// Aborts the unfinished migrations by which `owner` (or anybody, without one) wanted to empty the node, and clears the marks of
-/// the instances on it. A cluster without virtual machines has nothing to take back.
+/// Whose migrations are taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose<'a> {
+    /// Those of one drainer.
+    Owner(&'a str),
+    /// Those of any drain.
+    Drains,
+    /// Also those that the control plane made because of a taint or an eviction.
+    Everybody,
+}
+
+/// Aborts the unfinished migrations by which these wanted to empty the node, and clears the marks of the instances on it. A
+/// cluster without virtual machines has nothing to take back.
 pub async fn call_back(
     http: &Http,
     node: &str,
-    owner: Option<&str>,
+    whose: Whose<'_>,
     dry_run: bool,
 ) -> Result<CalledBack, HttpError> {
     let mut done = CalledBack::default();
-    let query = format!("labelSelector={}", escape(names::DRAIN));
+    let query = match whose {
+        Whose::Owner(_) | Whose::Drains => format!("labelSelector={}", escape(names::DRAIN)),
+        Whose::Everybody => String::new(),
+    };
     let ours =
         match list::<wire::Migration>(http, &Source { path: guests::MIGRATIONS.into(), query, page: 500 })
             .await
@@ -46,7 +60,10 @@ pub async fn call_back(
         };
     for migration in ours.into_iter().map(Migration::from).filter(|one| !one.phase.is_final()) {
         let says = |name: &str| migration.annotations.get(name).map(String::as_str);
-        let same_owner = owner.is_none_or(|owner| says(names::DRAIN) == Some(owner));
+        let same_owner = match whose {
+            Whose::Owner(owner) => says(names::DRAIN) == Some(owner),
+            Whose::Drains | Whose::Everybody => true,
+        };
         if says(names::EVACUATION_MIGRATION) != Some(node) || !same_owner || migration.deleting {
             continue;
         }

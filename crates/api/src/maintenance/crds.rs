@@ -15,6 +15,8 @@ pub fn definition(family: Family) -> Value {
     let column = |name: &str, kind: &str, path: &str| json!({"name": name, "type": kind, "jsonPath": path});
     let mut reason = column("Reason", "string", ".spec.reason");
     reason["priority"] = json!(1);
+    // One short name for two kinds would be ambiguous; users of today's know it.
+    let short: &[&str] = if family == Family::Medik8s { &["nm"] } else { &[] };
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -27,7 +29,7 @@ pub fn definition(family: Family) -> Value {
                 "singular": "nodemaintenance",
                 "kind": KIND,
                 "listKind": "NodeMaintenanceList",
-                "shortNames": ["nm"],
+                "shortNames": short,
             },
             "versions": [{
                 "name": family.version(),

@@ -257,13 +257,13 @@ fn when_nobody_renews_a_lease_it_is_not_the_nodes_that_failed() {
 fn a_node_that_somebody_drains_is_theirs() {
     let mut cluster = Cluster::new(4, 1, policy("p"));
     let node = &mut cluster.nodes.get_mut("n1").unwrap().node;
-    let mark = crate::ownership::new_mark(node, "kim", Vec::new(), at(0));
+    let mark = crate::ownership::new_mark(node, "kim", &crate::ownership::Attire::default(), at(0));
     node.mark = Some(MarkState::Valid(Box::new(mark)));
     assert_eq!(cluster.code(DUE, "n1"), "Drained");
     let node = &mut cluster.nodes.get_mut("n1").unwrap().node;
     let mark = crate::ownership::DrainMark {
         owner: "operator".into(),
-        ..crate::ownership::new_mark(node, "operator", Vec::new(), at(0))
+        ..crate::ownership::new_mark(node, "operator", &crate::ownership::Attire::default(), at(0))
     };
     node.mark = Some(MarkState::Valid(Box::new(mark)));
     assert_eq!(cluster.code(DUE, "n1"), "Act", "our own mark");

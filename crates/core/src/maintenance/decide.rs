@@ -97,10 +97,11 @@ impl<'a> Case<'a> {
     fn restore(&mut self, object: &'a Maintenance) {
         let lease = self.registry.lease(&object.node);
         if let Some(node) = self.registry.node(&object.node) {
-            self.act(Action::CallBack { node: node.name.clone() });
             let other = lease.filter(|lease| is_foreign(lease, self.now));
             // Even if no mark of ours is seen: it may have been written a moment ago.
             self.act(Action::Restore { node: node.name.clone(), keep_cordon: other.is_some() });
+            // After the taints are gone, or the moves that are called back would begin anew.
+            self.act(Action::CallBack { node: node.name.clone() });
             if self.registry.is_marked(&node.name) {
                 self.tell_about_node(node, other);
             }

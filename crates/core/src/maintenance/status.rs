@@ -117,12 +117,20 @@ pub const WAITING: &str = "Waiting";
 /// Somebody uncordoned the node and this maintenance gave way.
 pub const YIELDED: &str = "Yielded";
 
+/// The reason of [`BLOCKED`] when nothing that is left can leave.
+const STUCK: &str = "NothingMoves";
+
 /// At most this many names are listed; the counts are complete.
 const NAMES: usize = 200;
 
 impl Status {
     pub fn says(&self, kind: &str) -> bool {
         self.conditions.iter().any(|condition| condition.kind == kind && condition.status == "True")
+    }
+
+    /// Nothing that is left can leave, so waiting alone does not help.
+    pub fn is_stuck(&self) -> bool {
+        self.says(BLOCKED) && self.conditions.iter().any(|one| one.kind == BLOCKED && one.reason == STUCK)
     }
 
     /// Sets a condition; its time stays unless its truth changes.
@@ -198,7 +206,11 @@ impl Status {
         let never =
             survey.blockers.iter().filter(|blocker| blocker.reason.severity() == Severity::Never).count();
         let said = format!("{never} of {pending} pods cannot leave");
-        let reason = if never > 0 { "CannotLeave" } else { "NothingInTheWay" };
+        let reason = match i64::try_from(never).unwrap_or(i64::MAX) {
+            0 => "NothingInTheWay",
+            all if all == pending => STUCK,
+            _ => "CannotLeave",
+        };
         self.state(BLOCKED, never > 0, reason, if never > 0 { said } else { String::new() }, now);
         let (reason, message) = if empty {
             ("Empty", "everything that has to leave has left".to_owned())

@@ -20,7 +20,7 @@ use evac_core::failover::suspect::{SHUT_DOWN, out_of_service};
 use evac_core::failover::{
     Aftermath, Fenced, GuestFate, How, Next, Refusal, Release, Remains, Suspect, next,
 };
-use evac_core::ownership::{self, MarkState, Ownership, new_mark};
+use evac_core::ownership::{self, Attire, MarkState, Ownership, new_mark};
 use evac_core::run::End as DrainEnd;
 use evac_core::{Action, Key, Outcome, Policy, step};
 use jiff::Timestamp;
@@ -327,11 +327,13 @@ async fn cordon(
             return Ok(());
         }
         let now = http.clock().now();
+        let attire = Attire { options: request.options.clone(), ..Attire::default() };
         let action = Action::Cordon {
             node: node.name.clone(),
             uid: node.uid.clone(),
             resource_version: node.resource_version.clone(),
-            mark: Box::new(new_mark(node, &request.owner, request.options.clone(), now)),
+            mark: Box::new(new_mark(node, &request.owner, &attire, now)),
+            taints: None,
             dry_run: false,
         };
         match perform(http, action).await.outcome {

@@ -1,6 +1,6 @@
 //! Killed before or after every single request: the next run goes on, or a cancel takes everything back.
 
-use evac_engine::call_back::call_back;
+use evac_engine::call_back::{Whose, call_back};
 use evac_engine::nodes;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -61,7 +61,7 @@ async fn sweep(after: bool, cancel: bool) {
         if cancel {
             let http = &bench.cluster.http;
             nodes::undo(http, "node-1", false, false).await.unwrap();
-            let done = call_back(http, "node-1", Some("tester"), false).await.unwrap();
+            let done = call_back(http, "node-1", Whose::Owner("tester"), false).await.unwrap();
             assert_eq!(done.left, [] as [String; 0], "{place}");
             bench.cluster.pass(20).await;
             let node = nodes::get(http, "node-1").await.unwrap();

@@ -17,7 +17,7 @@ use cluster::Bench;
 use evac_core::run::End;
 use evac_core::step::Event;
 use evac_core::{DryRun, Proof};
-use evac_engine::call_back::call_back;
+use evac_engine::call_back::{Whose, call_back};
 use evac_engine::nodes as on_nodes;
 use machines::{VMIS, VMS, template};
 use serde_json::{Value, json};
@@ -262,7 +262,7 @@ async fn a_cancel_in_any_phase_leaves_nothing() {
         assert!(matches!(told.end(), End::Stopped { .. }), "{millis}: {:?}", told.end());
         let http = &bench.cluster.http;
         on_nodes::undo(http, "node-1", false, false).await.unwrap();
-        let done = call_back(http, "node-1", Some("tester"), false).await.unwrap();
+        let done = call_back(http, "node-1", Whose::Owner("tester"), false).await.unwrap();
         assert_eq!(done.left, [] as [String; 0]);
         bench.cluster.pass(30).await;
         for migration in bench.migrations().await {

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::feeds;
 use super::quorum;
-use crate::call_back::call_back;
+use crate::call_back::{Whose, call_back};
 use crate::drain::service::{Service, Wanted};
 use crate::http::{Http, HttpError, parse};
 use crate::nodes;
@@ -102,8 +102,9 @@ impl Performer {
                 Ok(())
             }
             Action::CallBack { node } => {
-                let back =
-                    call_back(&self.http, node, Some(OWNER), false).await.map_err(|error| failed(&error))?;
+                let back = call_back(&self.http, node, Whose::Everybody, false)
+                    .await
+                    .map_err(|error| failed(&error))?;
                 for left in back.left {
                     tracing::warn!(node, left, "could not be taken back");
                 }

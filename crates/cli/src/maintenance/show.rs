@@ -1,0 +1,112 @@
+//! Maintenances as tables, details and JSON.
+
+use comfy_table::Table;
+use evac_core::explain::span;
+use evac_core::maintenance::status::WAITING;
+use evac_core::maintenance::{Maintenance, Phase};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::Format;
+use crate::output;
+
+fn state(object: &Maintenance) -> &'static str {
+    match object.status.phase {
+        _ if object.deleting => "ending",
+        Some(Phase::Succeeded) => "empty",
+        Some(Phase::Failed) => "failed",
+        Some(Phase::Running) if object.status.says(WAITING) => "waiting",
+        Some(Phase::Running) => "draining",
+        None => "new",
+    }
+}
+
+fn value(object: &Maintenance) -> Value {
+    json!({
+        "name": object.id.name,
+        "group": object.id.family.group(),
+        "node": object.node,
+        "reason": object.reason,
+        "created": object.created,
+        "state": state(object),
+        "status": object.status,
+    })
+}
+
+fn json_of(objects: &[Maintenance]) -> String {
+    let items: Vec<Value> = objects.iter().map(value).collect();
+    json!({"schema": "evac.dev/maintenance/v1", "maintenances": items}).to_string()
+}
+
+fn age(object: &Maintenance, now: Timestamp) -> String {
+    object.created.map(|at| span(now.duration_since(at).as_secs())).unwrap_or_default()
+}
+
+pub fn list(objects: &[Maintenance], format: Format, now: Timestamp) {
+    match format {
+        Format::Json => output::data(&json_of(objects)),
+        Format::Name => {
+            objects.iter().for_each(|object| output::data(&format!("nodemaintenance/{}", object.id.name)));
+        }
+        Format::Table if objects.is_empty() => output::talk("no node is under maintenance"),
+        Format::Table => {
+            let mut table = Table::new();
+            table.load_style(comfy_table::presets::NOTHING);
+            table.set_header(["NODE", "STATE", "PROGRESS", "PENDING", "AGE", "NAME", "REASON"]);
+            for object in objects {
+                table.add_row([
+                    object.node.clone(),
+                    state(object).to_owned(),
+                    format!("{}%", object.status.drain_progress),
+                    object.status.pending_pods.len().to_string(),
+                    age(object, now),
+                    object.id.name.clone(),
+                    object.reason.clone(),
+                ]);
+            }
+            output::data(&table.to_string());
+        }
+    }
+}
+
+pub fn details(objects: &[Maintenance], idle: &[&String], format: Format, now: Timestamp) {
+    if format != Format::Table {
+        list(objects, format, now);
+    } else {
+        objects.iter().for_each(|object| detail(object, now));
+    }
+    for node in idle {
+        output::error(&format!("node {node} is not under maintenance"));
+    }
+}
+
+fn detail(object: &Maintenance, now: Timestamp) {
+    let status = &object.status;
+    let line = |name: &str, text: &str| {
+        if !text.is_empty() {
+            output::data(&format!("{:<11} {}", format!("{name}:"), output::clean(text)));
+        }
+    };
+    line("Node", &object.node);
+    line("Object", &object.id.to_string());
+    line("Reason", &object.reason);
+    line("State", &format!("{}, for {}", state(object), age(object, now)));
+    let pods = format!(
+        "{} of {} have left ({}%)",
+        status.eviction_pods - i64::try_from(status.pending_pods_refs.len()).unwrap_or(0),
+        status.eviction_pods,
+        status.drain_progress
+    );
+    line("Pods", &pods);
+    if let Some(estimate) = &status.estimated_end {
+        let until = |at: Timestamp| span(at.duration_since(now).as_secs().max(0));
+        line("Left", &format!("{} to {}", until(estimate.earliest), until(estimate.latest)));
+    }
+    line("Waits for", &status.last_error);
+    for blocker in &status.blockers {
+        output::data(&format!("  {}: {}", blocker.object, output::clean(&blocker.message)));
+        if !blocker.fix.is_empty() {
+            output::data(&format!("    {}", output::clean(&blocker.fix)));
+        }
+    }
+}

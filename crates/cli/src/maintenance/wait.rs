@@ -1,0 +1,196 @@
+//! Waits until maintenances are where they should be, by watching them, and says on the way what is in the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use evac_api::maintenance::{Object, request};
+use evac_core::maintenance::{Family, Id, Maintenance, Phase};
+use evac_engine::Http;
+use evac_engine::watch::{Report, Source, follow_by};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::select::from_server;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    Empty,
+    Gone,
+}
+
+/// After this long without a sign of an operator people should know.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+
+enum News {
+    /// All of one kind.
+    All(Family, Vec<Maintenance>),
+    Seen(Box<Maintenance>),
+    Gone(Id),
+    Failed(Failure),
+}
+
+struct Waiting {
+    goal: Goal,
+    left: BTreeSet<Id>,
+    said: BTreeMap<Id, String>,
+    taken_up: BTreeSet<Id>,
+    ends: Vec<Exit>,
+}
+
+/// Returns when all are there, cannot get there, or the time is over.
+pub async fn wait_for(
+    http: &Http,
+    wanted: Vec<Id>,
+    goal: Goal,
+    timeout: Option<Duration>,
+) -> Result<Exit, Failure> {
+    let clock = http.clock();
+    let (sender, mut inbox) = mpsc::unbounded_channel();
+    let mut tasks = JoinSet::new();
+    for family in wanted.iter().map(|id| id.family).collect::<BTreeSet<_>>() {
+        let source = Source { path: request::collection(family).into(), query: String::new(), page: 500 };
+        let wrap = move |report: Report<Object>| match report {
+            Report::Listed(list) => {
+                News::All(family, list.into_iter().map(|object| object.of(family)).collect())
+            }
+            Report::Seen(object) => News::Seen(Box::new(object.of(family))),
+            Report::Gone(object) => News::Gone(object.of(family).id),
+            Report::Failed { error, .. } => News::Failed(from_server(&error)),
+        };
+        let version = |object: &Object| object.metadata.resource_version.clone();
+        tasks.spawn(follow_by(http.clone(), source, sender.clone(), wrap, version));
+    }
+    let mut waiting = Waiting {
+        goal,
+        left: wanted.into_iter().collect(),
+        said: BTreeMap::new(),
+        taken_up: BTreeSet::new(),
+        ends: Vec::new(),
+    };
+    let limit = async {
+        match timeout {
+            Some(timeout) => clock.sleep(timeout).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut limit = std::pin::pin!(limit);
+    let mut silence = std::pin::pin!(clock.sleep(SIGN_OF_LIFE));
+    let mut warned = false;
+    while !waiting.left.is_empty() {
+        tokio::select! {
+            biased;
+            Some(news) = inbox.recv() => waiting.take(news)?,
+            () = &mut limit => {
+                output::error("timed out; the operator goes on, see `evac maintenance list`");
+                return Ok(Exit::TimedOut);
+            }
+            () = &mut silence, if !warned => {
+                warned = true;
+                waiting.warn();
+            }
+        }
+    }
+    Ok(Exit::worst(waiting.ends))
+}
+
+impl Waiting {
+    fn take(&mut self, news: News) -> Result<(), Failure> {
+        match news {
+            News::All(family, list) => {
+                let there: BTreeSet<Id> = list.iter().map(|object| object.id.clone()).collect();
+                let gone: Vec<Id> = self.left.difference(&there).cloned().collect();
+                gone.iter().filter(|id| id.family == family).for_each(|id| self.gone(id));
+                list.iter().for_each(|object| self.seen(object));
+            }
+            News::Seen(object) => self.seen(&object),
+            News::Gone(id) => self.gone(&id),
+            News::Failed(failure) => return Err(failure),
+        }
+        Ok(())
+    }
+
+    fn gone(&mut self, id: &Id) {
+        if !self.left.remove(id) {
+            return;
+        }
+        if self.goal == Goal::Gone {
+            output::data(&format!("nodemaintenance/{} ended", id.name));
+            self.ends.push(Exit::Done);
+        } else {
+            output::error(&format!("nodemaintenance/{} was deleted by somebody", id.name));
+            self.ends.push(Exit::Cancelled);
+        }
+    }
+
+    fn seen(&mut self, object: &Maintenance) {
+        if !self.left.contains(&object.id) {
+            return;
+        }
+        if object.held {
+            self.taken_up.insert(object.id.clone());
+        }
+        if self.goal == Goal::Gone {
+            return;
+        }
+        let (status, node) = (&object.status, &object.node);
+        match status.phase {
+            Some(Phase::Succeeded) => {
+                output::data(&format!("node/{node} in maintenance, empty"));
+                self.end(object, Exit::Done);
+            }
+            Some(Phase::Failed) => {
+                output::error(&format!("node {node}: {}", status.last_error));
+                self.end(object, Exit::Error);
+            }
+            _ if status.is_stuck() => {
+                self.say(object, &blocked(object));
+                output::talk(&format!(
+                    "node {node} stays in maintenance, and what can leave later will; end it with `evac maintenance end {node}`"
+                ));
+                self.end(object, Exit::Blocked);
+            }
+            Some(Phase::Running) => {
+                let left = status.pending_pods.len();
+                let text = match status.last_error.as_str() {
+                    "" => format!("node {node}: {}%, {left} pods have to leave", status.drain_progress),
+                    why => {
+                        format!("node {node}: {}%, {left} pods have to leave; {why}", status.drain_progress)
+                    }
+                };
+                self.say(object, &text);
+            }
+            None => {}
+        }
+    }
+
+    fn end(&mut self, object: &Maintenance, exit: Exit) {
+        self.left.remove(&object.id);
+        self.ends.push(exit);
+    }
+
+    fn say(&mut self, object: &Maintenance, text: &str) {
+        if self.said.get(&object.id).map(String::as_str) != Some(text) {
+            output::talk(text);
+            self.said.insert(object.id.clone(), text.to_owned());
+        }
+    }
+
+    fn warn(&self) {
+        for id in self.left.difference(&self.taken_up) {
+            output::warning(&format!(
+                "nobody has taken up nodemaintenance/{}; is `evac operator` running with the role maintenance?",
+                id.name
+            ));
+        }
+    }
+}
+
+fn blocked(object: &Maintenance) -> String {
+    let lines = object.status.blockers.iter().map(|blocker| {
+        let fix = if blocker.fix.is_empty() { String::new() } else { format!("; {}", blocker.fix) };
+        format!("{}: {}{fix}", blocker.object, blocker.message)
+    });
+    format!("node {}: {}", object.node, lines.collect::<Vec<_>>().join("\n"))
+}
