@@ -35,6 +35,10 @@ pub struct Cluster {
 
 impl Cluster {
     pub async fn start(nodes: usize) -> Self {
+        Self::start_roles(nodes, Roles::all()).await
+    }
+
+    pub async fn start_roles(nodes: usize, roles: Roles) -> Self {
         let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
         let api = Api::new(clock, Settings { seed: 7, ..Settings::default() });
         let client = kube::Client::new(Service::trusted(api.clone(), Identity::admin()), "default");
@@ -42,7 +46,7 @@ impl Cluster {
         install::kinds(&http).await.unwrap();
         let world =
             World::start(client, clock, Options { seed: 7, ..Options::cluster(NodeSpec::workers(nodes)) });
-        let operator = Operator::start(http.clone());
+        let operator = Operator::start_roles(http.clone(), roles);
         serve(&api, &http, &operator);
         install::reviews(&http, Reviews::of(&Roles::all())).await.unwrap();
         let cluster = Self { api, http, clock, _world: world, operator };

@@ -9,6 +9,7 @@ mod guests;
 mod https;
 mod leaders;
 mod limits;
+mod maintenance;
 mod protection;
 mod requests;
 mod turns;

@@ -1,0 +1,243 @@
+//! NodeMaintenance in paused time: whoever carries it out may die at any write, and objects may be deleted at any moment.
+
+use std::time::Duration;
+
+use evac_engine::Http;
+use evac_engine::operator::Operator;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, VMIS, VMS, vm};
+use crate::wire::Wire;
+
+const OBJECTS: &str = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/medik8s-leases/leases";
+
+/// Everything but the role under test.
+async fn cluster(nodes: usize) -> Cluster {
+    Cluster::start_roles(nodes, "machines,evacuation,budget".parse().unwrap()).await
+}
+
+fn object(name: &str, node: &str) -> Value {
+    json!({
+        "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": name}, "spec": {"nodeName": node, "reason": "test"},
+    })
+}
+
+async fn deploy(cluster: &Cluster, name: &str, replicas: usize) {
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "main", "image": "example/web"}]},
+            },
+        },
+    });
+    assert_eq!(cluster.create(DEPLOYMENTS, &deployment).await.0, 201);
+    cluster
+        .until(&format!("{DEPLOYMENTS}/{name}"), |deployment| {
+            deployment["status"]["availableReplicas"] == replicas
+        })
+        .await;
+}
+
+/// A node as far as a maintenance may touch it.
+async fn image(cluster: &Cluster, node: &str) -> Value {
+    let node = cluster.get(&format!("/api/v1/nodes/{node}")).await.unwrap();
+    let mut annotations = node["metadata"]["annotations"].clone();
+    // Heartbeats of the simulated hypervisor go on.
+    if let Some(map) = annotations.as_object_mut() {
+        map.retain(|name, _| name.starts_with("evac.dev/"));
+    }
+    json!({"spec": node["spec"], "labels": node["metadata"]["labels"], "annotations": annotations})
+}
+
+fn role(http: Http) -> Operator {
+    Operator::start_roles(http, "maintenance".parse().unwrap())
+}
+
+async fn pods_on(cluster: &Cluster, node: &str) -> usize {
+    let pods = cluster.get(PODS).await.unwrap();
+    let here = |pod: &&Value| {
+        pod["spec"]["nodeName"] == node
+            && !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+    };
+    pods["items"].as_array().unwrap().iter().filter(here).count()
+}
+
+/// One operator after the other, each of which dies at its first write, until an object is as it should be.
+async fn one_write_each(cluster: &Cluster, path: &str, reached: impl Fn(&Value) -> bool) -> usize {
+    let mut lives = 0;
+    loop {
+        let wire = Wire::new(cluster.api.clone());
+        let operator = role(Http::new(wire.client(), cluster.clock, Duration::ZERO));
+        tokio::select! {
+            () = wire.one_write() => {}
+            () = cluster.pass(90) => {}
+        }
+        operator.halt();
+        operator.stop().await;
+        lives += 1;
+        if reached(&cluster.get(path).await.unwrap_or_default()) {
+            return lives;
+        }
+        assert!(lives < 200, "{:#}", cluster.get(path).await.unwrap_or_default());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_dies_after_every_write_the_next_one_goes_on() {
+    let cluster = cluster(3).await;
+    deploy(&cluster, "web", 6).await;
+    let (code, _) = cluster.create(VMS, &vm("db", "Always", &json!({"evac.dev/migration-seconds": "2"}))).await;
+    assert_eq!(code, 201);
+    let vmi = cluster.until(&format!("{VMIS}/db"), |vmi| vmi["status"]["phase"] == "Running").await;
+    let node = vmi["status"]["nodeName"].as_str().unwrap().to_owned();
+    let before = image(&cluster, &node).await;
+    assert_eq!(cluster.create(OBJECTS, &object("a", &node)).await.0, 201);
+    let path = format!("{OBJECTS}/a");
+    let lives = one_write_each(&cluster, &path, |object| object["status"]["phase"] == "Succeeded").await;
+    assert!(lives >= 6, "{lives}");
+    assert_eq!(pods_on(&cluster, &node).await, 0);
+    let guest = cluster.get(&format!("{VMIS}/db")).await.unwrap();
+    assert_eq!(guest["metadata"]["uid"], vmi["metadata"]["uid"], "the guest was moved, not restarted");
+    let (code, _) = cluster.send("DELETE", &path, "application/json", &json!({})).await;
+    assert_eq!(code, 200);
+    let lives = one_write_each(&cluster, &path, Value::is_null).await;
+    assert!(lives >= 3, "{lives}");
+    assert_eq!(image(&cluster, &node).await, before);
+    let leases = cluster.get(LEASES).await.unwrap();
+    assert_eq!(leases["items"].as_array().unwrap().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_after_any_write_nothing_is_left() {
+    let mut writes = 0;
+    loop {
+        let cluster = cluster(2).await;
+        deploy(&cluster, "web", 4).await;
+        let before = image(&cluster, "node-1").await;
+        let steps = Steps::new(&cluster, writes);
+        let operator = role(steps.http.clone());
+        assert_eq!(cluster.create(OBJECTS, &object("a", "node-1")).await.0, 201);
+        let path = format!("{OBJECTS}/a");
+        let cut = tokio::select! {
+            () = steps.reached() => true,
+            _ = cluster.until(&path, |object| object["status"]["phase"] == "Succeeded") => false,
+        };
+        cluster.send("DELETE", &path, "application/json", &json!({})).await;
+        cluster.until(&path, Value::is_null).await;
+        cluster.pass(30).await;
+        assert_eq!(image(&cluster, "node-1").await, before, "after {writes} writes");
+        assert!(cluster.get(LEASES).await.is_none_or(|list| list["items"].as_array().unwrap().is_empty()));
+        operator.stop().await;
+        if !cut {
+            break;
+        }
+        writes += 1;
+    }
+    assert!(writes >= 6, "{writes}");
+}
+
+/// Tells when a number of writes has reached the server.
+struct Steps {
+    http: Http,
+    reached: std::sync::Arc<tokio::sync::Notify>,
+}
+
+impl Steps {
+    fn new(cluster: &Cluster, writes: usize) -> Self {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let reached = std::sync::Arc::new(tokio::sync::Notify::new());
+        let count = std::sync::Arc::new(AtomicUsize::new(0));
+        let service = evac_apiserver::Service::trusted(
+            cluster.api.clone(),
+            evac_apiserver::identity::Identity::admin(),
+        );
+        let notify = reached.clone();
+        if writes == 0 {
+            notify.notify_one();
+        }
+        let counted = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (service, notify, count) = (service.clone(), notify.clone(), count.clone());
+            async move {
+                let write =
+                    request.method() != http::Method::GET && !request.uri().path().ends_with("/events");
+                let answer = tower::ServiceExt::oneshot(service, request).await;
+                if write && count.fetch_add(1, Ordering::SeqCst) + 1 == writes {
+                    notify.notify_one();
+                }
+                answer
+            }
+        });
+        let client = kube::Client::new(counted, "default");
+        Self { http: Http::new(client, cluster.clock, Duration::ZERO), reached }
+    }
+
+    async fn reached(&self) {
+        self.reached.notified().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn twenty_at_once_and_one_that_is_blocked_holds_up_nobody() {
+    let cluster = cluster(24).await;
+    deploy(&cluster, "web", 96).await;
+    // One node has a pod that may never leave.
+    deploy(&cluster, "rock", 1).await;
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "rock"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "rock"}}},
+    });
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    assert_eq!(cluster.create(budgets, &budget).await.0, 201);
+    cluster.until(&format!("{budgets}/rock"), |budget| budget["status"]["currentHealthy"] == 1).await;
+    let pods = cluster.get(PODS).await.unwrap();
+    let rock = pods["items"].as_array().unwrap().iter().find(|pod| pod["metadata"]["labels"]["app"] == "rock");
+    let held = rock.unwrap()["spec"]["nodeName"].as_str().unwrap().to_owned();
+    let _operator = role(cluster.http.clone());
+    let others: Vec<String> =
+        (1..=24).map(|n| format!("node-{n}")).filter(|node| *node != held).take(19).collect();
+    let begin = cluster.clock.now();
+    for node in others.iter().chain([&held]) {
+        assert_eq!(cluster.create(OBJECTS, &object(&format!("m-{node}"), node)).await.0, 201);
+    }
+    for node in &others {
+        cluster.until(&format!("{OBJECTS}/m-{node}"), |object| object["status"]["phase"] == "Succeeded").await;
+    }
+    let took = cluster.clock.now().duration_since(begin).as_secs();
+    assert!(took <= 60, "{took} s");
+    let stuck = cluster
+        .until(&format!("{OBJECTS}/m-{held}"), |object| {
+            object["status"]["blockers"].as_array().is_some_and(|list| !list.is_empty())
+        })
+        .await;
+    assert_eq!(stuck["status"]["phase"], "Running");
+    let blocker = &stuck["status"]["blockers"][0];
+    assert!(blocker["object"].as_str().unwrap().starts_with("pod default/rock-"), "{blocker:#}");
+    assert!(!blocker["fix"].as_str().unwrap_or_default().is_empty(), "{blocker:#}");
+    let said = stuck["status"]["conditions"].to_string();
+    assert!(said.contains("NothingMoves") || said.contains("CannotLeave"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_goes_and_comes_back_is_not_forgotten() {
+    let cluster = cluster(2).await;
+    let _operator = role(cluster.http.clone());
+    let path = format!("{OBJECTS}/a");
+    // The review is not asked here: the object may be older than the loss of its node.
+    let (code, _) = cluster.send("DELETE", "/api/v1/nodes/node-2", "application/json", &json!({})).await;
+    assert_eq!(code, 200);
+    let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    cluster.send("DELETE", &format!("{hooks}/evac-nodemaintenance"), "application/json", &json!({})).await;
+    assert_eq!(cluster.create(OBJECTS, &object("a", "ghost")).await.0, 201);
+    let failed = cluster.until(&path, |object| object["status"]["phase"] == "Failed").await;
+    assert_eq!(failed["status"]["lastError"], "nodes \"ghost\" not found");
+    cluster.send("DELETE", &path, "application/json", &json!({})).await;
+    cluster.until(&path, Value::is_null).await;
+}
