@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the side-by-side benchmarks: ours and the peer in one run, on one machine, reported as ratios.
-# Usage: bench/run.sh [apiserver|drain|evacuate] [ARGUMENTS]
+# Usage: bench/run.sh [apiserver|drain|evacuate|maintenance] [ARGUMENTS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what="${1:-apiserver}"

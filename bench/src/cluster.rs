@@ -1,6 +1,9 @@
 //! A client of either server that does not retry, so that every request is counted once.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, bail};
+use futures::{AsyncBufReadExt, StreamExt};
 use http::{Method, Request};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
@@ -41,6 +44,53 @@ impl Cluster {
 
     pub async fn create(&self, path: &str, object: &Value) -> Result<()> {
         self.send(Method::POST, path, "application/json", object.to_string().into_bytes()).await.map(|_| ())
+    }
+
+    /// The events of a collection.
+    pub async fn events(
+        &self,
+        path: &str,
+    ) -> Result<impl futures::Stream<Item = Result<Value>> + Unpin + use<>> {
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let request = Request::get(format!("{path}{joint}watch=1")).body(Vec::new())?;
+        let lines = self.client.request_stream(request).await?.lines();
+        Ok(Box::pin(lines.map(|line| {
+            let event: Value = serde_json::from_str(&line?)?;
+            if event["type"] == "ERROR" {
+                bail!("the watch broke: {}", event["object"]["message"]);
+            }
+            Ok(event)
+        })))
+    }
+
+    /// Waits by watch until a collection is as it should be.
+    pub async fn until(&self, path: &str, wanted: impl Fn(&BTreeMap<String, Value>) -> bool) -> Result<()> {
+        let mut all = BTreeMap::new();
+        let mut events = self.events(path).await?;
+        while let Some(event) = events.next().await {
+            let mut event = event?;
+            let object = event["object"].take();
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            if event["type"] == "DELETED" {
+                all.remove(&name);
+            } else {
+                all.insert(name, object);
+            }
+            if wanted(&all) {
+                return Ok(());
+            }
+        }
+        bail!("the watch of {path} ended early")
+    }
+
+    pub async fn cordon(&self, node: &str, wanted: bool) -> Result<()> {
+        let patch = json!({"spec": {"unschedulable": wanted}}).to_string().into_bytes();
+        self.send(Method::PATCH, &format!("/api/v1/nodes/{node}"), MERGE, patch).await.map(|_| ())
+    }
+
+    pub async fn evict(&self, pod: &str) -> Result<()> {
+        let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}});
+        self.create(&format!("/api/v1/namespaces/default/pods/{pod}/eviction"), &body).await
     }
 
     /// A namespace in which pods can be created although no controller makes their service account.

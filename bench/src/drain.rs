@@ -156,7 +156,7 @@ impl Stage {
         let world = World::start(client.clone(), Clock::real(), options);
         world.idle().await;
         let stage = Self { tree, world, cluster, client, audit, dir };
-        stage.cordon("node-2", true).await?;
+        stage.cluster.cordon("node-2", true).await?;
         let deployments = "/apis/apps/v1/namespaces/default/deployments";
         stage.cluster.create(deployments, &deployment(case.pods)).await?;
         if let Some(budget) = case.budget {
@@ -168,7 +168,7 @@ impl Stage {
             stage.cluster.create("/apis/apps/v1/namespaces/default/daemonsets", &daemon_set(number)).await?;
         }
         stage.all_ready(case.pods).await?;
-        stage.cordon("node-2", false).await?;
+        stage.cluster.cordon("node-2", false).await?;
         Ok(stage)
     }
 
@@ -183,12 +183,6 @@ impl Stage {
             floors.push((name, self.bare_evictions(case, width).await?));
         }
         Ok(floors)
-    }
-
-    async fn evict(&self, pod: &str) -> Result<()> {
-        let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}});
-        let path = format!("/api/v1/namespaces/default/pods/{pod}/eviction");
-        self.cluster.create(&path, &body).await
     }
 
     /// Names of the pods on a node that have to leave, and from where to watch them.
@@ -208,15 +202,15 @@ impl Stage {
         let from = self.busy_node().await?;
         let (names, version) = self.pods_on(&from).await?;
         let began = now();
-        self.cordon(&from, true).await?;
+        self.cluster.cordon(&from, true).await?;
         let asking = futures::stream::iter(&names)
-            .map(|name| self.evict(name))
+            .map(|name| self.cluster.evict(name))
             .buffer_unordered(width)
             .try_collect::<Vec<()>>();
         futures::try_join!(asking, self.all_left(&from, &version, names.len()))?;
         let seconds = began.elapsed().as_secs_f64();
         self.all_ready(case.pods).await?;
-        self.cordon(&from, false).await?;
+        self.cluster.cordon(&from, false).await?;
         Ok(seconds)
     }
 
@@ -225,9 +219,10 @@ impl Stage {
         let from = self.busy_node().await?;
         let (names, version) = self.pods_on(&from).await?;
         let began = now();
-        self.cordon(&from, true).await?;
+        self.cluster.cordon(&from, true).await?;
         let asking = async {
-            let mut budget = self.watch("/apis/policy/v1/namespaces/default/poddisruptionbudgets").await?;
+            let mut budget =
+                self.cluster.events("/apis/policy/v1/namespaces/default/poddisruptionbudgets").await?;
             let mut to_ask = names.clone();
             let mut under_way = futures::stream::FuturesUnordered::new();
             let mut allowed = 0;
@@ -253,7 +248,7 @@ impl Stage {
                     && let Some(name) = to_ask.pop()
                 {
                     under_way.push(async move {
-                        let answer = self.evict(&name).await;
+                        let answer = self.cluster.evict(&name).await;
                         (name, answer)
                     });
                 }
@@ -263,7 +258,7 @@ impl Stage {
         futures::try_join!(asking, self.all_left(&from, &version, names.len()))?;
         let seconds = began.elapsed().as_secs_f64();
         self.all_ready(case.pods).await?;
-        self.cordon(&from, false).await?;
+        self.cluster.cordon(&from, false).await?;
         Ok(seconds)
     }
 
@@ -272,7 +267,7 @@ impl Stage {
         let path = format!(
             "/api/v1/namespaces/default/pods?resourceVersion={version}&labelSelector=app%3Dweb&fieldSelector=spec.nodeName%3D{node}"
         );
-        let mut events = self.watch(&path).await?;
+        let mut events = self.cluster.events(&path).await?;
         while left > 0 {
             let event = events.next().await.context("the watch ended early")??;
             left -= usize::from(event["type"] == "DELETED");
@@ -280,23 +275,10 @@ impl Stage {
         Ok(())
     }
 
-    /// The events of a collection.
-    async fn watch(&self, path: &str) -> Result<impl futures::Stream<Item = Result<Value>> + Unpin + use<>> {
-        let joint = if path.contains('?') { '&' } else { '?' };
-        let request = http::Request::get(format!("{path}{joint}watch=1")).body(Vec::new())?;
-        let lines = self.client.request_stream(request).await?.lines();
-        Ok(Box::pin(lines.map(|line| {
-            let event: Value = serde_json::from_str(&line?)?;
-            if event["type"] == "ERROR" {
-                bail!("the watch broke: {}", event["object"]["message"]);
-            }
-            Ok(event)
-        })))
-    }
-
     /// Notes what a budget allows and when, until it is stopped.
     async fn note_room(&self, notes: &std::sync::Mutex<Vec<Room>>) -> Result<()> {
-        let mut events = self.watch("/apis/policy/v1/namespaces/default/poddisruptionbudgets").await?;
+        let mut events =
+            self.cluster.events("/apis/policy/v1/namespaces/default/poddisruptionbudgets").await?;
         while let Some(event) = events.next().await {
             let allowed = event?["object"]["status"]["disruptionsAllowed"].as_u64().unwrap_or(0);
             if let Ok(mut notes) = notes.lock() {
@@ -359,12 +341,6 @@ impl Stage {
         self.world.stop().await;
         self.tree.stop().await;
         let _ = fs::remove_dir_all(&self.dir);
-    }
-
-    async fn cordon(&self, node: &str, wanted: bool) -> Result<()> {
-        let patch = json!({"spec": {"unschedulable": wanted}}).to_string().into_bytes();
-        let target = format!("/api/v1/nodes/{node}");
-        self.cluster.send(http::Method::PATCH, &target, crate::cluster::MERGE, patch).await.map(|_| ())
     }
 
     async fn busy_node(&self) -> Result<String> {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, bail};
 use evac_clock::Clock;
 use evac_world::{NodeSpec, Options, World};
-use futures::{AsyncBufReadExt, StreamExt};
+use futures::StreamExt;
 use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
@@ -108,7 +108,6 @@ struct Stage {
     world: World,
     operator: Child,
     cluster: Cluster,
-    client: kube::Client,
     audit: PathBuf,
     dir: PathBuf,
     count: usize,
@@ -148,7 +147,7 @@ impl Stage {
             node.pods = 500;
         }
         let options = Options { parallel_writes: 32, ..Options::kubelets_only(nodes) };
-        let world = World::start(client.clone(), Clock::real(), options);
+        let world = World::start(client, Clock::real(), options);
         world.idle().await;
         let log = fs::File::create(dir.join("operator.log"))?;
         let operator = Command::new(evac)
@@ -157,86 +156,58 @@ impl Stage {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()?;
-        let stage = Self { tree, world, operator, cluster, client, audit, dir, count };
+        let stage = Self { tree, world, operator, cluster, audit, dir, count };
         stage.prepare().await?;
         Ok(stage)
     }
 
     async fn prepare(&self) -> Result<()> {
         for node in 2..=4 {
-            self.cordon(&format!("node-{node}"), true).await?;
+            self.cluster.cordon(&format!("node-{node}"), true).await?;
         }
         // The operator has installed the kinds, and its reviews are in force.
-        self.until("/apis/apiregistration.k8s.io/v1/apiservices", |all| {
-            all.values().any(|service| {
-                service["metadata"]["name"] == "v1.subresources.kubevirt.io"
-                    && service["status"]["conditions"][0]["status"] == "True"
+        self.cluster
+            .until("/apis/apiregistration.k8s.io/v1/apiservices", |all| {
+                all.values().any(|service| {
+                    service["metadata"]["name"] == "v1.subresources.kubevirt.io"
+                        && service["status"]["conditions"][0]["status"] == "True"
+                })
             })
-        })
-        .await?;
-        self.until("/api/v1/nodes", |all| {
-            all.len() == 4
-                && all.values().all(|node| node["metadata"]["labels"]["kubevirt.io/schedulable"] == "true")
-        })
-        .await?;
+            .await?;
+        self.cluster
+            .until("/api/v1/nodes", |all| {
+                all.len() == 4
+                    && all
+                        .values()
+                        .all(|node| node["metadata"]["labels"]["kubevirt.io/schedulable"] == "true")
+            })
+            .await?;
         for number in 0..self.count {
             self.cluster.create(MACHINES, &machine(number)).await?;
         }
         let count = self.count;
-        self.until("/apis/kubevirt.io/v1/virtualmachineinstances", |all| {
-            let ready = |vmi: &&Value| {
-                let conditions = vmi["status"]["conditions"].as_array();
-                conditions.is_some_and(|list| {
-                    list.iter().any(|one| one["type"] == "LiveMigratable" && one["status"] == "True")
-                })
-            };
-            all.values().filter(ready).count() == count
-        })
-        .await?;
+        self.cluster
+            .until("/apis/kubevirt.io/v1/virtualmachineinstances", |all| {
+                let ready = |vmi: &&Value| {
+                    let conditions = vmi["status"]["conditions"].as_array();
+                    conditions.is_some_and(|list| {
+                        list.iter().any(|one| one["type"] == "LiveMigratable" && one["status"] == "True")
+                    })
+                };
+                all.values().filter(ready).count() == count
+            })
+            .await?;
         for node in 2..=4 {
-            self.cordon(&format!("node-{node}"), false).await?;
+            self.cluster.cordon(&format!("node-{node}"), false).await?;
         }
         Ok(())
     }
 
-    async fn cordon(&self, node: &str, wanted: bool) -> Result<()> {
-        let patch = json!({"spec": {"unschedulable": wanted}}).to_string().into_bytes();
-        let target = format!("/api/v1/nodes/{node}");
-        self.cluster.send(http::Method::PATCH, &target, crate::cluster::MERGE, patch).await.map(|_| ())
-    }
-
-    async fn events(&self, path: &str) -> Result<impl futures::Stream<Item = Result<Value>> + Unpin + use<>> {
-        let joint = if path.contains('?') { '&' } else { '?' };
-        let request = http::Request::get(format!("{path}{joint}watch=1")).body(Vec::new())?;
-        let lines = self.client.request_stream(request).await?.lines();
-        Ok(Box::pin(lines.map(|line| Ok(serde_json::from_str(&line?)?))))
-    }
-
-    /// Waits by watch until a collection is as it should be.
-    async fn until(&self, path: &str, wanted: impl Fn(&BTreeMap<String, Value>) -> bool) -> Result<()> {
-        let mut all = BTreeMap::new();
-        let mut events = self.events(path).await?;
-        while let Some(event) = events.next().await {
-            let mut event = event?;
-            let object = event["object"].take();
-            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            if event["type"] == "DELETED" {
-                all.remove(&name);
-            } else {
-                all.insert(name, object);
-            }
-            if wanted(&all) {
-                return Ok(());
-            }
-        }
-        bail!("the watch of {path} ended early")
-    }
-
     /// Notes when migrations begin and end, and when pods of guests end.
     async fn note(&self, seen: Arc<Mutex<Seen>>) -> Result<()> {
-        let mut migrations = self.events(MIGRATIONS).await?;
+        let mut migrations = self.cluster.events(MIGRATIONS).await?;
         let launchers = "labelSelector=kubevirt.io%3Dvirt-launcher&fieldSelector=spec.nodeName%3Dnode-1";
-        let mut pods = self.events(&format!("/api/v1/pods?{launchers}")).await?;
+        let mut pods = self.cluster.events(&format!("/api/v1/pods?{launchers}")).await?;
         loop {
             let (event, is_pod) = tokio::select! {
                 Some(event) = migrations.next() => (event?, false),

@@ -1,11 +1,12 @@
 //! Side-by-side benchmarks. Both sides run in the same process tree on the same machine, by turns, and
-//! the results are ratios: `evac-bench apiserver|drain|evacuate`.
+//! the results are ratios: `evac-bench apiserver|drain|evacuate|maintenance`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod apiserver;
 mod cluster;
 mod drain;
 mod evacuate;
+mod maintenance;
 mod process;
 mod report;
 mod unused;
@@ -28,8 +29,10 @@ async fn main() -> Result<()> {
             let counts: Result<Vec<usize>, _> = counts.iter().map(|count| count.parse()).collect();
             evacuate::run(&counts?).await
         }
+        ["maintenance"] => maintenance::run(3).await,
+        ["maintenance", "--quick"] => maintenance::run(1).await,
         other => bail!(
-            "unknown benchmark {other:?}; there are: apiserver, drain and evacuate, each with [--quick]"
+            "unknown benchmark {other:?}; there are: apiserver, drain, evacuate and maintenance, each with [--quick]"
         ),
     }
 }

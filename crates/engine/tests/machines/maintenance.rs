@@ -94,7 +94,8 @@ async fn one_write_each(cluster: &Cluster, path: &str, reached: impl Fn(&Value) 
 async fn whoever_dies_after_every_write_the_next_one_goes_on() {
     let cluster = cluster(3).await;
     deploy(&cluster, "web", 6).await;
-    let (code, _) = cluster.create(VMS, &vm("db", "Always", &json!({"evac.dev/migration-seconds": "2"}))).await;
+    let (code, _) =
+        cluster.create(VMS, &vm("db", "Always", &json!({"evac.dev/migration-seconds": "2"}))).await;
     assert_eq!(code, 201);
     let vmi = cluster.until(&format!("{VMIS}/db"), |vmi| vmi["status"]["phase"] == "Running").await;
     let node = vmi["status"]["nodeName"].as_str().unwrap().to_owned();
@@ -198,7 +199,8 @@ async fn twenty_at_once_and_one_that_is_blocked_holds_up_nobody() {
     assert_eq!(cluster.create(budgets, &budget).await.0, 201);
     cluster.until(&format!("{budgets}/rock"), |budget| budget["status"]["currentHealthy"] == 1).await;
     let pods = cluster.get(PODS).await.unwrap();
-    let rock = pods["items"].as_array().unwrap().iter().find(|pod| pod["metadata"]["labels"]["app"] == "rock");
+    let rock =
+        pods["items"].as_array().unwrap().iter().find(|pod| pod["metadata"]["labels"]["app"] == "rock");
     let held = rock.unwrap()["spec"]["nodeName"].as_str().unwrap().to_owned();
     let _operator = role(cluster.http.clone());
     let others: Vec<String> =
@@ -208,7 +210,9 @@ async fn twenty_at_once_and_one_that_is_blocked_holds_up_nobody() {
         assert_eq!(cluster.create(OBJECTS, &object(&format!("m-{node}"), node)).await.0, 201);
     }
     for node in &others {
-        cluster.until(&format!("{OBJECTS}/m-{node}"), |object| object["status"]["phase"] == "Succeeded").await;
+        cluster
+            .until(&format!("{OBJECTS}/m-{node}"), |object| object["status"]["phase"] == "Succeeded")
+            .await;
     }
     let took = cluster.clock.now().duration_since(begin).as_secs();
     assert!(took <= 60, "{took} s");

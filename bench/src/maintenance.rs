@@ -1,0 +1,265 @@
+//! Twenty maintenances at once on a real Kubernetes API server with simulated nodes: twenty nodes with fourteen pods each, which take
+//! one second to stop, and twenty more nodes for them to go to.
+//!
+//! The floor is measured in the same run: the nodes are cordoned and every pod is asked to leave, 64 at once, with no objects, plan,
+//! proof or status. When nodes are cordoned and maintenances have succeeded is seen by watches from outside.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use evac_clock::Clock;
+use evac_world::{NodeSpec, Options, World};
+use futures::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use crate::cluster::Cluster;
+use crate::process::Tree;
+use crate::report::median;
+
+const NODES: usize = 20;
+const PODS: usize = 14;
+const AT_ONCE: usize = 64;
+const OBJECTS: &str = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances";
+
+pub async fn run(rounds: usize) -> Result<()> {
+    let program = |name: &str| -> Result<PathBuf> {
+        Ok(std::env::var_os(name).with_context(|| format!("{name} is not set; use bench/run.sh"))?.into())
+    };
+    let stage = Stage::set(&program("EVAC_KUBERNETES")?, &program("EVAC")?).await?;
+    let (mut floors, mut results) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        floors.push(stage.bare().await?);
+        results.push(stage.maintain().await?);
+    }
+    stage.strike().await;
+    let all = |part: fn(&Measured) -> f64| -> Vec<f64> { results.iter().map(part).collect() };
+    println!("| {NODES} nodes, {PODS} pods each | last node cordoned, s | last one empty, s | requests |");
+    println!("|---|---|---|---|");
+    println!("| bare cordons and evictions, {AT_ONCE} at once |  | {:.2} |  |", median(&floors));
+    println!(
+        "| NodeMaintenance objects, evac operator | {:.2} | {:.2} | {:.0} |",
+        median(&all(|one| one.cordoned)),
+        median(&all(|one| one.empty)),
+        median(&all(|one| one.requests)),
+    );
+    Ok(())
+}
+
+struct Measured {
+    /// Since the last object was there.
+    cordoned: f64,
+    /// Since the first object was asked for.
+    empty: f64,
+    requests: f64,
+}
+
+struct Stage {
+    tree: Tree,
+    world: World,
+    operator: Child,
+    cluster: Cluster,
+    audit: PathBuf,
+    dir: PathBuf,
+}
+
+fn deployment() -> Value {
+    json!({
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": NODES * PODS,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}, "annotations": {"evac.dev/stop-seconds": "1"}},
+                "spec": {
+                    "containers": [{"name": "main", "image": "example/web"}],
+                    "topologySpreadConstraints": [{
+                        "maxSkew": 1,
+                        "topologyKey": "kubernetes.io/hostname",
+                        "whenUnsatisfiable": "ScheduleAnyway",
+                        "labelSelector": {"matchLabels": {"app": "web"}},
+                    }],
+                },
+            },
+        },
+    })
+}
+
+fn now() -> Timestamp {
+    Clock::real().now()
+}
+
+fn since(from: Timestamp) -> f64 {
+    now().duration_since(from).as_secs_f64()
+}
+
+impl Stage {
+    async fn set(kubernetes: &Path, evac: &Path) -> Result<Self> {
+        let dir = std::env::temp_dir().join(format!("evac-bench-maintenance-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir)?;
+        let audit = dir.join("audit.log");
+        let (data, log) = (dir.join("data").display().to_string(), audit.display().to_string());
+        let tree = Tree::start(kubernetes, &["up", "--dir", &data, "--audit-log", &log]).await?;
+        let cluster = Cluster::connect(&tree.kubeconfig).await?;
+        let read = Kubeconfig::read_from(&tree.kubeconfig)?;
+        let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
+        let options = Options { parallel_writes: 32, ..Options::kubelets_only(NodeSpec::workers(2 * NODES)) };
+        let world = World::start(kube::Client::try_from(config)?, Clock::real(), options);
+        world.idle().await;
+        let log = fs::File::create(dir.join("operator.log"))?;
+        let operator = Command::new(evac)
+            .args(["operator", "--install", "--roles", "maintenance"])
+            .env("KUBECONFIG", &tree.kubeconfig)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()?;
+        let stage = Self { tree, world, operator, cluster, audit, dir };
+        for node in NODES + 1..=2 * NODES {
+            stage.cluster.cordon(&format!("node-{node}"), true).await?;
+        }
+        stage.cluster.create("/apis/apps/v1/namespaces/default/deployments", &deployment()).await?;
+        stage.all_ready().await?;
+        for node in NODES + 1..=2 * NODES {
+            stage.cluster.cordon(&format!("node-{node}"), false).await?;
+        }
+        let leads = |all: &std::collections::BTreeMap<String, Value>| {
+            all.get("evac-operator").is_some_and(|lease| lease["spec"]["holderIdentity"].is_string())
+        };
+        stage.cluster.until("/apis/coordination.k8s.io/v1/namespaces/kubevirt/leases", leads).await?;
+        Ok(stage)
+    }
+
+    async fn all_ready(&self) -> Result<()> {
+        self.cluster
+            .until("/apis/apps/v1/namespaces/default/deployments", |all| {
+                all.get("web").is_some_and(|web| {
+                    web["status"]["readyReplicas"] == NODES * PODS
+                        && web["status"]["replicas"] == NODES * PODS
+                })
+            })
+            .await
+    }
+
+    /// The nodes with pods, and the pods.
+    async fn busy(&self) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
+        let pods = self.cluster.get("/api/v1/namespaces/default/pods?labelSelector=app%3Dweb").await?;
+        let items = pods["items"].as_array().context("no list")?;
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let nodes: BTreeSet<String> = items.iter().filter_map(|pod| text(&pod["spec"]["nodeName"])).collect();
+        if nodes.len() != NODES {
+            bail!("{} nodes have pods, not {NODES}", nodes.len());
+        }
+        Ok((nodes, items.iter().filter_map(|pod| text(&pod["metadata"]["name"])).collect()))
+    }
+
+    /// Waits until none of these pods is left.
+    async fn all_left(&self, pods: &BTreeSet<String>) -> Result<()> {
+        let mut left = pods.clone();
+        let mut events =
+            self.cluster.events("/api/v1/namespaces/default/pods?labelSelector=app%3Dweb").await?;
+        while !left.is_empty() {
+            let event = events.next().await.context("the watch ended early")??;
+            if event["type"] == "DELETED" {
+                left.remove(event["object"]["metadata"]["name"].as_str().unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+
+    async fn bare(&self) -> Result<f64> {
+        let (nodes, pods) = self.busy().await?;
+        let began = now();
+        let asking = async {
+            let cordons = futures::stream::iter(&nodes).map(|node| self.cluster.cordon(node, true));
+            cordons.buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
+            let evictions = futures::stream::iter(&pods).map(|pod| self.cluster.evict(pod));
+            evictions.buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await
+        };
+        futures::try_join!(asking, self.all_left(&pods))?;
+        let seconds = since(began);
+        self.all_ready().await?;
+        for node in &nodes {
+            self.cluster.cordon(node, false).await?;
+        }
+        Ok(seconds)
+    }
+
+    async fn maintain(&self) -> Result<Measured> {
+        let (nodes, _) = self.busy().await?;
+        let before = self.requests()?;
+        let began = now();
+        let asking = async {
+            let objects = futures::stream::iter(&nodes).map(|node| {
+                let object = json!({
+                    "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+                    "metadata": {"name": node}, "spec": {"nodeName": node, "reason": "bench"},
+                });
+                async move { self.cluster.create(OBJECTS, &object).await }
+            });
+            objects.buffer_unordered(NODES).try_collect::<Vec<()>>().await?;
+            anyhow::Ok(now())
+        };
+        let cordoned = async {
+            let all = |seen: &std::collections::BTreeMap<String, Value>| {
+                nodes
+                    .iter()
+                    .all(|node| seen.get(node).is_some_and(|node| node["spec"]["unschedulable"] == true))
+            };
+            self.cluster.until("/api/v1/nodes", all).await?;
+            anyhow::Ok(now())
+        };
+        let empty = async {
+            let all = |seen: &std::collections::BTreeMap<String, Value>| {
+                nodes
+                    .iter()
+                    .all(|node| seen.get(node).is_some_and(|object| object["status"]["phase"] == "Succeeded"))
+            };
+            self.cluster.until(OBJECTS, all).await?;
+            anyhow::Ok(now())
+        };
+        let (there, cordoned, empty) = futures::try_join!(asking, cordoned, empty)?;
+        let requests = self.requests()? - before;
+        for node in &nodes {
+            let path = format!("{OBJECTS}/{node}");
+            self.cluster.send(http::Method::DELETE, &path, "", Vec::new()).await?;
+        }
+        self.cluster
+            .until("/api/v1/nodes", |seen| {
+                seen.len() == 2 * NODES && seen.values().all(|node| node["spec"]["unschedulable"] != true)
+            })
+            .await?;
+        self.all_ready().await?;
+        Ok(Measured {
+            cordoned: cordoned.duration_since(there).as_secs_f64(),
+            empty: empty.duration_since(began).as_secs_f64(),
+            requests: requests as f64,
+        })
+    }
+
+    /// Requests of the operator so far.
+    fn requests(&self) -> Result<usize> {
+        let text = fs::read_to_string(&self.audit)?;
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        Ok(events
+            .filter(|event| {
+                let stage = event["stage"].as_str().unwrap_or_default();
+                let counts = if event["verb"] == "watch" { "ResponseStarted" } else { "ResponseComplete" };
+                stage == counts
+                    && event["userAgent"].as_str().is_some_and(|agent| agent.starts_with("evac/"))
+                    && event["objectRef"]["name"] != "evac-operator"
+            })
+            .count())
+    }
+
+    async fn strike(mut self) {
+        let _ = self.operator.kill().await;
+        self.world.stop().await;
+        self.tree.stop().await;
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
