@@ -22,14 +22,29 @@ fn sources(dir: &Path, all: &mut String) {
 }
 
 #[test]
-fn every_row_is_there_and_every_test_named_in_it_exists() {
-    let table = fs::read_to_string(root().join("docs/acceptance.md")).unwrap();
+fn every_row_about_drains_is_there_and_every_test_named_in_it_exists() {
+    check("acceptance.md", "drain", (1..=129).map(|number| format!("A{number:03}")).collect());
+}
+
+#[test]
+fn every_row_about_maintenance_is_there_and_every_test_named_in_it_exists() {
+    let rows = (1..=24).map(|number| format!("B{number:02}")).collect();
+    check("acceptance-maintenance.md", "maintenance", rows);
+}
+
+fn check(document: &str, scenarios: &str, wanted: BTreeSet<String>) {
+    let table = fs::read_to_string(root().join("docs").join(document)).unwrap();
     let mut code = String::new();
     sources(&root().join("crates"), &mut code);
     let cases = root().join("crates/apiserver/tests/conformance/cases/evicting.txt");
     let cases = fs::read_to_string(cases).unwrap();
     let mut rows = BTreeSet::new();
-    for line in table.lines().filter(|line| line.starts_with("| A")) {
+    let is_row = |line: &&str| {
+        line.strip_prefix("| ")
+            .and_then(|rest| rest.split(' ').next())
+            .is_some_and(|row| wanted.contains(row))
+    };
+    for line in table.lines().filter(is_row) {
         let (row, rest) = line.trim_start_matches("| ").split_once(" | ").unwrap();
         assert!(rows.insert(row.to_owned()), "{row} is there twice");
         let shown = rest.split_once(" | ").unwrap().1;
@@ -40,7 +55,7 @@ fn every_row_is_there_and_every_test_named_in_it_exists() {
             let exists = if let Some(case) = name.strip_prefix("evicting: ") {
                 cases.lines().any(|line| line == format!("== {case}"))
             } else if name.ends_with(".scenario") {
-                root().join("scenarios/drain").join(name).exists()
+                root().join("scenarios").join(scenarios).join(name).exists()
             } else if name.contains('_') {
                 code.contains(&format!("fn {name}("))
             } else {
@@ -49,6 +64,5 @@ fn every_row_is_there_and_every_test_named_in_it_exists() {
             assert!(exists, "{row}: there is no {name}");
         }
     }
-    let wanted: BTreeSet<String> = (1..=129).map(|number| format!("A{number:03}")).collect();
     assert_eq!(rows, wanted);
 }
