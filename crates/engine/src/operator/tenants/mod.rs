@@ -5,7 +5,7 @@
 
 pub mod kubeconfig;
 mod perform;
-mod reach;
+pub mod reach;
 mod visit;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -32,7 +32,7 @@ pub(super) async fn timeout(host: &Http, member: &Member, namespace: &str) -> Op
 }
 
 /// A client for the cluster of a machine in `namespace`. It writes only while `host` may.
-pub(super) async fn tenant(
+pub async fn tenant(
     host: &Http,
     member: &Member,
     namespace: &str,
