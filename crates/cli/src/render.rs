@@ -9,6 +9,7 @@ use evac_core::explain::{explain, span};
 use evac_core::fact::Key;
 use evac_core::run::{Blocker, End};
 use evac_core::step::Event;
+use evac_core::tenants::Progress;
 use evac_core::{Fate, Reason};
 use jiff::Timestamp;
 
@@ -90,6 +91,9 @@ fn json_line(at: Timestamp, event: &Event) {
         Event::Waiting { blocker, .. } => {
             line.insert("message".into(), explain(blocker, at).into());
             line.insert("severity".into(), serde_json::json!(blocker.reason.severity()));
+        }
+        Event::Tenant { instance, tenant, .. } => {
+            line.insert("message".into(), of_tenant(instance, tenant, at).into());
         }
         Event::Noted { node, reason } => {
             line.insert("message".into(), format!("node {node} {}", reason.message()).into());
@@ -195,6 +199,7 @@ fn text_lines(at: Timestamp, event: &Event, dry_run: DryRunArg) -> Vec<Line> {
             };
             vec![Line::Talk(format!("migration of vmi {instance} failed: {message}; {next}"))]
         }
+        Event::Tenant { instance, tenant, .. } => vec![Line::Talk(of_tenant(instance, tenant, at))],
         Event::Waiting { blocker, also, .. } => vec![Line::Talk(with_others(blocker, also, at))],
         Event::Left { pod, deleting, .. } => {
             let how = if *deleting { "deleted" } else { "evicted" };
@@ -202,6 +207,13 @@ fn text_lines(at: Timestamp, event: &Event, dry_run: DryRunArg) -> Vec<Line> {
         }
         Event::Ended { node, end } => ended_lines(at, node, end, suffix),
     }
+}
+
+/// Host node, machine, node in the tenant, what is left on it, what is in the way, and for how long at most.
+fn of_tenant(instance: &Key, tenant: &Progress, at: Timestamp) -> String {
+    let left = span(tenant.deadline.duration_since(at).as_secs().max(0));
+    let blocker = tenant.blocker().map_or(String::new(), |blocker| format!(": {blocker}"));
+    format!("vmi {instance}: {}{blocker}; deleted in {left} at the latest", tenant.words())
 }
 
 fn ended_lines(at: Timestamp, node: &str, end: &End, suffix: &str) -> Vec<Line> {

@@ -104,6 +104,9 @@ impl Screen {
                 });
                 self.line(node, pod, &format!("waiting  vmi {instance}: failed {failures} times, {next}"));
             }
+            Event::Tenant { node, pod, instance, tenant } => {
+                self.line(node, pod, &format!("waiting  vmi {instance}: {}", tenant.words()));
+            }
             Event::Waiting { node, blocker, also } => {
                 let brief = blocker.reason.brief();
                 let never = blocker.reason.severity() == Severity::Never;

@@ -66,3 +66,31 @@ fn check(document: &str, scenarios: &str, wanted: BTreeSet<String>) {
     }
     assert_eq!(rows, wanted);
 }
+
+#[test]
+fn every_row_about_tenants_is_there_and_every_test_named_in_it_exists() {
+    let table = fs::read_to_string(root().join("docs/acceptance-tenants.md")).unwrap();
+    let mut code = String::new();
+    sources(&root().join("crates"), &mut code);
+    let mut rows = BTreeSet::new();
+    for line in table.lines().filter(|line| line.starts_with("| C") || line.starts_with("| S")) {
+        let cells: Vec<&str> = line.trim_matches(['|', ' ']).split(" | ").collect();
+        let [row, _, shown] = cells.as_slice() else { panic!("not a row: {line}") };
+        assert!(rows.insert((*row).to_owned()), "{row} is there twice");
+        let names: Vec<&str> = shown.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "{row} names no test");
+        for name in names {
+            let exists = if name.ends_with(".scenario") {
+                root().join("scenarios/tenants").join(name).exists()
+            } else {
+                code.contains(&format!("fn {name}("))
+            };
+            assert!(exists, "{row}: there is no {name}");
+        }
+    }
+    let wanted: BTreeSet<String> = (1..=16)
+        .map(|number| format!("C{number:02}"))
+        .chain((1..=13).map(|number| format!("S{number:02}")))
+        .collect();
+    assert_eq!(rows, wanted);
+}

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::fact::{Amount, Budget, Key, Pod, PodPhase, UnhealthyPolicy};
-use crate::index::Index;
+use crate::fact::{Amount, Budget, Key, Pod, PodPhase, UnhealthyPolicy, VmRole};
+use crate::index::{Index, Sight};
+use crate::machines::strategy::{Course, course};
 use crate::reason::Reason;
 use crate::run::after;
 
@@ -28,6 +29,9 @@ pub enum Gate {
 
 pub fn gate(index: &Index, pod: &Pod, charges: &Charges) -> Gate {
     if pod.phase.is_finished() || pod.phase == PodPhase::Pending || pod.deletion.is_some() {
+        return Gate::Open;
+    }
+    if only_tells(index, pod) {
         return Gate::Open;
     }
     let mut budgets = index.budgets_of(pod);
@@ -58,6 +62,15 @@ pub fn gate(index: &Index, pod: &Pod, charges: &Charges) -> Gate {
         return Gate::Charged(budget.key.clone());
     }
     Gate::Closed(exhausted(budget))
+}
+
+/// The eviction of a guest with an external owner tells that owner and ends there: the review answers before budgets are asked.
+fn only_tells(index: &Index, pod: &Pod) -> bool {
+    matches!(pod.vm, VmRole::Launcher(_))
+        && *index.sight() == Sight::Clear
+        && index
+            .instance_of(pod)
+            .is_some_and(|instance| course(instance, &index.machines().config) == Course::HandOver)
 }
 
 /// Tells an exhausted budget from one that can never allow anything.

@@ -66,7 +66,8 @@ pub fn outlook(index: &Index, policy: &Policy, instance: &Instance) -> (Reason, 
             (VmReason::VmStuck { instance: name, cause, message }.into(), Fate::Blocked)
         }
         Course::HandOver if instance.evacuation_node.as_ref() == Some(&instance.node) => {
-            (VmReason::VmHandedOver { instance: name }.into(), Fate::Follow)
+            let tenant = instance.tenant.as_ref().and_then(|marks| marks.progress.clone()).map(Box::new);
+            (VmReason::VmHandedOver { instance: name, tenant }.into(), Fate::Follow)
         }
         Course::HandOver | Course::ShutDown if policy.disable_eviction => {
             (Reason::VmUnprotected, Fate::Blocked)

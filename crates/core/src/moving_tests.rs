@@ -13,8 +13,10 @@ use crate::machines::{
 use crate::ownership::MarkState;
 use crate::policy::{DryRun, Policy};
 use crate::run::{End, NodePhase, Run};
+use crate::selector::Selector;
 use crate::step::{Event, Step, step};
-use crate::testing::{at, index, pod};
+use crate::tenants::{Marks, Progress};
+use crate::testing::{at, budget, index, pod};
 
 /// A running guest on node `n` that can be moved.
 fn guest(name: &str) -> Instance {
@@ -461,4 +463,58 @@ fn the_second_opinion_never_lets_a_guest_be_shut_down_that_has_to_be_moved() {
     assert_eq!(found(&guest("a"), false), broken, "nothing is known of it");
     let none = Instance { eviction_strategy: Some("None".into()), ..instance("a", Phase::Running) };
     assert_eq!(found(&none, true), []);
+}
+
+#[test]
+fn the_owner_of_an_external_guest_is_told_although_a_budget_guards_it() {
+    let mut case = Case::new(&[Instance { eviction_strategy: Some("External".into()), ..guest("a") }]);
+    let mut guard = budget("guard");
+    guard.selector = Selector::everything();
+    case.index.apply(Fact::Budget(Box::new(guard)));
+    let step = case.cordoned();
+    assert!(matches!(step.actions.as_slice(), [Action::Evict { .. }]), "{step:?}");
+    // One that is shut down is guarded like any pod.
+    let mut other = Case::new(&[Instance { eviction_strategy: Some("None".into()), ..guest("a") }]);
+    other.policy.allow_shutdown = true;
+    let mut guard = budget("guard");
+    guard.selector = Selector::everything();
+    other.index.apply(Fact::Budget(Box::new(guard)));
+    assert!(other.cordoned().actions.is_empty());
+}
+
+#[test]
+fn what_a_tenant_does_is_told_when_it_changes() {
+    let progress = |left, blocker: Option<&str>| Progress {
+        cluster: "blue".into(),
+        node: "worker-1".into(),
+        left: Some(left),
+        total: Some(3),
+        blocker: blocker.map(Into::into),
+        deadline: at(600),
+    };
+    let handed = |version: &str, progress: Progress| Instance {
+        eviction_strategy: Some("External".into()),
+        evacuation_node: Some("n".into()),
+        version: version.into(),
+        tenant: Some(Box::new(Marks { progress: Some(progress), ..Marks::default() })),
+        ..guest("a")
+    };
+    let told = |step: &Step| -> Vec<String> {
+        let events = step.events.iter();
+        let of = |event: &Event| match event {
+            Event::Tenant { tenant, .. } => {
+                Some(format!("{} {}", tenant.words(), tenant.blocker().unwrap_or_default()))
+            }
+            _ => None,
+        };
+        events.filter_map(of).collect()
+    };
+    let mut case = Case::new(&[handed("1", progress(3, None))]);
+    assert_eq!(told(&case.cordoned()), ["node worker-1 of cluster blue has 3 of 3 pods left "]);
+    assert!(told(&case.later(1)).is_empty());
+    case.seen(Seen::Instance(Box::new(handed("2", progress(2, Some("pod x waits\u{1b}[2J"))))));
+    let step = case.later(1);
+    assert_eq!(told(&step), ["node worker-1 of cluster blue has 2 of 3 pods left pod x waits [2J"]);
+    let named = case.later(5);
+    assert_eq!(codes(&named), ["VmHandedOver"]);
 }

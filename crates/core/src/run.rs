@@ -25,6 +25,7 @@ use crate::ownership::Attire;
 use crate::policy::back_off;
 use crate::proof::Proof;
 use crate::reason::Reason;
+use crate::tenants::Progress;
 
 /// One thing in the way, with the moment it was first seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -165,6 +166,8 @@ pub(crate) struct PodRun {
     /// It runs a guest.
     pub guest: bool,
     pub moving: Option<Box<Move>>,
+    /// What was last told of the tenant whose node its guest is.
+    pub tenant: Option<Box<Progress>>,
 }
 
 #[derive(Debug, Clone)]
@@ -326,6 +329,7 @@ impl PodRun {
             node: node.to_owned(),
             guest: matches!(pod.vm, VmRole::Launcher(_)),
             moving: None,
+            tenant: None,
             state: PodState::Idle,
             charged: None,
             last: None,

@@ -25,6 +25,8 @@ use crate::reason::{Reason, Severity};
 use crate::run::{Blocker, End, NodePhase, PodRun, PodState, Run, after};
 use crate::send::{charges, send};
 use crate::standing;
+use crate::tenants::Progress;
+use crate::vm_reason::VmReason;
 
 /// Something worth telling the person who waits. Also the lines of `-o json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -81,6 +83,13 @@ pub enum Event {
         message: String,
         /// Missing when it is not tried again.
         retry_at: Option<Timestamp>,
+    },
+    /// The node of a tenant cluster that a guest here is has come further with being emptied.
+    Tenant {
+        instance: Key,
+        pod: Key,
+        node: String,
+        tenant: Progress,
     },
     /// Something is in the way of a pod, and in the same way of others.
     Waiting {
@@ -547,6 +556,7 @@ fn watch_over(
         known.blocked = None;
         return None;
     };
+    tell_of_tenant(known, verdict, &reason, step);
     let since = match &known.blocked {
         Some((before, since)) if before.code() == reason.code() => *since,
         _ => moving::began(known, &reason).unwrap_or(now),
@@ -572,6 +582,21 @@ fn watch_over(
     };
     let owner = pod.controller.as_ref().map(ToString::to_string);
     Some((Blocker { pod: pod.key.clone(), owner, reason, since }, is_news))
+}
+
+/// What a tenant has done since it was last told.
+fn tell_of_tenant(known: &mut PodRun, verdict: &Verdict, reason: &Reason, step: &mut Step) {
+    let Reason::Vm(VmReason::VmHandedOver { tenant: Some(tenant), .. }) = reason else { return };
+    if known.tenant.as_ref() == Some(tenant) {
+        return;
+    }
+    known.tenant = Some(tenant.clone());
+    step.events.push(Event::Tenant {
+        instance: verdict.instance.clone().unwrap_or_else(|| verdict.pod.clone()),
+        pod: verdict.pod.clone(),
+        node: known.node.clone(),
+        tenant: Progress::clone(tenant),
+    });
 }
 
 /// Pods held up by the same thing are told in one event.

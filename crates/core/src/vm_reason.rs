@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::after::After;
 use crate::reason::Severity;
+use crate::tenants::Progress;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "code", rename_all_fields = "camelCase")]
@@ -36,6 +37,9 @@ pub enum VmReason {
     },
     VmHandedOver {
         instance: String,
+        /// How far the tenant is whose node it is, if it is one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tenant: Option<Box<Progress>>,
     },
     /// It starts, stops, arrives or has just left; what it needs is not clear yet.
     VmSettling {
@@ -157,9 +161,17 @@ impl VmReason {
             Self::VmExternal { instance } => {
                 format!("runs virtual machine {instance}, which is left to its external owner")
             }
-            Self::VmHandedOver { instance } => format!(
+            Self::VmHandedOver { instance, tenant: None } => format!(
                 "runs virtual machine {instance}, whose external owner has been told and has to move or end it"
             ),
+            Self::VmHandedOver { instance, tenant: Some(tenant) } => {
+                let blocker = tenant.blocker().map_or(String::new(), |blocker| format!(" ({blocker})"));
+                format!(
+                    "runs virtual machine {instance}, which goes when its node in a tenant cluster is empty, at {:.0} at the latest; {}{blocker}",
+                    tenant.deadline,
+                    tenant.words()
+                )
+            }
             Self::VmSettling { instance: Some(name) } => {
                 format!("runs virtual machine {name}, which is starting, arriving or leaving")
             }
@@ -197,6 +209,7 @@ impl VmReason {
     pub fn brief(&self) -> String {
         match self {
             Self::VmStuck { cause, .. } => format!("cannot be migrated: {cause}"),
+            Self::VmHandedOver { tenant: Some(tenant), .. } => tenant.words(),
             Self::VmHandedOver { .. } => "its external owner has to act".into(),
             Self::VmSettling { .. } => "its machine starts, arrives or leaves".into(),
             Self::VmQueued { .. } => "queued".into(),
@@ -219,6 +232,10 @@ impl VmReason {
                 "use --allow-shutdown to shut it down all the same, or give it an eviction strategy that migrates"
                     .into()
             }
+            Self::VmHandedOver { tenant: Some(tenant), .. } if tenant.blocker.is_some() => {
+                "clear what is in the way in the tenant cluster, or wait for the deadline".into()
+            }
+            Self::VmHandedOver { tenant: Some(_), .. } => return None,
             Self::VmHandedOver { .. } => "ask whoever looks after it, such as the cluster it is a node of".into(),
             Self::VmUnreadable { .. } => {
                 "ask for the rights to list and watch virtualmachineinstances and virtualmachineinstancemigrations"

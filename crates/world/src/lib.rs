@@ -65,7 +65,7 @@ impl World {
 
     /// A further node joins.
     pub fn add_node(&self, spec: NodeSpec) {
-        self.send(Command::AddNode(spec));
+        self.send(Command::AddNode(Box::new(spec)));
     }
 
     /// Waits for a moment in which nothing is due. What only time will bring is not waited for.

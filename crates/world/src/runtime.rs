@@ -30,7 +30,7 @@ pub enum Command {
     KubeletAlive(String, bool),
     Reboot(String),
     PowerOff(String),
-    AddNode(NodeSpec),
+    AddNode(Box<NodeSpec>),
     Violations(oneshot::Sender<Vec<Violation>>),
     /// Answered once nothing is due at this moment.
     WhenIdle(oneshot::Sender<()>),
@@ -468,7 +468,7 @@ impl Runtime {
             }
             Command::AddNode(spec) => {
                 let name = spec.name.clone();
-                self.actors.kubelets.add(spec);
+                self.actors.kubelets.add(*spec);
                 self.touch_node(&name);
             }
             Command::WhenIdle(waiter) => self.idle_waiters.push(waiter),

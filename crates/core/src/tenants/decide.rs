@@ -240,13 +240,11 @@ fn say(
     if marks.progress.as_ref() == Some(&progress) {
         return decision;
     }
-    match work.noted.map(|noted| after(noted, NOTE_EVERY)).filter(|at| *at > now) {
-        Some(at) => decision.look_at(at),
-        None => {
-            decision.actions.push(Action::Note { progress });
-            decision
-        }
+    if let Some(at) = work.noted.map(|noted| after(noted, NOTE_EVERY)).filter(|at| *at > now) {
+        return decision.look_at(at);
     }
+    decision.actions.push(Action::Note { progress });
+    decision
 }
 
 /// The machine stays: nothing of ours is left on it or in its cluster.

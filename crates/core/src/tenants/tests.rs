@@ -10,7 +10,7 @@ use crate::fact::Key;
 use crate::machines::testing::{Known, boot, instance, later, machine, migration, now, view};
 use crate::machines::{
     Condition, Config, Instance, Kind, Machine as VirtualMachine, Machines, MigrationPhase, Phase,
-    RunStrategy, Seen, condition, names,
+    RunStrategy, Seen, names,
 };
 
 /// A running node of the cluster blue that has to leave its host, with a deadline in ten minutes.

@@ -153,10 +153,12 @@ async fn an_answer_that_leads_elsewhere_is_not_followed() {
     let traps = Traps::set().await;
     let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
-    let certificate = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let certificate =
+        rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
     let chain = vec![certificate.der().clone()];
     let secret = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    let config = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, secret).unwrap();
+    let config =
+        rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, secret).unwrap();
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let text = GOOD
         .replace("@PORT@", &server.local_addr().unwrap().port().to_string())
@@ -169,7 +171,8 @@ async fn an_answer_that_leads_elsewhere_is_not_followed() {
         let mut stream = acceptor.accept(stream).await.unwrap();
         let mut request = [0; 1024];
         let _ = stream.read(&mut request).await.unwrap();
-        let answer = format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {target}\r\ncontent-length: 0\r\n\r\n");
+        let answer =
+            format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {target}\r\ncontent-length: 0\r\n\r\n");
         stream.write_all(answer.as_bytes()).await.unwrap();
         stream.flush().await.unwrap();
     };

@@ -2,4 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "../machines/cluster.rs"]
+#[allow(dead_code, reason = "only a part of it is needed here")]
+mod cluster;
+mod deadline;
 mod hostile;
+mod visits;

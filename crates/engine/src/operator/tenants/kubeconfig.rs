@@ -175,8 +175,7 @@ fn check(object: &Object, rules: &[(&str, Rule)], prefix: &str) -> Result<(), Re
         // Nothing is as good as not there.
         match rule {
             None => return Err(Refusal::Unknown(shown(prefix, field))),
-            Some(Rule::Ignored) => {}
-            Some(Rule::Never(_) | Rule::Text | Rule::Flag | Rule::False(_)) if value.is_null() => {}
+            Some(_) if value.is_null() => {}
             Some(Rule::Never(what)) => return Err(Refusal::Forbidden(shown(prefix, field), what)),
             Some(Rule::False(what)) if *value != Value::Bool(false) => {
                 return Err(Refusal::Forbidden(shown(prefix, field), what));
@@ -187,7 +186,7 @@ fn check(object: &Object, rules: &[(&str, Rule)], prefix: &str) -> Result<(), Re
             Some(Rule::Flag) if !value.is_boolean() => {
                 return Err(Refusal::Shape(shown(prefix, field), "true or false"));
             }
-            Some(Rule::Text | Rule::Flag | Rule::False(_)) => {}
+            Some(Rule::Ignored | Rule::Text | Rule::Flag | Rule::False(_)) => {}
         }
     }
     Ok(())

@@ -32,12 +32,7 @@ pub(super) async fn timeout(host: &Http, member: &Member, namespace: &str) -> Op
 }
 
 /// A client for the cluster of a machine in `namespace`. It writes only while `host` may.
-pub async fn tenant(
-    host: &Http,
-    member: &Member,
-    namespace: &str,
-    loopback: bool,
-) -> Result<Http, Trouble> {
+pub async fn tenant(host: &Http, member: &Member, namespace: &str, loopback: bool) -> Result<Http, Trouble> {
     let secret = secret(host, member).await?;
     let name = member.secret.clone();
     if !serves(&member.secret, &secret.metadata.annotations, namespace) {
@@ -62,19 +57,9 @@ enum NoAddress {
 
 /// The one address that is talked to. A name is looked up once, so that it cannot mean something else afterwards.
 async fn resolve(host: &Http, access: &Access, loopback: bool) -> Result<SocketAddr, NoAddress> {
-    let found: Vec<SocketAddr> = match access.host.parse::<IpAddr>() {
+    let found = match access.host.parse::<IpAddr>() {
         Ok(address) => vec![SocketAddr::new(address, access.port)],
-        Err(_) => {
-            let looking = tokio::net::lookup_host((access.host.as_str(), access.port));
-            let clock = host.clock();
-            let found = tokio::select! {
-                found = looking => found,
-                () = clock.sleep(ANSWER) => {
-                    return Err(NoAddress::Unknown(format!("no address was found for {} in time", access.host)));
-                }
-            };
-            found.map_err(|error| NoAddress::Unknown(format!("{}: {error}", access.host)))?.collect()
-        }
+        Err(_) => look_up(host, access).await?,
     };
     if let Some(bad) = found.iter().find(|address| !is_allowed(address.ip(), loopback)) {
         return Err(NoAddress::Forbidden(format!(
@@ -83,6 +68,17 @@ async fn resolve(host: &Http, access: &Access, loopback: bool) -> Result<SocketA
         )));
     }
     found.first().copied().ok_or_else(|| NoAddress::Unknown(format!("{} has no address", access.host)))
+}
+
+async fn look_up(host: &Http, access: &Access) -> Result<Vec<SocketAddr>, NoAddress> {
+    let clock = host.clock();
+    let found = tokio::select! {
+        found = tokio::net::lookup_host((access.host.as_str(), access.port)) => found,
+        () = clock.sleep(ANSWER) => {
+            return Err(NoAddress::Unknown(format!("no address was found for {} in time", access.host)));
+        }
+    };
+    Ok(found.map_err(|error| NoAddress::Unknown(format!("{}: {error}", access.host)))?.collect())
 }
 
 /// A tenant is not this machine, unless the host's own API server is, and not one of the services that clouds offer to machines.

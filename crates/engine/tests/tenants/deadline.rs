@@ -1,0 +1,215 @@
+//! The deadline in paused time: to the second, over restarts, and whatever is wrong with the tenant.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use evac_engine::gate::Gate;
+use evac_engine::operator::Operator;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, VMIS, VMS, vm};
+
+const EVENTS: &str = "/api/v1/namespaces/default/events";
+
+/// A node of the cluster blue that runs on a host, and its uid.
+async fn node(cluster: &Cluster, annotations: &Value) -> String {
+    let mut machine = vm("blue-x", "Always", annotations);
+    machine["spec"]["template"]["spec"]["evictionStrategy"] = json!("External");
+    machine["spec"]["template"]["metadata"]["labels"] = json!({
+        "cluster.x-k8s.io/cluster-name": "blue",
+        "capk.cluster.x-k8s.io/kubevirt-machine-name": "worker-1",
+        "capk.cluster.x-k8s.io/kubevirt-machine-namespace": "default",
+    });
+    let (code, body) = cluster.create(VMS, &machine).await;
+    assert_eq!(code, 201, "{body}");
+    let vmi = cluster.until(&format!("{VMIS}/blue-x"), |vmi| vmi["status"]["phase"] == "Running").await;
+    vmi["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+/// Asks for its eviction, as a drain of its host does.
+async fn evict(cluster: &Cluster) {
+    let pods = cluster.get("/api/v1/namespaces/default/pods?labelSelector=kubevirt.io%3Dvirt-launcher").await;
+    let name = pods.unwrap()["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+    let (code, body) =
+        cluster.create(&format!("/api/v1/namespaces/default/pods/{name}/eviction"), &body).await;
+    assert_eq!(code, 429, "{body}");
+}
+
+fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    object["metadata"]["annotations"][name].as_str()
+}
+
+async fn anchored(cluster: &Cluster) -> Timestamp {
+    let has = |vmi: &Value| annotation(vmi, "evac.dev/tenant-deadline").is_some();
+    let vmi = cluster.until(&format!("{VMIS}/blue-x"), has).await;
+    annotation(&vmi, "evac.dev/tenant-deadline").unwrap().parse().unwrap()
+}
+
+/// What is told of trouble: the condition's reason and message.
+async fn blocked(cluster: &Cluster) -> (String, String) {
+    let find = |vmi: &Value| {
+        let conditions = vmi["status"]["conditions"].as_array()?;
+        conditions.iter().find(|one| one["type"] == "TenantBlocked").cloned()
+    };
+    let vmi = cluster.until(&format!("{VMIS}/blue-x"), |vmi| find(vmi).is_some()).await;
+    let found = find(&vmi).unwrap();
+    (found["reason"].as_str().unwrap().into(), found["message"].as_str().unwrap().into())
+}
+
+async fn sleep_until(cluster: &Cluster, at: Timestamp) {
+    cluster.clock.sleep_until(at).await;
+}
+
+fn shifted(at: Timestamp, seconds: i64) -> Timestamp {
+    at.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap()
+}
+
+/// It runs untouched.
+async fn is_kept(cluster: &Cluster, uid: &str) -> bool {
+    let vmi = cluster.get(&format!("{VMIS}/blue-x")).await.unwrap_or_default();
+    vmi["metadata"]["uid"] == uid && vmi["metadata"]["deletionTimestamp"].is_null()
+}
+
+async fn told(cluster: &Cluster, reason: &str) -> Vec<String> {
+    let events = cluster.get(&format!("{EVENTS}?fieldSelector=reason%3D{reason}")).await.unwrap();
+    let items = events["items"].as_array().unwrap().clone();
+    items.iter().map(|event| event["message"].as_str().unwrap().to_owned()).collect()
+}
+
+/// From one second before the deadline, when it is kept, to two after, when it is gone.
+async fn goes_at(cluster: &Cluster, deadline: Timestamp, uid: &str) {
+    sleep_until(cluster, shifted(deadline, -1)).await;
+    assert!(is_kept(cluster, uid).await, "it is deleted before its deadline");
+    sleep_until(cluster, shifted(deadline, 2)).await;
+    assert!(!is_kept(cluster, uid).await, "it is kept beyond its deadline");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_secret_it_is_told_once_and_the_machine_goes_after_ten_minutes() {
+    let cluster = Cluster::start(2).await;
+    let uid = node(&cluster, &json!({})).await;
+    let before = cluster.clock.now();
+    evict(&cluster).await;
+    let deadline = anchored(&cluster).await;
+    let given = deadline.duration_since(before).as_secs();
+    assert!((598..=602).contains(&given), "{given}");
+    let (reason, message) = blocked(&cluster).await;
+    assert_eq!(reason, "SecretMissing");
+    assert_eq!(message, "there is no Secret default/blue-kubeconfig with the kubeconfig of the cluster");
+    goes_at(&cluster, deadline, &uid).await;
+    assert_eq!(told(&cluster, "TenantBlocked").await, [message], "once, however often it was tried");
+    assert_eq!(told(&cluster, "TenantDeadline").await.len(), 1);
+    let next = cluster
+        .until(&format!("{VMIS}/blue-x"), |vmi| {
+            vmi["status"]["phase"] == "Running" && vmi["metadata"]["uid"] != uid.as_str()
+        })
+        .await;
+    assert_eq!(annotation(&next, "evac.dev/tenant-deadline"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_that_does_not_answer_holds_nobody_longer() {
+    let cluster = Cluster::start(2).await;
+    let uid = node(&cluster, &json!({"evac.dev/tenant-timeout": "3m"})).await;
+    let key = rcgen::KeyPair::generate().unwrap();
+    let authority = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
+    // An address that is kept free for documents.
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {
+            "server": "https://192.0.2.1:6443",
+            "certificate-authority-data": STANDARD.encode(authority.pem()),
+        }}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"token": "sesame"}}],
+    });
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "blue-kubeconfig"},
+        "data": {"value": STANDARD.encode(kubeconfig.to_string())},
+    });
+    cluster.create("/api/v1/namespaces/default/secrets", &secret).await;
+    evict(&cluster).await;
+    let deadline = anchored(&cluster).await;
+    assert_eq!(blocked(&cluster).await.0, "TenantUnreachable");
+    goes_at(&cluster, deadline, &uid).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_outlives_operators_and_only_the_leader_acts_on_it() {
+    let cluster = Cluster::start(2).await;
+    let uid = node(&cluster, &json!({"evac.dev/tenant-timeout": "2m"})).await;
+    evict(&cluster).await;
+    let deadline = anchored(&cluster).await;
+    cluster.operator.halt();
+    sleep_until(&cluster, shifted(deadline, 30)).await;
+    assert!(is_kept(&cluster, &uid).await, "nobody was there");
+    let gate = Gate::shut();
+    let follower = Operator::start(cluster.http.clone().behind(gate.clone()));
+    cluster.pass(30).await;
+    assert!(is_kept(&cluster, &uid).await, "a follower does not act");
+    let now = cluster.clock.now();
+    gate.open_until(shifted(now, 3600), now);
+    cluster.until(&format!("{VMIS}/blue-x"), |vmi| vmi["metadata"]["uid"] != uid.as_str()).await;
+    assert!(cluster.clock.now().duration_since(now).as_secs() < 60);
+    assert_eq!(told(&cluster, "TenantDrainStarted").await.len(), 1, "it was begun once");
+    follower.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edited_deadline_holds_and_one_beyond_the_limit_does_not() {
+    let cluster = Cluster::start(2).await;
+    let uid = node(&cluster, &json!({"evac.dev/tenant-timeout": "10m"})).await;
+    evict(&cluster).await;
+    anchored(&cluster).await;
+    let path = format!("{VMIS}/blue-x");
+    let write = |text: String| {
+        let body = json!({"metadata": {"annotations": {"evac.dev/tenant-deadline": text}}});
+        let (cluster, path) = (&cluster, path.clone());
+        async move { cluster.send("PATCH", &path, "application/merge-patch+json", &body).await }
+    };
+    let (code, body) = write("9999-12-31T00:00:00Z".into()).await;
+    assert_eq!(code, 200, "{body}");
+    let limited = cluster
+        .until(&path, |vmi| annotation(vmi, "evac.dev/tenant-deadline").is_some_and(|at| at < "3"))
+        .await;
+    let again: Timestamp = annotation(&limited, "evac.dev/tenant-deadline").unwrap().parse().unwrap();
+    let sooner = shifted(cluster.clock.now(), 60);
+    assert!(sooner < again);
+    write(sooner.to_string()).await;
+    cluster.clock.sleep(Duration::from_secs(1)).await;
+    goes_at(&cluster, sooner, &uid).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_of_another_namespace_than_the_secret_serves_get_nothing_from_it() {
+    let cluster = Cluster::start(2).await;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "blue-kubeconfig", "annotations": {"evac.dev/tenant-timeout": "1s"}},
+        "data": {"value": STANDARD.encode("kind: Config")},
+    });
+    cluster
+        .create(
+            "/api/v1/namespaces",
+            &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "victim"}}),
+        )
+        .await;
+    let (code, body) = cluster.create("/api/v1/namespaces/victim/secrets", &secret).await;
+    assert_eq!(code, 201, "{body}");
+    let mut machine = vm("blue-x", "Always", &json!({}));
+    machine["spec"]["template"]["spec"]["evictionStrategy"] = json!("External");
+    machine["spec"]["template"]["metadata"]["labels"] = json!({
+        "cluster.x-k8s.io/cluster-name": "blue",
+        "capk.cluster.x-k8s.io/kubevirt-machine-name": "worker-1",
+        "capk.cluster.x-k8s.io/kubevirt-machine-namespace": "victim",
+    });
+    cluster.create(VMS, &machine).await;
+    cluster.until(&format!("{VMIS}/blue-x"), |vmi| vmi["status"]["phase"] == "Running").await;
+    evict(&cluster).await;
+    let deadline = anchored(&cluster).await;
+    assert!(deadline.duration_since(cluster.clock.now()).as_secs() > 500, "its timeout is not ours");
+    assert_eq!(blocked(&cluster).await.0, "SecretNotShared");
+}
