@@ -12,7 +12,7 @@ use evac_apiserver::service::Service;
 use evac_clock::Clock;
 use evac_core::machines::{Role, Roles};
 use evac_engine::Http;
-use evac_engine::operator::{Operator, install, tenants};
+use evac_engine::operator::{self, Operator, install, tenants};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
@@ -84,7 +84,8 @@ impl Both {
             "status": {"phase": "Running", "nodeName": "node-1"},
         });
         host.create(VMIS, &instance).await;
-        let settings = tenants::Settings { loopback: true, ..tenants::Settings::default() };
+        let tenants = tenants::Settings { loopback: true, ..tenants::Settings::default() };
+        let settings = operator::Settings { tenants, ..operator::Settings::default() };
         let roles: Roles = Role::Tenants.word().parse().unwrap();
         let operator = Operator::start_set(host.http.clone(), roles, settings);
         Self { host, tenant, front, operator }
