@@ -20,6 +20,7 @@ use evac_engine::Http;
 use evac_engine::operator::tenants::{kubeconfig, reach};
 use futures::FutureExt as _;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 /// Whoever reads from a pipe that nobody writes to waits for ever; so nobody waits longer than this.
@@ -147,11 +148,21 @@ async fn the_traps_would_have_noticed() {
     assert!(traps.dir.join("ran").exists());
 }
 
-#[tokio::test]
-async fn an_answer_that_leads_elsewhere_is_not_followed() {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let traps = Traps::set().await;
-    let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
+/// Serves one connection with TLS: reads the request and hands the stream over.
+async fn serve_one(
+    server: TcpListener,
+    config: rustls::ServerConfig,
+) -> tokio_rustls::server::TlsStream<tokio::net::TcpStream> {
+    let (stream, _) = server.accept().await.unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config));
+    let mut stream = acceptor.accept(stream).await.unwrap();
+    let mut request = [0; 1024];
+    let _ = stream.read(&mut request).await.unwrap();
+    stream
+}
+
+/// A client that was let in, and the server it talks to.
+async fn let_in(traps: &Traps, name: &str) -> (Http, TcpListener, rustls::ServerConfig) {
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate =
         rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -163,14 +174,17 @@ async fn an_answer_that_leads_elsewhere_is_not_followed() {
     let text = GOOD
         .replace("@PORT@", &server.local_addr().unwrap().port().to_string())
         .replace("@CA@", &STANDARD.encode(certificate.pem()));
-    let tenant = traps.enter("leading", &traps.fill(&text)).await.unwrap();
+    (traps.enter(name, &traps.fill(&text)).await.unwrap(), server, config)
+}
+
+#[tokio::test]
+async fn an_answer_that_leads_elsewhere_is_not_followed() {
+    let traps = Traps::set().await;
+    let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (tenant, server, config) = let_in(&traps, "leading").await;
     let target = format!("https://{}/version", elsewhere.local_addr().unwrap());
     let serving = async {
-        let (stream, _) = server.accept().await.unwrap();
-        let acceptor = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config));
-        let mut stream = acceptor.accept(stream).await.unwrap();
-        let mut request = [0; 1024];
-        let _ = stream.read(&mut request).await.unwrap();
+        let mut stream = serve_one(server, config).await;
         let answer =
             format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {target}\r\ncontent-length: 0\r\n\r\n");
         stream.write_all(answer.as_bytes()).await.unwrap();
@@ -180,6 +194,26 @@ async fn an_answer_that_leads_elsewhere_is_not_followed() {
     let (answer, ()) = tokio::join!(tenant.send(&call), serving);
     assert_eq!(answer.unwrap().status, 307);
     assert!(elsewhere.accept().now_or_never().is_none());
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_not_read_to_its_end() {
+    let traps = Traps::set().await;
+    let (tenant, server, config) = let_in(&traps, "endless").await;
+    let serving = async {
+        let mut stream = serve_one(server, config).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+        let chunk = [b"100000\r\n".as_slice(), &vec![b'x'; 0x10_0000], b"\r\n"].concat();
+        let mut sent = 0;
+        while sent < 1000 && stream.write_all(&chunk).await.is_ok() {
+            sent += 1;
+        }
+        sent
+    };
+    let call = Call::get("/version");
+    let (answer, sent) = tokio::join!(tenant.send(&call), serving);
+    assert!(answer.unwrap_err().to_string().contains("length limit"));
+    assert!((60..100).contains(&sent), "{sent} MiB");
 }
 
 #[test]

@@ -8,12 +8,18 @@ use base64::engine::general_purpose::STANDARD;
 use evac_api::tenants::{Secret, read_secret};
 use evac_core::tenants::member::serves;
 use evac_core::tenants::{Member, TIMEOUT, Trouble};
+use http::Request;
+use http_body_util::Limited;
+use kube::client::Body;
+use tower::service_fn;
 
 use super::kubeconfig::{self, Access};
 use crate::http::{Http, HttpError, connect};
 
 /// A tenant that does not answer within this time is asked again later.
 const ANSWER: Duration = Duration::from_secs(10);
+/// The most that is read of one answer, or of one watch before it is begun anew: a server that never stops must not fill our memory.
+const LARGEST: usize = 64 << 20;
 
 async fn secret(host: &Http, member: &Member) -> Result<Secret, Trouble> {
     host.read::<Secret>(&read_secret(&member.secret)).await.map_err(|error| match error {
@@ -100,7 +106,15 @@ fn client(access: Access, address: SocketAddr) -> Option<kube::Client> {
     config.connect_timeout = Some(ANSWER);
     let name = access.host.parse::<IpAddr>().is_err().then_some(access.host);
     config.tls_server_name = access.server_name.or(name);
-    connect(config).ok()
+    let client = connect(config).ok()?;
+    let limited = service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        async move {
+            let answer = client.send(request).await?;
+            Ok::<_, kube::Error>(answer.map(|body| Limited::new(body, LARGEST)))
+        }
+    });
+    Some(kube::Client::new(limited, "default"))
 }
 
 #[cfg(test)]
