@@ -88,6 +88,9 @@ pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
         None => Roles::all(),
     };
     log::say(&format!("roles {roles}"));
+    if args.install && roles.has(Role::Failover) {
+        install::policies(&http).await.map_err(|error| from_server(&error))?;
+    }
     if roles.is_empty() {
         let health = probe(args, &http, None, false).await?;
         stopped().await;

@@ -94,3 +94,32 @@ fn every_row_about_tenants_is_there_and_every_test_named_in_it_exists() {
         .collect();
     assert_eq!(rows, wanted);
 }
+
+#[test]
+fn every_row_about_failed_nodes_is_there_and_every_test_named_in_it_exists() {
+    let table = fs::read_to_string(root().join("docs/acceptance-failover.md")).unwrap();
+    let mut code = String::new();
+    sources(&root().join("crates"), &mut code);
+    let mut rows = BTreeSet::new();
+    for line in table.lines().filter(|line| line.starts_with("| D")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [row, _, shown] = cells.as_slice() else { panic!("{line}") };
+        assert!(rows.insert((*row).to_owned()), "{row} is there twice");
+        let names: Vec<&str> = shown.split('`').skip(1).step_by(2).collect();
+        assert!(shown.contains("does not apply") || !names.is_empty(), "{row} names no test and no reason");
+    }
+    for name in table.split('`').skip(1).step_by(2) {
+        let exists = if name.ends_with(".scenario") {
+            root().join("scenarios/failover").join(name).exists()
+        } else if let Some(beginning) = name.strip_suffix('…') {
+            code.contains(&format!("fn {beginning}"))
+        } else if name.contains('_') && !name.contains('/') {
+            code.contains(&format!("fn {name}("))
+        } else {
+            true
+        };
+        assert!(exists, "there is no {name}");
+    }
+    let wanted: BTreeSet<String> = (1..=31).map(|number| format!("D{number:02}")).collect();
+    assert_eq!(rows, wanted);
+}

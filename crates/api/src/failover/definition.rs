@@ -31,9 +31,7 @@ fn amount(description: &str) -> Value {
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "pattern": "^(100|[1-9]?[0-9])%$",
         "description": description,
-        "x-kubernetes-validations": [{
-            "rule": "type(self) != int || self >= 0", "message": "must not be negative",
-        }],
+        "minimum": 0,
     })
 }
 

@@ -93,7 +93,7 @@ async fn perform(
             Ok(())
         }
         Step::Power { node, on } => {
-            cluster.power(node, *on);
+            cluster.power(&fill(node, values), *on);
             Ok(())
         }
         Step::Delete { path } => {

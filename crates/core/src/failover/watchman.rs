@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::policy::{FailoverPolicy, PolicyError, Storm};
+use super::fencing::Fenced;
+use super::policy::{FailoverPolicy, PolicyError, Proof, Storm};
 use super::suspect::Suspect;
 use crate::explain::span;
 use crate::fact::Lease;
@@ -54,17 +55,43 @@ impl Sight {
 /// What keeps a node that is not Ready from being failed over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hold {
-    Waiting { until: Timestamp },
+    Waiting {
+        until: Timestamp,
+    },
     Excluded,
-    Paused { why: String },
+    Paused {
+        why: String,
+    },
     Blind,
-    Settling { until: Timestamp },
-    Brake { healthy: usize, needed: usize },
-    Storm { until: Option<Timestamp> },
-    Lease { holder: String, until: Option<Timestamp> },
-    Drained { owner: String },
-    ControlPlane { other: String },
-    Resting { until: Timestamp },
+    Settling {
+        until: Timestamp,
+    },
+    Brake {
+        healthy: usize,
+        needed: usize,
+    },
+    Storm {
+        until: Option<Timestamp>,
+    },
+    Lease {
+        holder: String,
+        until: Option<Timestamp>,
+    },
+    Drained {
+        owner: String,
+    },
+    /// All has been done for it; now the machine has to be repaired.
+    FailedOver,
+    /// Nothing proves yet that it is off.
+    Proof {
+        wanted: &'static str,
+    },
+    ControlPlane {
+        other: String,
+    },
+    Resting {
+        until: Timestamp,
+    },
 }
 
 impl Hold {
@@ -79,6 +106,8 @@ impl Hold {
             Self::Storm { .. } => "Storm",
             Self::Lease { .. } => "Leased",
             Self::Drained { .. } => "Drained",
+            Self::FailedOver => "FailedOver",
+            Self::Proof { .. } => "AwaitingProof",
             Self::ControlPlane { .. } => "ControlPlane",
             Self::Resting { .. } => "Resting",
         }
@@ -107,6 +136,8 @@ impl Hold {
             Self::Storm { until: None } => "is left alone: many nodes are down together".into(),
             Self::Lease { holder, .. } => format!("is left to {holder}, who holds the maintenance lease"),
             Self::Drained { owner } => format!("is left to {owner}, who is draining it"),
+            Self::FailedOver => "has been failed over; it is used again when it is repaired and Ready".into(),
+            Self::Proof { wanted } => format!("has failed and is not proven to be off: {wanted}"),
             Self::ControlPlane { other } => {
                 format!("waits: node {other} of the control plane is down, too, and they go one by one")
             }
@@ -264,6 +295,9 @@ impl Watchman {
         if node.node.labels.get(EXCLUDE).is_some_and(|value| value == "true") {
             return Some(Hold::Excluded);
         }
+        if is_failed_over(node, now) {
+            return Some(Hold::FailedOver);
+        }
         // A change from one kind of not being Ready to another is the kubelet's word, and so a sign of life.
         let since = node.node.health_since.unwrap_or(now);
         let due = since.checked_add(policy.not_ready_for).unwrap_or(Timestamp::MAX);
@@ -300,8 +334,36 @@ impl Watchman {
             Some(MarkState::Unreadable(_)) => return Some(Hold::Drained { owner: "somebody".into() }),
             _ => {}
         }
-        let until = view.resting.get(name).copied().filter(|until| *until > now);
-        until.map(|until| Hold::Resting { until })
+        if let Some(until) = view.resting.get(name).copied().filter(|until| *until > now) {
+            return Some(Hold::Resting { until });
+        }
+        without_proof(policy, node, now)
+    }
+}
+
+/// Released, and the taint that did it was taken away because nothing was left.
+fn is_failed_over(node: &Suspect, now: Timestamp) -> bool {
+    let released = |record: &Fenced| record.released && record.void(node, now).is_none();
+    node.record().is_some_and(released) && !node.is_out_of_service()
+}
+
+/// What is missing for a proof, where nothing can be done about it. A node is not even cordoned before.
+fn without_proof(policy: &FailoverPolicy, node: &Suspect, now: Timestamp) -> Option<Hold> {
+    if node.record().is_some_and(|record| record.void(node, now).is_none()) {
+        return None;
+    }
+    match &policy.proof {
+        Proof::Agent(_) => None,
+        Proof::Statement => {
+            Some(Hold::Proof { wanted: "state it with evac failover NODE --fenced-by NAME --reason TEXT" })
+        }
+        Proof::Provider if node.is_shut_down() => None,
+        Proof::Provider => Some(Hold::Proof { wanted: "its provider does not say that it is shut down" }),
+        Proof::Time { after } => {
+            let last = node.signs().map(|(_, at)| at).chain(node.node.health_since).max()?;
+            let until = last.checked_add(*after).unwrap_or(Timestamp::MAX);
+            (until > now).then_some(Hold::Waiting { until })
+        }
     }
 }
 

@@ -2,12 +2,25 @@ use rstest::rstest;
 
 use super::*;
 use crate::fact::{Amount, Health, Key, Uid};
-use crate::failover::policy::{Brake, Proof};
+use crate::failover::fencing::{Fenced, How};
+use crate::failover::policy::{Agent, Brake};
 use crate::failover::suspect::testing::{ready, silent};
+use crate::failover::suspect::{FencedState, SHUT_DOWN};
 use crate::selector::Selector;
 use crate::testing::at;
 
 const DUE: i64 = 50 + 300;
+
+fn agent() -> Agent {
+    Agent {
+        command: "fence_x".into(),
+        options: BTreeMap::new(),
+        node_options: BTreeMap::new(),
+        secret: None,
+        timeout: SignedDuration::from_secs(60),
+        tries: 3,
+    }
+}
 
 fn policy(name: &str) -> FailoverPolicy {
     FailoverPolicy {
@@ -16,7 +29,7 @@ fn policy(name: &str) -> FailoverPolicy {
         generation: 1,
         selector: Selector::parse("role=worker").unwrap(),
         not_ready_for: SignedDuration::from_secs(300),
-        proof: Proof::Statement,
+        proof: Proof::Agent(agent()),
         brake: Brake::MaxUnhealthy(Amount::Count(1)),
         storm_cooldown: None,
         pause: Vec::new(),
@@ -290,6 +303,21 @@ fn a_policy_that_matches_every_node_or_no_label_is_refused() {
 }
 
 #[test]
+fn what_was_failed_over_is_not_failed_over_again_unless_it_was_cut_off() {
+    let mut cluster = Cluster::new(4, 1, policy("p"));
+    let node = cluster.nodes.get_mut("n1").unwrap();
+    let mut record = Fenced::new(node, How::Agent { program: "fence_x".into() }, "operator", at(DUE));
+    record.released = true;
+    node.fenced = Some(FencedState::Valid(Box::new(record)));
+    node.node.taints.push(crate::failover::suspect::out_of_service());
+    assert_eq!(cluster.code(DUE + 10, "n1"), "Act", "the taint is still there");
+    cluster.nodes.get_mut("n1").unwrap().node.taints.clear();
+    assert_eq!(cluster.code(DUE + 10, "n1"), "FailedOver");
+    cluster.nodes.get_mut("n1").unwrap().renewed = Some(at(DUE + 20));
+    assert_eq!(cluster.code(DUE + 30, "n1"), "Act", "it lived after that and fell silent again");
+}
+
+#[test]
 fn every_hold_has_a_sentence() {
     let mut cluster = Cluster::new(4, 1, policy("p"));
     let Verdict::Hold(hold) = cluster.verdict(DUE - 74, "n1") else { panic!("waits") };
@@ -297,4 +325,34 @@ fn every_hold_has_a_sentence() {
         hold.words(at(DUE - 74)),
         "will be failed over at 2026-01-01T00:05:50Z unless it returns (in 1m14s)"
     );
+}
+
+#[test]
+fn without_a_way_to_proof_a_node_is_not_even_begun() {
+    let mut stated = policy("p");
+    stated.proof = Proof::Statement;
+    let mut cluster = Cluster::new(4, 1, stated);
+    assert_eq!(cluster.code(DUE, "n1"), "AwaitingProof");
+    let node = cluster.nodes.get_mut("n1").unwrap();
+    let how = How::Statement { by: "kim".into(), reason: "off".into() };
+    let record = Fenced::new(node, how, "kim", at(300));
+    node.fenced = Some(FencedState::Valid(Box::new(record)));
+    assert_eq!(cluster.code(DUE, "n1"), "Act");
+    cluster.nodes.get_mut("n1").unwrap().renewed = Some(at(310));
+    assert_eq!(cluster.code(DUE, "n1"), "AwaitingProof", "seen alive after the statement");
+}
+
+#[test]
+fn the_provider_and_time_are_waited_for() {
+    let mut provided = policy("p");
+    provided.proof = Proof::Provider;
+    let mut cluster = Cluster::new(4, 1, provided);
+    assert_eq!(cluster.code(DUE, "n1"), "AwaitingProof");
+    cluster.nodes.get_mut("n1").unwrap().node.taints.push(crate::testing::taint(SHUT_DOWN, "NoSchedule"));
+    assert_eq!(cluster.code(DUE, "n1"), "Act");
+    let mut assumed = policy("p");
+    assumed.proof = Proof::Time { after: SignedDuration::from_secs(600) };
+    let mut cluster = Cluster::new(4, 1, assumed);
+    assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(Hold::Waiting { until: at(650) }));
+    assert_eq!(cluster.code(650, "n1"), "Act");
 }

@@ -16,10 +16,14 @@ pub enum Role {
     Tenants,
     /// NodeMaintenance objects.
     Maintenance,
+    /// Failed nodes are failed over by policies. It switches machines off, so it is taken on only where it is named.
+    Failover,
 }
 
 impl Role {
     const ALL: [Self; 5] = [Self::Machines, Self::Evacuation, Self::Budget, Self::Tenants, Self::Maintenance];
+    /// Those that `all` does not include.
+    const NAMED_ONLY: [Self; 1] = [Self::Failover];
     /// What KubeVirt's own control plane does.
     const KUBEVIRT: [Self; 3] = [Self::Machines, Self::Evacuation, Self::Budget];
 
@@ -30,6 +34,7 @@ impl Role {
             Self::Budget => "budget",
             Self::Tenants => "tenants",
             Self::Maintenance => "maintenance",
+            Self::Failover => "failover",
         }
     }
 }
@@ -71,9 +76,13 @@ impl FromStr for Roles {
             "none" | "" => return Ok(Self::none()),
             _ => {}
         }
+        let known = || Role::ALL.into_iter().chain(Role::NAMED_ONLY);
         let role = |word: &str| {
-            Role::ALL.into_iter().find(|role| role.word() == word.trim()).ok_or_else(|| {
-                let known: Vec<&str> = Role::ALL.iter().map(|role| role.word()).collect();
+            if word.trim() == "all" {
+                return Ok(Role::ALL.to_vec());
+            }
+            known().find(|role| role.word() == word.trim()).map(|role| vec![role]).ok_or_else(|| {
+                let known: Vec<&str> = known().map(Role::word).collect();
                 format!(
                     "there is no role '{}'; give all, none, or of these: {}",
                     word.trim(),
@@ -81,7 +90,8 @@ impl FromStr for Roles {
                 )
             })
         };
-        text.split(',').map(role).collect::<Result<_, _>>().map(Self)
+        let chosen = text.split(',').map(role).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self(chosen.into_iter().flatten().collect()))
     }
 }
 
@@ -105,10 +115,13 @@ mod tests {
         assert!("none".parse::<Roles>().unwrap().is_empty());
         assert_eq!("budget,machines".parse::<Roles>().unwrap().to_string(), "machines,budget");
         assert_eq!(Roles::all().beside_kubevirt().to_string(), "tenants,maintenance");
+        assert!(!Roles::all().has(Role::Failover), "it switches machines off");
+        assert!("all,failover".parse::<Roles>().unwrap().has(Role::Failover));
         let said = "machines,cooking".parse::<Roles>().unwrap_err();
         assert_eq!(
             said,
-            "there is no role 'cooking'; give all, none, or of these: machines, evacuation, budget, tenants, maintenance"
+            "there is no role 'cooking'; give all, none, or of these: machines, evacuation, budget, tenants, maintenance, \
+             failover"
         );
     }
 }

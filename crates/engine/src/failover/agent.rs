@@ -72,6 +72,7 @@ impl Agent {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| missing(&error))?;
+        let mut group = Group::of(&child);
         let input = self.input(node, action);
         let work = async {
             if let Some(mut stdin) = child.stdin.take() {
@@ -88,9 +89,13 @@ impl Agent {
             () = self.clock.sleep(self.timeout) => None,
         };
         match ended {
-            Some(ended) => ended.map_err(|error| missing(&error)),
+            Some(ended) => {
+                group.ended();
+                ended.map_err(|error| missing(&error))
+            }
             None => {
-                end(&mut child).await;
+                drop(group);
+                let _ = child.kill().await;
                 Err(PowerError::Hung {
                     program: self.program.clone(),
                     action,
@@ -138,13 +143,27 @@ impl PowerSwitch for Agent {
     }
 }
 
-/// Ends a program and everything it started.
-async fn end(child: &mut Child) {
-    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
-    if let Some(group) = group {
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+/// A program and everything it started. Whoever loses interest in it ends it.
+struct Group(Option<rustix::process::Pid>);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        let id = child.id().and_then(|id| i32::try_from(id).ok());
+        Self(id.and_then(rustix::process::Pid::from_raw))
     }
-    let _ = child.kill().await;
+
+    /// It has ended by itself, and its number may be another's soon.
+    fn ended(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    }
 }
 
 /// The beginning of a stream; the whole of it is read, so that nobody waits for us.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evac_api::Call;
+use evac_api::failover::definition;
 use evac_api::kubevirt::{NAMESPACE, crds, request};
 use evac_api::maintenance;
 use serde_json::{Value, json};
@@ -30,6 +31,12 @@ pub async fn kinds(http: &Http) -> Result<(), HttpError> {
         "spec": {},
     });
     ensure(http, &format!("/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/kubevirts"), &settings).await
+}
+
+/// Creates the kind of failover policies.
+pub async fn policies(http: &Http) -> Result<(), HttpError> {
+    ensure(http, DEFINITIONS, &definition::definition()).await?;
+    established(http, definition::NAME).await
 }
 
 /// Whether KubeVirt's own control plane looks after machines here.

@@ -10,6 +10,7 @@ mod agenda;
 mod caller;
 pub mod certificates;
 mod discovery;
+pub mod failover;
 mod feeds;
 pub mod front;
 pub mod health;
@@ -84,10 +85,14 @@ impl Operator {
         let upkeep = roles
             .has(Role::Maintenance)
             .then(|| tokio::spawn(maintenance::run(http.clone(), maintenance, stop.clone())));
+        let failovers = roles
+            .has(Role::Failover)
+            .then(|| tokio::spawn(failover::run(http.clone(), failover::programs(), stop.clone())));
         let (pulse, questions) = Pulse::new(http.clock());
         let state = Loop::new(http, roles, publish);
         let task = tokio::spawn(state.run(stop.clone(), questions));
-        Self { stop, tasks: visits.into_iter().chain(upkeep).chain([task]).collect(), config, pulse }
+        let tasks = visits.into_iter().chain(upkeep).chain(failovers).chain([task]).collect();
+        Self { stop, tasks, config, pulse }
     }
 
     /// The cluster's settings as they are now.

@@ -28,8 +28,7 @@ pub struct Cluster {
     pub api: Arc<Api>,
     pub http: Http,
     pub clock: Clock,
-    /// Kept alive.
-    _world: World,
+    pub world: World,
     pub operator: Operator,
 }
 
@@ -49,7 +48,7 @@ impl Cluster {
         let operator = Operator::start_roles(http.clone(), roles);
         serve(&api, &http, &operator);
         install::reviews(&http, Reviews::of(&Roles::all())).await.unwrap();
-        let cluster = Self { api, http, clock, _world: world, operator };
+        let cluster = Self { api, http, clock, world, operator };
         for n in 1..=nodes {
             let path = format!("/api/v1/nodes/node-{n}");
             cluster
