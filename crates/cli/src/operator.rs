@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use evac_api::kubevirt::{NAMESPACE, review};
-use evac_core::machines::Roles;
+use evac_core::machines::{Role, Roles};
 use evac_core::maintenance::queue::{self, Share};
 use evac_core::tenants::Limits;
 use evac_engine::Http;

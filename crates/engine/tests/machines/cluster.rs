@@ -28,6 +28,7 @@ pub struct Cluster {
     pub api: Arc<Api>,
     pub http: Http,
     pub clock: Clock,
+    #[allow(dead_code, reason = "kept alive; the tests of failovers switch its nodes off")]
     pub world: World,
     pub operator: Operator,
 }
