@@ -53,7 +53,7 @@ impl Agent {
         let ours = [("action".to_owned(), action.to_owned()), ("nodename".to_owned(), node.to_owned())];
         for (key, value) in ours.iter().map(|(k, v)| (k, v)).chain(told) {
             let value: String = value.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
-            lines.push_str(&format!("{key}={value}\n"));
+            lines.extend([key.as_str(), "=", value.as_str(), "\n"]);
         }
         lines
     }
@@ -88,21 +88,13 @@ impl Agent {
             ended = work => Some(ended),
             () = self.clock.sleep(self.timeout) => None,
         };
-        match ended {
-            Some(ended) => {
-                group.ended();
-                ended.map_err(|error| missing(&error))
-            }
-            None => {
-                drop(group);
-                let _ = child.kill().await;
-                Err(PowerError::Hung {
-                    program: self.program.clone(),
-                    action,
-                    seconds: self.timeout.as_secs(),
-                })
-            }
+        if let Some(ended) = ended {
+            group.ended();
+            return ended.map_err(|error| missing(&error));
         }
+        drop(group);
+        let _ = child.kill().await;
+        Err(PowerError::Hung { program: self.program.clone(), action, seconds: self.timeout.as_secs() })
     }
 
     fn failed(&self, action: &'static str, ended: &Ended) -> PowerError {

@@ -86,6 +86,7 @@ pub struct FailoverRequest {
 /// Everything that is known, told before anything is done.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing that is known")]
 pub struct Report {
     pub node: String,
     pub state: &'static str,

@@ -24,6 +24,7 @@ use crate::guests::INSTANCES;
 use crate::http::Http;
 use crate::watch::{Opening, Report, Source, follow, follow_opened};
 
+#[allow(clippy::large_enum_variant, reason = "each lives for a moment")]
 enum Input {
     Pod(Report<wire::Pod>),
     Instance(Report<VirtualMachineInstance>),

@@ -179,19 +179,6 @@ impl Bench {
         self.cluster.until(&path, is_ready).await;
     }
 
-    pub fn request(&self, node: &str, source: Source) -> FailoverRequest {
-        FailoverRequest {
-            node: node.into(),
-            owner: "kim".into(),
-            options: vec!["failover".into()],
-            source,
-            release: None,
-            dry_run: false,
-            timeout: Some(Duration::from_secs(600)),
-            drain: Duration::from_secs(30),
-        }
-    }
-
     /// One failover as the command line runs it.
     pub async fn failover(
         &self,
@@ -264,10 +251,6 @@ impl Bench {
         self.cluster.world.violations().await.iter().map(ToString::to_string).collect()
     }
 
-    pub fn fence(&self, controllers: &Arc<Controllers>) -> Source {
-        Source::Fence(Fence { switch: controllers.clone(), tries: 3, pause: Duration::from_secs(5) })
-    }
-
     pub async fn out_of_service(&self, node: &str) -> bool {
         let node = self.node(node).await;
         let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
@@ -277,4 +260,21 @@ impl Bench {
 
 pub fn statement() -> Source {
     Source::Statement { by: "kim".into(), reason: "pulled the plug".into() }
+}
+
+pub fn request(node: &str, source: Source) -> FailoverRequest {
+    FailoverRequest {
+        node: node.into(),
+        owner: "kim".into(),
+        options: vec!["failover".into()],
+        source,
+        release: None,
+        dry_run: false,
+        timeout: Some(Duration::from_secs(600)),
+        drain: Duration::from_secs(30),
+    }
+}
+
+pub fn fence(controllers: &Arc<Controllers>) -> Source {
+    Source::Fence(Fence { switch: controllers.clone(), tries: 3, pause: Duration::from_secs(5) })
 }

@@ -15,7 +15,7 @@ mod wire;
 
 use std::time::Duration;
 
-use bench::{Bench, Controller, statement};
+use bench::{Bench, Controller, fence, request, statement};
 use evac_apiserver::Service;
 use evac_apiserver::identity::Identity;
 use evac_core::failover::{Refusal, Release};
@@ -34,10 +34,10 @@ async fn without_proof_nothing_is_released_while_the_guest_still_writes() {
     // The node is cut off; its guest goes on.
     bench.cluster.world.kubelet("node-1").stop();
     bench.unreachable("node-1").await;
-    let (end, _) = bench.failover(&bench.request("node-1", Source::Nowhere)).await;
+    let (end, _) = bench.failover(&request("node-1", Source::Nowhere)).await;
     assert_eq!(end.unwrap(), End::NoProof { why: None });
     let broken = bench.controllers(Controller::Broken);
-    let (end, events) = bench.failover(&bench.request("node-1", bench.fence(&broken))).await;
+    let (end, events) = bench.failover(&request("node-1", fence(&broken))).await;
     assert!(matches!(end.unwrap(), End::NoProof { why: Some(_) }));
     assert_eq!(events.iter().filter(|(_, event)| matches!(event, Event::FenceFailed { .. })).count(), 3);
     bench.cluster.pass(3600).await;
@@ -57,7 +57,7 @@ async fn d20_d25_power_confirmed_off_brings_guests_back_within_seconds_over_the_
     bench.unreachable("node-1").await;
     let controllers = bench.controllers(Controller::Good);
     let began = bench.cluster.clock.now();
-    let (end, events) = bench.failover(&bench.request("node-1", bench.fence(&controllers))).await;
+    let (end, events) = bench.failover(&request("node-1", fence(&controllers))).await;
     assert_eq!(end.unwrap(), End::Done { returned: 3, off: 0 });
     let took = bench.cluster.clock.now().duration_since(began).as_secs_f64();
     // Kubernetes collects the pods of a node that is out of service every 20 seconds; a pod and its guest start within 5.
@@ -98,7 +98,7 @@ async fn each_run_strategy_is_foretold_and_comes_true() {
     bench.only_node_1(false).await;
     bench.cluster.world.kubelet("node-1").power_off();
     bench.unreachable("node-1").await;
-    let (end, events) = bench.failover(&bench.request("node-1", statement())).await;
+    let (end, events) = bench.failover(&request("node-1", statement())).await;
     assert_eq!(end.unwrap(), End::Done { returned: 2, off: 2 });
     let Some((_, Event::Report(report))) = events.first() else { panic!("{events:?}") };
     let foretold: Vec<(&str, bool)> =
@@ -119,7 +119,7 @@ async fn a_false_statement_runs_a_guest_twice_and_is_found_out_when_the_node_ret
     bench.machine("a", "Always").await;
     bench.cluster.world.kubelet("node-1").stop();
     bench.unreachable("node-1").await;
-    let (end, _) = bench.failover(&bench.request("node-1", statement())).await;
+    let (end, _) = bench.failover(&request("node-1", statement())).await;
     assert_eq!(end.unwrap(), End::Done { returned: 1, off: 0 });
     let found = bench.violations().await;
     assert!(found.iter().any(|line| line.contains("disk default/a has 2 writers")), "{found:?}");
@@ -144,7 +144,7 @@ async fn a_machine_that_was_switched_off_by_an_agent_that_lied_once_never_runs_t
     bench.cluster.world.kubelet("node-1").stop();
     bench.unreachable("node-1").await;
     let controllers = bench.controllers(Controller::Lies(1));
-    let (end, events) = bench.failover(&bench.request("node-1", bench.fence(&controllers))).await;
+    let (end, events) = bench.failover(&request("node-1", fence(&controllers))).await;
     assert_eq!(end.unwrap(), End::Done { returned: 1, off: 0 });
     assert_eq!(events.iter().filter(|(_, event)| matches!(event, Event::FenceFailed { .. })).count(), 1);
     assert_eq!(controllers.asked.lock().unwrap().len(), 2);
@@ -159,7 +159,7 @@ async fn d21_what_does_not_come_back_in_time_is_named_and_everything_can_be_take
     bench.only_node_1(true).await;
     bench.cluster.world.kubelet("node-1").power_off();
     bench.unreachable("node-1").await;
-    let mut request = bench.request("node-1", statement());
+    let mut request = request("node-1", statement());
     request.timeout = Some(Duration::from_secs(90));
     let (end, _) = bench.failover(&request).await;
     let End::TimedOut { remains, released: true } = end.unwrap() else { panic!("there is no room") };
@@ -187,7 +187,7 @@ async fn d30_a_node_that_was_cordoned_before_stays_cordoned() {
     bench.patch_node("node-1", &json!({"spec": {"unschedulable": true}})).await;
     bench.cluster.world.kubelet("node-1").power_off();
     bench.unreachable("node-1").await;
-    let (end, _) = bench.failover(&bench.request("node-1", statement())).await;
+    let (end, _) = bench.failover(&request("node-1", statement())).await;
     assert!(matches!(end.unwrap(), End::Done { .. }));
     evac_engine::nodes::undo(&bench.cluster.http, "node-1", false, false).await.unwrap();
     assert_eq!(bench.node("node-1").await["spec"]["unschedulable"], true);
@@ -199,7 +199,7 @@ async fn the_node_object_is_deleted_where_that_is_the_way() {
     bench.machine("a", "Always").await;
     bench.cluster.world.kubelet("node-1").power_off();
     bench.unreachable("node-1").await;
-    let mut request = bench.request("node-1", statement());
+    let mut request = request("node-1", statement());
     request.release = Some(Release::DeleteNode);
     let (end, _) = bench.failover(&request).await;
     assert_eq!(end.unwrap(), End::Done { returned: 1, off: 0 });
@@ -221,7 +221,7 @@ async fn a_node_whose_kubelet_answers_is_drained_and_cannot_be_stated_to_be_off(
         async move { cluster.send("PATCH", path, "application/strategic-merge-patch+json", &body).await }
     };
     assert_eq!(refuse(&bench).await.0, 200);
-    let (end, events) = bench.failover(&bench.request("node-1", statement())).await;
+    let (end, events) = bench.failover(&request("node-1", statement())).await;
     let end = end.unwrap();
     // Either the kubelet corrected itself meanwhile, or its guest was moved: nothing was ever released.
     assert!(
@@ -236,10 +236,10 @@ async fn a_node_whose_kubelet_answers_is_drained_and_cannot_be_stated_to_be_off(
 async fn ready_unknown_and_foreign_nodes_are_refused() {
     let bench = Bench::start(3).await;
     bench.machine("a", "Always").await;
-    let (end, _) = bench.failover(&bench.request("node-1", statement())).await;
+    let (end, _) = bench.failover(&request("node-1", statement())).await;
     assert!(matches!(end.unwrap(), End::Refused(Refusal::Ready { .. })));
     assert_eq!(bench.node("node-1").await["spec"]["unschedulable"], json!(null));
-    let (end, _) = bench.failover(&bench.request("node-9", statement())).await;
+    let (end, _) = bench.failover(&request("node-9", statement())).await;
     assert!(matches!(end, Err(FailoverError::NodeNotFound(_))));
     bench.cluster.world.kubelet("node-1").power_off();
     bench.unreachable("node-1").await;
@@ -253,7 +253,7 @@ async fn ready_unknown_and_foreign_nodes_are_refused() {
     let leases = "/apis/coordination.k8s.io/v1/namespaces/medik8s-leases/leases";
     let (code, body) = bench.cluster.create(leases, &lease).await;
     assert_eq!(code, 201, "{body}");
-    let (end, _) = bench.failover(&bench.request("node-1", statement())).await;
+    let (end, _) = bench.failover(&request("node-1", statement())).await;
     assert!(matches!(end.unwrap(), End::Refused(Refusal::Owned { .. })));
     assert_eq!(bench.node_of("a").await, "node-1");
 }
@@ -279,7 +279,7 @@ async fn a_node_that_returns_before_the_release_is_left_alone() {
             "lastHeartbeatTime": now, "lastTransitionTime": now}]}});
         (patches == 3).then(|| Fault::Overtaken(vec![("PATCH", "/api/v1/nodes/node-1/status".into(), body)]))
     });
-    let (end, events) = bench.failover_by(&http, &bench.request("node-1", statement())).await;
+    let (end, events) = bench.failover_by(&http, &request("node-1", statement())).await;
     assert!(matches!(end.unwrap(), End::Refused(Refusal::Ready { .. })));
     assert!(!events.iter().any(|(_, event)| matches!(event, Event::Released { .. })));
     assert!(!bench.out_of_service("node-1").await);
@@ -303,7 +303,7 @@ async fn a_failover_cut_off_at_any_request_is_finished_by_the_next() {
             (method != "GET" && writes > number).then_some(Fault::Lost)
         });
         let controllers = bench.controllers(Controller::Good);
-        let request = bench.request("node-1", bench.fence(&controllers));
+        let request = request("node-1", fence(&controllers));
         let (end, _) = bench.failover_by(&http, &request).await;
         let unharmed = matches!(end, Ok(End::Done { .. }));
         let (end, _) = bench.failover(&request).await;

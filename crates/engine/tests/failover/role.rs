@@ -8,6 +8,8 @@ use crate::bench::{Bench, Controller};
 
 const NONE: Vec<String> = Vec::new();
 
+type Change = fn(&mut Value);
+
 #[tokio::test(start_paused = true)]
 async fn d01_d03_a_policy_fails_a_dead_node_over_and_gives_it_back_when_it_returns() {
     let bench = Bench::start(5).await;
@@ -195,7 +197,7 @@ async fn time_is_proof_only_where_a_policy_says_so() {
 #[tokio::test(start_paused = true)]
 async fn d18_bad_policies_are_refused_by_the_server_with_a_sentence() {
     let bench = Bench::start(2).await;
-    let cases: [(fn(&mut Value), &str); 8] = [
+    let cases: [(Change, &str); 8] = [
         (
             |spec| spec["nodeSelector"] = json!({}),
             "spec.nodeSelector is empty; a policy must say which nodes",

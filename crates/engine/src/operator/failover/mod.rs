@@ -59,6 +59,7 @@ pub fn programs() -> Switches {
     })
 }
 
+#[allow(clippy::large_enum_variant, reason = "each lives for a moment")]
 enum Input {
     Node(Report<SuspectNode>),
     Policy(Report<PolicyObject>),
@@ -201,7 +202,7 @@ impl Loop {
             }
             // Where there is no such kind, or no right to see it, nobody claims anything that we could know of.
             Input::Maintenance(Report::Failed { final_: true, .. }) => {
-                drop_missing(&mut self.missing, "leases")
+                self.missing.remove("leases");
             }
             Input::Kubelet(Report::Listed(list)) => {
                 for lease in list {
@@ -221,11 +222,10 @@ impl Loop {
                     None => drop(self.resting.remove(&node)),
                 }
             }
-            Input::Kubelet(Report::Gone(_))
+            Input::Kubelet(Report::Gone(_) | Report::Failed { .. })
             | Input::Node(Report::Failed { .. })
             | Input::Policy(Report::Failed { .. })
-            | Input::Maintenance(Report::Failed { .. })
-            | Input::Kubelet(Report::Failed { .. }) => {}
+            | Input::Maintenance(Report::Failed { .. }) => {}
         }
     }
 
@@ -364,10 +364,6 @@ impl Loop {
             });
         }
     }
-}
-
-fn drop_missing(missing: &mut BTreeSet<&'static str>, what: &str) {
-    missing.remove(what);
 }
 
 /// The node that a lease of a remediation operator is about.
