@@ -73,8 +73,19 @@ async fn tell(cluster: &kube::Client, kubeconfig: &str) -> Result<Exit, Failure>
     say("");
     say("node-1 was serviced; back to work.");
     let uncordoned = shell(kubeconfig, &["uncordon", "node-1"]).await?;
-    let as_told =
-        drained == Exit::Done && blocked != Exit::Done && cancelled == Exit::Done && uncordoned == Exit::Done;
+
+    say("");
+    say("The same by an object, which the operator carries out: kubectl can create it, too.");
+    apply(cluster, &budget("database", 2)).await?;
+    let maintained = shell(kubeconfig, &["maintenance", "start", "node-3", "--reason", "new fans"]).await?;
+    let listed = shell(kubeconfig, &["maintenance", "list"]).await?;
+    let ended = shell(kubeconfig, &["maintenance", "end", "node-3"]).await?;
+    let maintained = [maintained, listed, ended].iter().all(|exit| *exit == Exit::Done);
+    let as_told = maintained
+        && drained == Exit::Done
+        && blocked != Exit::Done
+        && cancelled == Exit::Done
+        && uncordoned == Exit::Done;
     if as_told {
         say("");
         say("That was all. On a cluster of yours: evac drain NODE. More: evac --help");
@@ -89,7 +100,9 @@ fn say(line: &str) {
 
 /// Runs a command of this program as if it had been typed.
 async fn shell(kubeconfig: &str, words: &[&str]) -> Result<Exit, Failure> {
-    output::talk(&format!("$ evac {}", words.join(" ")));
+    let typed =
+        words.iter().map(|word| if word.contains(' ') { format!("'{word}'") } else { (*word).to_owned() });
+    output::talk(&format!("$ evac {}", typed.collect::<Vec<_>>().join(" ")));
     let mut all = vec!["evac"];
     all.extend_from_slice(words);
     all.extend_from_slice(&["--kubeconfig", kubeconfig]);

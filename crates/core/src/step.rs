@@ -512,7 +512,7 @@ fn rehearse(
 }
 
 /// How long something that may clear by itself is left alone before it is named.
-const NAMED_AFTER: Duration = Duration::from_secs(3);
+pub(crate) const NAMED_AFTER: Duration = Duration::from_secs(3);
 
 /// What is known while a node is looked over.
 struct View<'a> {

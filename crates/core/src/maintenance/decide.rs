@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::queue::{Turns, is_control_plane};
-use super::status::{Status, YIELDED, whole_seconds};
+use super::status::{Status, YIELDED, named_at, whole_seconds};
 use super::{
     About, Action, Decision, HOLDER, Id, LEASE_SECONDS, Maintenance, OWNER, OnUncordon, Phase, Registry,
 };
@@ -290,6 +290,9 @@ impl<'a> Case<'a> {
                 // A successor looks again at what was empty already; that is no news until it finds something.
                 let was_empty = status.phase == Some(Phase::Succeeded) && survey.pending.is_empty();
                 status.take(survey, was_empty, order.at, self.now);
+                let now = self.now;
+                let unnamed = survey.blockers.iter().filter_map(named_at).filter(|at| *at > now).min();
+                unnamed.into_iter().for_each(|at| self.look_again(at));
             }
         }
     }

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::fact::Key;
 use crate::pace;
 use crate::reason::Severity;
-use crate::run::Blocker;
+use crate::run::{Blocker, after};
+use crate::step::NAMED_AFTER;
 use crate::survey::Survey;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,6 +109,15 @@ pub(super) fn whole_seconds(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
+/// When a blocker is worth naming: what may clear by itself is given a moment.
+pub(super) fn named_at(blocker: &Blocker) -> Option<Timestamp> {
+    match blocker.reason.severity() {
+        Severity::Never => Some(blocker.since),
+        Severity::Slow => Some(after(blocker.since, NAMED_AFTER)),
+        Severity::Note | Severity::Warning | Severity::Progress => None,
+    }
+}
+
 /// The node is empty.
 pub const DRAINED: &str = "Drained";
 /// Something is in the way that will not go by itself.
@@ -195,7 +205,7 @@ impl Status {
         self.blockers = survey
             .blockers
             .iter()
-            .filter(|blocker| blocker.reason.severity() >= Severity::Slow)
+            .filter(|blocker| named_at(blocker).is_some_and(|at| at <= now))
             .take(NAMES)
             .map(StatusBlocker::from)
             .collect();

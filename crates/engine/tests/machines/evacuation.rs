@@ -1,8 +1,12 @@
 //! Guests leave a node that somebody wants: by an eviction, by the taint; what must stay, stays and is named.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use evac_core::Policy;
+use evac_engine::{DrainRequest, drain};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Cluster, VMIMS, VMIRS, VMIS, VMS, vm};
 use crate::guests::{
@@ -290,7 +294,7 @@ async fn bad_settings_are_refused_and_what_held_before_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn the_matrix_of_strategies_entries_and_run_strategies() {
     let mut table = String::from(
-        "cluster default        own strategy           movable  entry     run strategy    after\n",
+        "cluster default        own strategy           movable  entry      run strategy    after\n",
     );
     let mut wrong = Vec::new();
     for default in [None, Some("LiveMigrate")] {
@@ -302,7 +306,7 @@ async fn the_matrix_of_strategies_entries_and_run_strategies() {
                 .await;
             assert_eq!(code, 200, "{body}");
         }
-        for entry in ["eviction", "taint"] {
+        for entry in ["eviction", "taint", "evac drain"] {
             for own in
                 [None, Some("LiveMigrate"), Some("LiveMigrateIfPossible"), Some("None"), Some("External")]
             {
@@ -311,7 +315,7 @@ async fn the_matrix_of_strategies_entries_and_run_strategies() {
                         let found = one_cell(&cluster, entry, own, movable, run).await;
                         let expected = expected(entry, own.or(default).unwrap_or("None"), movable, run);
                         let row = format!(
-                            "{:<22} {:<22} {movable:<8} {entry:<9} {run:<15} {found}\n",
+                            "{:<22} {:<22} {movable:<8} {entry:<10} {run:<15} {found}\n",
                             default.unwrap_or("-"),
                             own.unwrap_or("-")
                         );
@@ -332,8 +336,10 @@ async fn the_matrix_of_strategies_entries_and_run_strategies() {
 fn expected(entry: &str, strategy: &str, movable: bool, run: &str) -> &'static str {
     match (strategy, movable, entry) {
         ("LiveMigrate" | "LiveMigrateIfPossible", true, _) => "moved",
-        ("External", _, "eviction") => "stays, marked",
+        ("External", _, "eviction" | "evac drain") => "stays, marked",
         ("LiveMigrate" | "External", _, _) | (_, _, "taint") => "stays",
+        // What would not come back is refused unless it is allowed.
+        (_, _, "evac drain") if !matches!(run, "Always" | "set") => "stays",
         _ => match run {
             "Always" => "restarted elsewhere",
             "set" => "replaced",
@@ -342,6 +348,20 @@ fn expected(entry: &str, strategy: &str, movable: bool, run: &str) -> &'static s
             _ => "?",
         },
     }
+}
+
+async fn drain_node(cluster: &Cluster, node: &str) {
+    let timeout = Some(Duration::from_secs(20));
+    let request = DrainRequest {
+        nodes: vec![node.to_owned()],
+        policy: Policy { timeout, ..Policy::default() },
+        owner: "tester".into(),
+        instance: None,
+        options: Vec::new(),
+        page: None,
+    };
+    // However it ends: the table says what became of the guest.
+    drain(cluster.http.clone(), request, CancellationToken::new(), &mut |_, _| {}).await.unwrap();
 }
 
 async fn one_cell(
@@ -394,11 +414,13 @@ async fn one_cell(
     };
     let before = settled(cluster, &name).await;
     let node = node_of(&before);
-    if entry == "taint" {
-        taint(cluster, &node, Some("kubevirt.io/drain")).await;
-    } else {
-        cordon(cluster, &node).await;
-        evict(cluster, &launcher_of(cluster, &name).await, json!({})).await;
+    match entry {
+        "taint" => taint(cluster, &node, Some("kubevirt.io/drain")).await,
+        "evac drain" => drain_node(cluster, &node).await,
+        _ => {
+            cordon(cluster, &node).await;
+            evict(cluster, &launcher_of(cluster, &name).await, json!({})).await;
+        }
     }
     cluster.pass(20).await;
     let list = cluster.get(VMIS).await.unwrap();
@@ -416,7 +438,10 @@ async fn one_cell(
         (_, Some(_)) => "restarted elsewhere",
         (_, None) => "off",
     };
-    let restored = json!({"spec": {"taints": [], "unschedulable": null}});
+    let restored = json!({
+        "metadata": {"annotations": {"evac.dev/drain": null}},
+        "spec": {"taints": [], "unschedulable": null},
+    });
     cluster.send("PATCH", &format!("/api/v1/nodes/{node}"), MERGE, &restored).await;
     let kind = match run {
         "set" => VMIRS,

@@ -198,7 +198,7 @@ async fn a_guest_that_never_moves_is_named_and_keeps_running() {
 #[tokio::test(start_paused = true)]
 async fn guests_without_a_place_are_named_within_five_seconds_and_hold_nobody_up() {
     let bench = Bench::start(3).await;
-    for n in 0..8 {
+    for n in 0..22 {
         let big = n < 2;
         bench
             .machine(&format!("vm-{n}"), "Always", move |vm| {
@@ -216,7 +216,7 @@ async fn guests_without_a_place_are_named_within_five_seconds_and_hold_nobody_up
     request.policy.timeout = Some(Duration::from_secs(120));
     let told = bench.drain(request).await;
     assert!(matches!(told.end(), End::TimedOut { .. }), "{:?}", told.end());
-    assert_eq!(told.moved().len(), 6, "{:#?}", told.events);
+    assert_eq!(told.moved().len(), 20, "{:#?}", told.events);
     let named = told.named();
     // Our own controller of migrations gives such a one up at once; another may leave it waiting.
     let says = |code: &str| code == "VmNoPlace" || code == "VmMoveFailed";
@@ -224,8 +224,8 @@ async fn guests_without_a_place_are_named_within_five_seconds_and_hold_nobody_up
     let last = told.events.iter().rfind(|(_, event)| matches!(event, Event::Moved { .. })).unwrap().0;
     let took = last.duration_since(told.began).as_secs_f64();
     assert!(
-        took <= 40.0,
-        "six guests need fifteen seconds and a moment for the two to give way; it took {took}"
+        took <= 60.0,
+        "twenty guests, two at a time, five seconds each, need fifty seconds and a moment for the two to give way; it took {took}"
     );
 }
 
