@@ -48,3 +48,61 @@ impl Tally {
         (self.begun && before != (self.begun, self.count.clone())).then(|| self.count.clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reason::Reason;
+    use crate::run::Blocker;
+    use crate::testing::at;
+
+    fn pod(name: &str) -> Key {
+        Key::new("shop", name)
+    }
+
+    fn waiting(name: &str, also: &[&str], reason: Reason) -> Event {
+        Event::Waiting {
+            node: "worker-1".into(),
+            blocker: Blocker { pod: pod(name), owner: None, reason, since: at(0) },
+            also: also.iter().map(|name| pod(name)).collect(),
+        }
+    }
+
+    fn left(name: &str) -> Event {
+        Event::Left { pod: pod(name), node: "worker-1".into(), by_us: true, deleting: false }
+    }
+
+    fn progress(left: usize) -> Event {
+        Event::Progress { node: "worker-1".into(), left, total: 2, vms_left: 0, vms_total: 0 }
+    }
+
+    #[test]
+    fn nothing_is_reported_before_the_node_is_ours() {
+        let mut tally = Tally::default();
+        let assessment = crate::assess::Assessment { node: "worker-1".into(), verdicts: Vec::new() };
+        assert_eq!(tally.take(&Event::Planned { node: "worker-1".into(), assessment }), None);
+        let first = tally.take(&Event::Cordoned { node: "worker-1".into() });
+        assert_eq!(first, Some(Count::default()), "that it is empty is worth a report, too");
+        assert_eq!(tally.take(&Event::Cordoned { node: "worker-1".into() }), None, "once");
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_forgotten_with_the_last_pod_it_holds_up() {
+        let mut tally = Tally::default();
+        tally.take(&progress(2));
+        let seen = tally.take(&waiting("a", &["b"], Reason::Throttled)).unwrap().blocker.unwrap();
+        assert!(seen.starts_with("pod shop/a "), "{seen}");
+        assert_eq!(tally.take(&left("a")), None, "b waits for the same");
+        assert_eq!(tally.take(&left("b")).unwrap().blocker, None);
+        assert_eq!(tally.take(&progress(0)).unwrap(), Count { left: 0, total: 2, blocker: None });
+    }
+
+    #[test]
+    fn words_of_the_tenant_are_cleaned_before_they_leave_it() {
+        let mut tally = Tally::default();
+        let message = "no\u{1b}[2J\nway".to_owned();
+        let refused = Reason::WebhookRefused { webhook: "hook".into(), message };
+        let blocker = tally.take(&waiting("a", &[], refused)).unwrap().blocker.unwrap();
+        assert!(!blocker.chars().any(char::is_control), "{blocker:?}");
+    }
+}

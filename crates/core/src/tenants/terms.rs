@@ -51,3 +51,41 @@ pub fn judge(end: &End) -> Result<(), String> {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fact::Key;
+    use crate::proof::Proof;
+    use crate::run::Blocker;
+    use crate::testing::at;
+
+    fn blocker(reason: Reason) -> Blocker {
+        Blocker { pod: Key::new("shop", "a"), owner: None, reason, since: at(0) }
+    }
+
+    #[test]
+    fn only_a_proof_or_what_was_left_out_on_purpose_lets_the_machine_go() {
+        assert_eq!(judge(&End::Drained { proof: Proof::Yes }), Ok(()));
+        let unseen =
+            |by_choice| End::Drained { proof: Proof::Unknown { why: "it is silent".into(), by_choice } };
+        assert_eq!(judge(&unseen(true)), Ok(()));
+        assert!(judge(&unseen(false)).unwrap_err().contains("it is silent"));
+        assert!(judge(&End::Stopped { blockers: Vec::new() }).is_err());
+        let timed_out = End::TimedOut { after: Duration::ZERO, blockers: vec![blocker(Reason::Throttled)] };
+        assert!(judge(&timed_out).unwrap_err().starts_with("pod shop/a "));
+        let owned = Reason::OwnedByLease { lease: Key::new("a", "b"), holder: "somebody".into() };
+        assert!(judge(&End::Refused { reason: owned }).unwrap_err().contains("somebody"));
+    }
+
+    #[test]
+    fn a_node_that_falls_silent_under_way_is_noticed() {
+        let waiting =
+            |reason| Event::Waiting { node: "n".into(), blocker: blocker(reason), also: Vec::new() };
+        assert!(lost_touch(&waiting(Reason::NodeSilent { node: "n".into(), since: None })));
+        assert!(!lost_touch(&waiting(Reason::Throttled)));
+        assert!(is_unreachable(Health::Unknown));
+        assert!(!is_unreachable(Health::Ready));
+        assert!(!is_unreachable(Health::NotReady), "its kubelet reports");
+    }
+}

@@ -69,6 +69,11 @@ impl Traps {
 
     /// What becomes of a kubeconfig in a Secret.
     async fn enter(&self, name: &str, kubeconfig: &str) -> Result<Http, Trouble> {
+        self.enter_from(name, kubeconfig, true).await
+    }
+
+    /// The same, where the host's own API server is (not) on this machine.
+    async fn enter_from(&self, name: &str, kubeconfig: &str, loopback: bool) -> Result<Http, Trouble> {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": format!("{name}-kubeconfig"), "namespace": "default"},
@@ -81,7 +86,7 @@ impl Traps {
             secret: Key::new("default", format!("{name}-kubeconfig")),
             node: "worker-1".into(),
         };
-        let entering = reach::tenant(&self.host, &member, "default", true);
+        let entering = reach::tenant(&self.host, &member, "default", loopback);
         tokio::time::timeout(LONG, entering).await.unwrap_or_else(|_| panic!("{name}: somebody reads a pipe"))
     }
 
@@ -163,18 +168,47 @@ async fn serve_one(
 
 /// A client that was let in, and the server it talks to.
 async fn let_in(traps: &Traps, name: &str) -> (Http, TcpListener, rustls::ServerConfig) {
+    let_in_as(traps, name, "127.0.0.1").await
+}
+
+async fn let_in_as(traps: &Traps, name: &str, host: &str) -> (Http, TcpListener, rustls::ServerConfig) {
     let key = rcgen::KeyPair::generate().unwrap();
-    let certificate =
-        rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let certificate = rcgen::CertificateParams::new([host.to_owned()]).unwrap().self_signed(&key).unwrap();
     let chain = vec![certificate.der().clone()];
     let secret = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let config =
         rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, secret).unwrap();
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let text = GOOD
+        .replace("127.0.0.1", host)
         .replace("@PORT@", &server.local_addr().unwrap().port().to_string())
         .replace("@CA@", &STANDARD.encode(certificate.pem()));
     (traps.enter(name, &traps.fill(&text)).await.unwrap(), server, config)
+}
+
+#[tokio::test]
+async fn a_name_is_looked_up_once_and_its_certificate_has_to_be_for_it() {
+    let traps = Traps::set().await;
+    let (tenant, server, config) = let_in_as(&traps, "named", "localhost").await;
+    let serving = async {
+        let mut stream = serve_one(server, config).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+        stream.flush().await.unwrap();
+    };
+    let call = Call::get("/version");
+    let (answer, ()) = tokio::join!(tenant.send(&call), serving);
+    assert_eq!(answer.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_name_that_leads_to_this_machine_is_refused_like_its_address() {
+    let traps = Traps::set().await;
+    for (name, host) in [("by-name", "localhost"), ("by-address", "127.0.0.1"), ("in-ipv6", "[::1]")] {
+        let text = traps.fill(&GOOD.replace("127.0.0.1", host));
+        let refused = traps.enter_from(name, &text, false).await.err().unwrap().to_string();
+        assert!(refused.contains("the server's address"), "{refused}");
+    }
+    assert!(!traps.connected());
 }
 
 #[tokio::test]

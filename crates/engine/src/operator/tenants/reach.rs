@@ -18,6 +18,8 @@ use crate::http::{Http, HttpError, connect};
 
 /// A tenant that does not answer within this time is asked again later.
 const ANSWER: Duration = Duration::from_secs(10);
+/// How long one of several addresses is tried.
+const ONE_OF_SEVERAL: Duration = Duration::from_secs(2);
 /// The most that is read of one answer, or of one watch before it is begun anew: a server that never stops must not fill our memory.
 const LARGEST: usize = 64 << 20;
 
@@ -73,7 +75,26 @@ async fn resolve(host: &Http, access: &Access, loopback: bool) -> Result<SocketA
             bad.ip()
         )));
     }
-    found.first().copied().ok_or_else(|| NoAddress::Unknown(format!("{} has no address", access.host)))
+    match found.as_slice() {
+        [] => Err(NoAddress::Unknown(format!("{} has no address", access.host))),
+        [only] => Ok(*only),
+        several => Ok(answering(host, several).await),
+    }
+}
+
+/// The first of several addresses where somebody answers, as there may be one for each kind of network; the first if nobody does.
+async fn answering(host: &Http, several: &[SocketAddr]) -> SocketAddr {
+    let clock = host.clock();
+    for address in several {
+        let answered = tokio::select! {
+            stream = tokio::net::TcpStream::connect(address) => stream.is_ok(),
+            () = clock.sleep(ONE_OF_SEVERAL) => false,
+        };
+        if answered {
+            return *address;
+        }
+    }
+    several[0]
 }
 
 async fn look_up(host: &Http, access: &Access) -> Result<Vec<SocketAddr>, NoAddress> {
