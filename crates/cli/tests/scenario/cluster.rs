@@ -63,6 +63,7 @@ impl Cluster {
             spec.provider_id = format!("kubevirt://{}", spec.name);
             spec
         };
+        let arm = if arm == Arm::KubeVirt { Arm::Kubernetes } else { arm };
         Self::start(arm, (1..=nodes).map(named).collect(), false).await
     }
 
@@ -132,6 +133,11 @@ impl Cluster {
                 );
                 offered = Some((serve(&http, &operator).await, candidate));
                 Some(operator)
+            }
+            // Beside KubeVirt's control plane ours does the rest.
+            (_, false) if upstream.is_some() => {
+                let http = Http::new(client.clone(), clock, std::time::Duration::ZERO);
+                Some(Operator::start_set(http, Roles::all().beside_kubevirt(), in_process::local()))
             }
             (_, false) => None,
         };
