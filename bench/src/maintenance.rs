@@ -145,8 +145,8 @@ impl Stage {
             .await
     }
 
-    /// The nodes with pods, and the pods.
-    async fn busy(&self) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
+    /// The nodes with pods, the pods, and from where to watch them.
+    async fn busy(&self) -> Result<(BTreeSet<String>, BTreeSet<String>, String)> {
         let pods = self.cluster.get("/api/v1/namespaces/default/pods?labelSelector=app%3Dweb").await?;
         let items = pods["items"].as_array().context("no list")?;
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -154,14 +154,16 @@ impl Stage {
         if nodes.len() != NODES {
             bail!("{} nodes have pods, not {NODES}", nodes.len());
         }
-        Ok((nodes, items.iter().filter_map(|pod| text(&pod["metadata"]["name"])).collect()))
+        let version = text(&pods["metadata"]["resourceVersion"]).context("no version")?;
+        Ok((nodes, items.iter().filter_map(|pod| text(&pod["metadata"]["name"])).collect(), version))
     }
 
     /// Waits until none of these pods is left.
-    async fn all_left(&self, pods: &BTreeSet<String>) -> Result<()> {
+    async fn all_left(&self, pods: &BTreeSet<String>, version: &str) -> Result<()> {
         let mut left = pods.clone();
-        let mut events =
-            self.cluster.events("/api/v1/namespaces/default/pods?labelSelector=app%3Dweb").await?;
+        let path =
+            format!("/api/v1/namespaces/default/pods?labelSelector=app%3Dweb&resourceVersion={version}");
+        let mut events = self.cluster.events(&path).await?;
         while !left.is_empty() {
             let event = events.next().await.context("the watch ended early")??;
             if event["type"] == "DELETED" {
@@ -172,7 +174,7 @@ impl Stage {
     }
 
     async fn bare(&self) -> Result<f64> {
-        let (nodes, pods) = self.busy().await?;
+        let (nodes, pods, version) = self.busy().await?;
         let began = now();
         let asking = async {
             let cordons = futures::stream::iter(&nodes).map(|node| self.cluster.cordon(node, true));
@@ -180,7 +182,7 @@ impl Stage {
             let evictions = futures::stream::iter(&pods).map(|pod| self.cluster.evict(pod));
             evictions.buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await
         };
-        futures::try_join!(asking, self.all_left(&pods))?;
+        futures::try_join!(asking, self.all_left(&pods, &version))?;
         let seconds = since(began);
         self.all_ready().await?;
         for node in &nodes {
@@ -190,7 +192,7 @@ impl Stage {
     }
 
     async fn maintain(&self) -> Result<Measured> {
-        let (nodes, _) = self.busy().await?;
+        let (nodes, ..) = self.busy().await?;
         let before = self.requests()?;
         let began = now();
         let asking = async {
