@@ -86,5 +86,5 @@ fn under_kubevirt(path: &Path) -> datatest_stable::Result<()> {
 datatest_stable::harness! {
     { test = on_the_sandbox, root = "../../scenarios", pattern = r"\.scenario$" },
     { test = on_a_real_server, root = "../../scenarios", pattern = r"\.scenario$" },
-    { test = under_kubevirt, root = "../../scenarios", pattern = r"(vm|tenants)/upstream\.scenario$" },
+    { test = under_kubevirt, root = "../../scenarios", pattern = r"/upstream\.scenario$" },
 }

@@ -16,8 +16,9 @@ use crate::discovery::Discovery;
 use crate::effects::{Answer, Api, EffectError, Verb, Write};
 use crate::handler::instance::{VirtualMachineInstance, instance_of};
 use crate::hypervisor::Violation;
-use crate::kinds::{Kind, Resource};
+use crate::kinds::{Kind, Object, Resource};
 use crate::kubelet::node::LEASE_NAMESPACE;
+use crate::kubelet::power::{Switch, switch};
 use crate::mirror::{Change, Mirror};
 use crate::objects::{Key, uid};
 use crate::options::{NodeSpec, Options};
@@ -296,6 +297,30 @@ impl Runtime {
             let answers = Answers::new();
             let view = View { mirror: &self.mirror, now: self.clock.now(), answers: &answers };
             self.actors.notice(view, &change, &mut self.queue);
+            self.simulate(&change);
+        }
+    }
+
+    /// Switches a machine of ours on or off when its node says so.
+    fn simulate(&mut self, change: &Change) {
+        let Some(Object::Node(new)) = &change.new else { return };
+        let old = match &change.old {
+            Some(Object::Node(old)) => Some(old.as_ref()),
+            _ => None,
+        };
+        let node = change.key.name.clone();
+        if !self.actors.kubelets.hosts(&node) {
+            return;
+        }
+        match switch(old, new) {
+            None => {}
+            Some(Switch::CutOff) => self.obey(Command::KubeletAlive(node, false)),
+            Some(Switch::PowerOff) => self.obey(Command::PowerOff(node)),
+            Some(Switch::Connect) => self.obey(Command::KubeletAlive(node, true)),
+            Some(Switch::Boot) => {
+                self.obey(Command::Reboot(node.clone()));
+                self.obey(Command::KubeletAlive(node, true));
+            }
         }
     }
 

@@ -521,3 +521,34 @@ async fn a_claim_that_becomes_known_decides_whether_the_machine_can_move() {
     bench.until_instance("now it can", 2, |v| condition(v, "LiveMigratable") == "True").await;
     bench.no_violations().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_annotation_of_its_node_switches_a_machine_off_and_on() {
+    let bench = Bench::with_machines(2).await;
+    bench.started("node-1", json!({}), 30).await;
+    let node = "/api/v1/nodes/node-1";
+    let boot = bench.get(node).await["status"]["nodeInfo"]["bootID"].clone();
+    let simulate = |what: Value| {
+        bench.patch(node, json!({ "metadata": { "annotations": { "evac.dev/simulate": what } } }))
+    };
+    let ready = |status: &'static str| {
+        move |node: &Value| {
+            let all = node["status"]["conditions"].as_array();
+            all.is_some_and(|all| all.iter().any(|c| c["type"] == "Ready" && c["status"] == status))
+        }
+    };
+    simulate(json!("cut-off")).await;
+    bench.until("nobody hears of it", 120, node, ready("Unknown")).await;
+    simulate(Value::Null).await;
+    let back = bench.until("it is back", 30, node, ready("True")).await;
+    assert_eq!(back["status"]["nodeInfo"]["bootID"], boot, "it never stopped");
+    assert_eq!(bench.instance().await["status"]["phase"], "Running");
+    simulate(json!("power-off")).await;
+    bench.until("nobody hears of it", 120, node, ready("Unknown")).await;
+    assert_eq!(bench.instance().await["status"]["phase"], "Running", "nobody can know");
+    simulate(Value::Null).await;
+    let back = bench.until("it is back", 30, node, ready("True")).await;
+    assert_ne!(back["status"]["nodeInfo"]["bootID"], boot, "it was started anew");
+    bench.until_instance("its guest is lost", 30, |v| v["status"]["phase"] == "Failed").await;
+    bench.no_violations().await;
+}

@@ -57,14 +57,16 @@ pub struct GuestFate {
 
 /// The unfinished guests on a node, in the order of their names. Those whose launcher was placed there and who
 /// have not begun count too: their pods are as stuck as the others.
-pub fn fates(machines: &Machines, node: &str) -> Vec<GuestFate> {
+///
+/// When a failover is taken up again after the release, those that failed by it and wait for their machine count as well.
+pub fn fates(machines: &Machines, node: &str, resumed: bool) -> Vec<GuestFate> {
     let starts_there = |instance: &Instance| {
         instance.node.is_empty()
             && machines.launchers_of(&instance.uid).iter().any(|pod| pod.node == node && pod.job.is_none())
     };
     let mut found: Vec<GuestFate> = machines
         .instances()
-        .filter(|instance| !instance.is_final())
+        .filter(|instance| !instance.is_final() || (resumed && instance.phase == Phase::Failed))
         .filter(|instance| instance.node == node || starts_there(instance))
         .map(|instance| GuestFate {
             instance: instance.key.clone(),
@@ -72,6 +74,10 @@ pub fn fates(machines: &Machines, node: &str) -> Vec<GuestFate> {
             fate: fate(machines, instance),
         })
         .collect();
+    // A plain instance that failed is over, and was told before.
+    found.retain(|guest| {
+        guest.fate.returns() || machines.instance(&guest.instance).is_none_or(|it| !it.is_final())
+    });
     found.sort_by(|a, b| a.instance.cmp(&b.instance));
     found
 }
@@ -118,7 +124,7 @@ mod tests {
         let vm = machine("a", strategy);
         let vmi = boot(&vm, Phase::Running);
         let seen = view([Seen::Machine(Box::new(vm)), Seen::Instance(Box::new(vmi))]);
-        fates(&seen, "n1").remove(0).fate
+        fates(&seen, "n1", false).remove(0).fate
     }
 
     #[test]
@@ -136,13 +142,13 @@ mod tests {
         vm.power = Power::Running(true);
         let vmi = boot(&vm, Phase::Running);
         let seen = view([Seen::Machine(Box::new(vm)), Seen::Instance(Box::new(vmi))]);
-        assert!(fates(&seen, "n1")[0].fate.returns());
+        assert!(fates(&seen, "n1", false)[0].fate.returns());
     }
 
     #[test]
     fn plain_instances_end_sets_replace_and_strangers_are_unknown() {
         let plain = instance("a", Phase::Running);
-        let said = |vmi: Instance| fates(&view([Seen::Instance(Box::new(vmi))]), "n1").remove(0).fate;
+        let said = |vmi: Instance| fates(&view([Seen::Instance(Box::new(vmi))]), "n1", false).remove(0).fate;
         assert_eq!(said(plain.clone()), Fate::Ends);
         assert_eq!(said(owned(plain.clone(), "VirtualMachineInstanceReplicaSet", "s")), Fate::Replaced);
         assert!(matches!(said(owned(plain.clone(), "Widget", "w")), Fate::Unknown { .. }));
@@ -158,17 +164,24 @@ mod tests {
     fn guests_elsewhere_and_those_that_ended_are_not_counted_but_those_about_to_start_are() {
         let mut elsewhere = instance("elsewhere", Phase::Running);
         elsewhere.node = "n2".into();
-        let ended = instance("ended", Phase::Failed);
+        let vm = machine("ended", RunStrategy::Always);
+        let ended = boot(&vm, Phase::Failed);
+        let plain = instance("plain", Phase::Failed);
         let starting = instance("starting", Phase::Scheduling);
         let pod = launcher(&starting, "n1");
         let seen = view([
             Seen::Instance(Box::new(elsewhere)),
+            Seen::Machine(Box::new(vm)),
             Seen::Instance(Box::new(ended)),
+            Seen::Instance(Box::new(plain)),
             Seen::Instance(Box::new(starting)),
             Seen::Launcher(Box::new(pod)),
         ]);
-        let names: Vec<String> = fates(&seen, "n1").into_iter().map(|guest| guest.instance.name).collect();
-        assert_eq!(names, ["starting"]);
+        let names = |resumed| -> Vec<String> {
+            fates(&seen, "n1", resumed).into_iter().map(|guest| guest.instance.name).collect()
+        };
+        assert_eq!(names(false), ["starting"]);
+        assert_eq!(names(true), ["ended", "starting"], "it failed by the release and is to return");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Carries a failover out: look, cordon, drain what answers, see the machine off, release what it held, wait for the guests.
 //!
-//! Each step is decided on the node as it is at that moment, and written under its version: a node that gives a sign of life between
-//! the look and the write makes the write fail, and is looked at again. What was done is on the node itself (cordon,
+//! Each step is decided on the node and its lease as they are at that moment, and written under the node's version: a node that reports
+//! between the look and the write makes the write fail, and is looked at again. What was done is on the node itself (cordon,
 //! proof, taint), so a failover that was cut off goes on from there.
 
 mod agent;
 mod look;
 mod power;
+mod story;
 mod wait;
 
 use std::sync::Arc;
@@ -17,20 +18,18 @@ use evac_api::failover::{self as requests, About};
 use evac_api::wire::Named;
 use evac_core::failover::course::{accept, health_words, may_begin, suitable};
 use evac_core::failover::suspect::{SHUT_DOWN, out_of_service};
-use evac_core::failover::{
-    Aftermath, Fenced, GuestFate, How, Next, Refusal, Release, Remains, Suspect, next,
-};
+use evac_core::failover::{Aftermath, Fenced, How, Next, Refusal, Release, Suspect, next};
 use evac_core::ownership::{self, Attire, MarkState, Ownership, new_mark};
 use evac_core::run::End as DrainEnd;
-use evac_core::{Action, Key, Outcome, Policy, step};
+use evac_core::{Action, Outcome, Policy, step};
 use jiff::Timestamp;
-use serde::Serialize;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 pub use agent::Agent;
 pub use look::{Look, look, look_back};
 pub use power::{Fence, PowerError, PowerState, PowerSwitch};
+pub use story::{End, Event, FailoverRequest, Report, Source};
 
 use crate::act::perform;
 use crate::drain::{DrainError, DrainRequest, drain};
@@ -46,133 +45,6 @@ pub enum FailoverError {
     Drain(#[from] DrainError),
     #[error("node {node} kept changing, gave up after {tries} tries")]
     Contended { node: String, tries: u32 },
-}
-
-/// Where the proof is to come from.
-#[derive(Debug, Clone)]
-pub enum Source {
-    /// Only from what is written on the node already.
-    Nowhere,
-    Statement {
-        by: String,
-        reason: String,
-    },
-    Provider,
-    Time {
-        seconds: i64,
-        policy: String,
-    },
-    Fence(Fence),
-}
-
-#[derive(Debug, Clone)]
-pub struct FailoverRequest {
-    pub node: String,
-    /// Under which name the node is marked.
-    pub owner: String,
-    /// The command line, for the mark on the node.
-    pub options: Vec<String>,
-    pub source: Source,
-    /// How to release; without it what suits the server.
-    pub release: Option<Release>,
-    /// Look and tell, but change nothing.
-    pub dry_run: bool,
-    /// How long the whole may take; without it as long as it takes.
-    pub timeout: Option<Duration>,
-    /// How long a node whose kubelet answers is drained before it is switched off.
-    pub drain: Duration,
-}
-
-/// Everything that is known, told before anything is done.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[allow(clippy::struct_excessive_bools, reason = "each is one thing that is known")]
-pub struct Report {
-    pub node: String,
-    pub state: &'static str,
-    pub since: Option<Timestamp>,
-    pub lease_renewed: Option<Timestamp>,
-    pub last_report: Option<Timestamp>,
-    pub machine_agent_seen: Option<Timestamp>,
-    pub kubelet_answers: bool,
-    pub cordoned: bool,
-    pub out_of_service: bool,
-    pub shut_down_by_provider: bool,
-    pub proof: Option<String>,
-    pub proof_void: Option<String>,
-    pub attachments: Vec<String>,
-    pub pods: usize,
-    pub guests: Vec<GuestFate>,
-    pub unread: Vec<String>,
-}
-
-/// What happens on the way.
-#[derive(Debug, Clone, Serialize)]
-#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Event {
-    Report(Box<Report>),
-    Cordoned {
-        already: bool,
-    },
-    /// The kubelet answers, so the node is drained first.
-    Drains {
-        limit_seconds: u64,
-    },
-    #[serde(skip)]
-    Drain(Box<step::Event>),
-    Fencing {
-        by: String,
-    },
-    FenceFailed {
-        number: u32,
-        why: String,
-    },
-    Proven {
-        how: String,
-        recorded: bool,
-    },
-    Released {
-        how: Release,
-    },
-    Returned {
-        instance: Key,
-        on: String,
-    },
-    StaysOff {
-        instance: Key,
-        why: String,
-    },
-    Waiting {
-        remains: Remains,
-    },
-    Restored,
-}
-
-/// How a failover ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    /// Everyone who returns runs elsewhere.
-    Done {
-        returned: usize,
-        off: usize,
-    },
-    /// The kubelet answered, and everything left in good order.
-    Drained,
-    Rehearsed {
-        proven: bool,
-    },
-    /// Nothing was released.
-    Refused(Refusal),
-    NoProof {
-        why: Option<String>,
-    },
-    TimedOut {
-        remains: Remains,
-        released: bool,
-    },
-    Stopped {
-        released: bool,
-    },
 }
 
 type Tell<'a> = &'a mut (dyn FnMut(Timestamp, &Event) + Send);
@@ -428,6 +300,10 @@ async fn prove(
         // Nobody has to repeat what the provider says already.
         Source::Nowhere if suspect.is_shut_down() => told(&Source::Provider),
         Source::Fence(_) if switched_off.is_some() => switched_off.clone(),
+        // Where several operators run, only the one that leads switches anything off.
+        Source::Fence(_) if !http.gate().is_open(clock.now()) => {
+            return Err(End::Stopped { released: false });
+        }
         Source::Fence(fence) => {
             let by = fence.switch.name();
             tell(clock.now(), &Event::Fencing { by: by.clone() });

@@ -6,6 +6,7 @@
 pub mod behaviour;
 pub mod life;
 pub mod node;
+pub mod power;
 pub mod status;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,32 +5,30 @@
 //! for every node, and nobody needs them before.
 
 mod back;
+mod job;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use evac_api::Call;
-use evac_api::call::escape;
 use evac_api::failover::policy::PolicyObject;
 use evac_api::failover::{KUBELET_LEASES, MAINTENANCE_LEASES, POLICIES, SuspectNode};
 use evac_api::wire;
 use evac_clock::Clock;
+use evac_core::Lease;
 use evac_core::failover::policy::Agent as AgentPolicy;
 use evac_core::failover::watchman::{Standing, Verdict, View, Watchman};
-use evac_core::failover::{FailoverPolicy, PolicyError, Proof, Suspect};
-use evac_core::{Key, Lease};
+use evac_core::failover::{FailoverPolicy, PolicyError, Suspect};
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::job::Job;
 use super::feeds::forever;
 use super::sleep_until;
-use crate::failover::{Agent, End, FailoverRequest, Fence, PowerSwitch, Source as Proving, failover};
+use crate::failover::{Agent, PowerSwitch};
 use crate::http::Http;
 use crate::watch::{Report, Source};
 
@@ -40,12 +38,6 @@ pub const OWNER: &str = "evac-operator";
 const REST: SignedDuration = SignedDuration::from_secs(60);
 /// After something was done: until the view shows it.
 const SHORT_REST: SignedDuration = SignedDuration::from_secs(5);
-/// After a node that answers was emptied: there is nothing on it that could come back elsewhere.
-const LONG_REST: SignedDuration = SignedDuration::from_secs(600);
-/// How long a node whose kubelet answers is drained before it is switched off.
-const DRAIN: Duration = Duration::from_secs(60);
-/// Between two tries to switch a machine off.
-const PAUSE: Duration = Duration::from_secs(5);
 
 /// Makes the switch for a policy's agent and its options.
 pub type Switches =
@@ -370,103 +362,4 @@ impl Loop {
 fn claimed(object: wire::Lease) -> Option<(String, Lease)> {
     let node = object.metadata.name.strip_prefix("node-")?.to_owned();
     Some((node, object.into()))
-}
-
-/// One failover by a policy.
-struct Job {
-    http: Http,
-    switches: Switches,
-    policy: FailoverPolicy,
-    node: String,
-}
-
-impl Job {
-    /// Carries it out and says how long to leave the node alone then.
-    async fn carry_out(&self, stop: &CancellationToken) -> Option<SignedDuration> {
-        let source = match self.source().await {
-            Ok(source) => source,
-            Err(why) => {
-                status::tell(&self.http, &self.policy, true, "FailoverHeld", &self.words(&why)).await;
-                return Some(REST);
-            }
-        };
-        let request = FailoverRequest {
-            node: self.node.clone(),
-            owner: OWNER.into(),
-            options: vec![format!("policy {}", self.policy.name)],
-            source,
-            release: None,
-            dry_run: false,
-            timeout: None,
-            drain: DRAIN,
-        };
-        let text = format!("is failed over by policy {}", self.policy.name);
-        status::tell(&self.http, &self.policy, true, "FailingOver", &self.words(&text)).await;
-        let mut log = |_: Timestamp, event: &crate::failover::Event| tracing::info!(node = self.node, ?event);
-        let (rest, reason, words) = match failover(&self.http, &request, stop, &mut log).await {
-            Ok(End::Done { returned, off }) => (
-                SHORT_REST,
-                "FailedOver",
-                format!("is failed over: {returned} guests returned, {off} stay off"),
-            ),
-            Ok(End::Drained) => {
-                (LONG_REST, "Drained", "answered and was drained; nothing was released".into())
-            }
-            Ok(End::Refused(refusal)) => (REST, "FailoverHeld", refusal.message()),
-            Ok(End::NoProof { why }) => {
-                let why = why.map_or(String::new(), |why| format!(": {why}"));
-                (REST, "FailoverHeld", format!("is not proven to be off, nothing is released{why}"))
-            }
-            Ok(End::TimedOut { .. } | End::Stopped { .. } | End::Rehearsed { .. }) => return Some(REST),
-            Err(error) => (REST, "FailoverHeld", format!("could not be failed over: {error}")),
-        };
-        let warning = reason == "FailoverHeld";
-        status::tell(&self.http, &self.policy, warning, reason, &self.words(&words)).await;
-        Some(rest)
-    }
-
-    fn words(&self, rest: &str) -> String {
-        format!("node {} {rest}", self.node)
-    }
-
-    async fn source(&self) -> Result<Proving, String> {
-        Ok(match &self.policy.proof {
-            Proof::Statement => Proving::Nowhere,
-            Proof::Provider => Proving::Provider,
-            Proof::Time { after } => {
-                Proving::Time { seconds: after.as_secs(), policy: self.policy.name.clone() }
-            }
-            Proof::Agent(agent) => {
-                let secret = match &agent.secret {
-                    Some(key) => self.secret(key).await?,
-                    None => BTreeMap::new(),
-                };
-                let options = agent.options_for(&self.node, &secret).map_err(|error| error.to_string())?;
-                let switch = (self.switches)(agent, options, self.http.clock());
-                Proving::Fence(Fence { switch, tries: agent.tries, pause: PAUSE })
-            }
-        })
-    }
-
-    async fn secret(&self, key: &Key) -> Result<BTreeMap<String, String>, String> {
-        #[derive(Deserialize)]
-        struct Secret {
-            #[serde(default)]
-            data: BTreeMap<String, String>,
-        }
-        let path = format!("/api/v1/namespaces/{}/secrets/{}", escape(&key.namespace), escape(&key.name));
-        let secret: Secret = self
-            .http
-            .read_patiently(&Call::get(path))
-            .await
-            .map_err(|error| format!("cannot be switched off: Secret {key} cannot be read: {error}"))?;
-        let decode = |(option, text): (String, String)| {
-            let bytes = base64::engine::general_purpose::STANDARD.decode(text).ok();
-            let value = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-            let value = value
-                .ok_or_else(|| format!("cannot be switched off: {option} of Secret {key} is no text"))?;
-            Ok((option, value.trim_end_matches('\n').to_owned()))
-        };
-        secret.data.into_iter().map(decode).collect()
-    }
 }

@@ -1,0 +1,137 @@
+//! What a failover is asked for, what it tells on its way, and how it ends.
+
+use std::time::Duration;
+
+use evac_core::failover::{GuestFate, Refusal, Release, Remains};
+use evac_core::{Key, step};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::power::Fence;
+
+/// Where the proof is to come from.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// Only from what is written on the node already.
+    Nowhere,
+    Statement {
+        by: String,
+        reason: String,
+    },
+    Provider,
+    Time {
+        seconds: i64,
+        policy: String,
+    },
+    Fence(Fence),
+}
+
+#[derive(Debug, Clone)]
+pub struct FailoverRequest {
+    pub node: String,
+    /// Under which name the node is marked.
+    pub owner: String,
+    /// The command line, for the mark on the node.
+    pub options: Vec<String>,
+    pub source: Source,
+    /// How to release; without it what suits the server.
+    pub release: Option<Release>,
+    /// Look and tell, but change nothing.
+    pub dry_run: bool,
+    /// How long the whole may take; without it as long as it takes.
+    pub timeout: Option<Duration>,
+    /// How long a node whose kubelet answers is drained before it is switched off.
+    pub drain: Duration,
+}
+
+/// Everything that is known, told before anything is done.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing that is known")]
+pub struct Report {
+    pub node: String,
+    pub state: &'static str,
+    pub since: Option<Timestamp>,
+    pub lease_renewed: Option<Timestamp>,
+    pub last_report: Option<Timestamp>,
+    pub machine_agent_seen: Option<Timestamp>,
+    pub kubelet_answers: bool,
+    pub cordoned: bool,
+    pub out_of_service: bool,
+    pub shut_down_by_provider: bool,
+    pub proof: Option<String>,
+    pub proof_void: Option<String>,
+    pub attachments: Vec<String>,
+    pub pods: usize,
+    pub guests: Vec<GuestFate>,
+    pub unread: Vec<String>,
+}
+
+/// What happens on the way.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Event {
+    Report(Box<Report>),
+    Cordoned {
+        already: bool,
+    },
+    /// The kubelet answers, so the node is drained first.
+    Drains {
+        limit_seconds: u64,
+    },
+    #[serde(skip)]
+    Drain(Box<step::Event>),
+    Fencing {
+        by: String,
+    },
+    FenceFailed {
+        number: u32,
+        why: String,
+    },
+    Proven {
+        how: String,
+        recorded: bool,
+    },
+    Released {
+        how: Release,
+    },
+    Returned {
+        instance: Key,
+        on: String,
+    },
+    StaysOff {
+        instance: Key,
+        why: String,
+    },
+    Waiting {
+        remains: Remains,
+    },
+    Restored,
+}
+
+/// How a failover ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// Everyone who returns runs elsewhere.
+    Done {
+        returned: usize,
+        off: usize,
+    },
+    /// The kubelet answered, and everything left in good order.
+    Drained,
+    Rehearsed {
+        proven: bool,
+    },
+    /// Nothing was released.
+    Refused(Refusal),
+    NoProof {
+        why: Option<String>,
+    },
+    TimedOut {
+        remains: Remains,
+        released: bool,
+    },
+    Stopped {
+        released: bool,
+    },
+}
