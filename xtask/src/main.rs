@@ -1,9 +1,10 @@
-//! The chores of this repository behind one door: `cargo xtask test|lint|bench`.
+//! The chores of this repository behind one door: `cargo xtask test|lint|deploy|record`.
 //!
 //! `test` is what people and CI run. It needs only Rust; what it can do beyond that (the arm on a real
 //! Kubernetes API server and the programs of KubeVirt need Go) it does when the tool is there, and says what it left out when not.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
+mod deploy;
 mod record;
 
 use std::fs;
@@ -18,15 +19,17 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["test", rest @ ..] => test(rest),
         ["lint"] => lint(),
+        ["deploy"] => deploy::write(&root()),
+        ["deploy", "--check"] => deploy::check(&root()),
         ["record"] => record::write(&root()),
         ["record", "--check"] => record::check(&root()),
-        [name @ ("kubernetes" | "kubevirt")] => peer(name).map(|peer| match peer {
+        [name @ ("kubernetes" | "kubevirt" | "helm")] => peer(name).map(|peer| match peer {
             Peer::Built(path) => println!("{}", path.display()),
             Peer::Missing(why) => println!("not built: {why}"),
         }),
         _ => {
             eprintln!(
-                "usage: cargo xtask test [ARGUMENTS OF cargo test] | lint | record [--check] | kubernetes | kubevirt"
+                "usage: cargo xtask test [ARGUMENTS OF cargo test] | lint | deploy [--check] | record [--check] | kubernetes | kubevirt | helm"
             );
             return ExitCode::from(2);
         }
@@ -79,6 +82,7 @@ fn test(extra: &[&str]) -> Result<()> {
     let peers = [
         ("kubernetes", "EVAC_KUBERNETES", "real Kubernetes API server"),
         ("kubevirt", "EVAC_KUBEVIRT", "real programs of KubeVirt"),
+        ("helm", "EVAC_HELM", "Helm's own engine"),
     ];
     for (name, variable, what) in peers {
         match peer(name)? {
@@ -124,5 +128,6 @@ fn lint() -> Result<()> {
             bail!("cargo {} failed", step[0]);
         }
     }
-    Ok(())
+    println!("cargo xtask deploy --check");
+    deploy::check(&root())
 }

@@ -5,6 +5,7 @@
 pub mod answer;
 pub mod call;
 pub mod failover;
+pub mod install;
 pub mod kubevirt;
 pub mod maintenance;
 pub mod project;

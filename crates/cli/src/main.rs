@@ -16,6 +16,7 @@ mod in_process;
 mod log;
 mod look;
 mod maintenance;
+mod manifests;
 mod operator;
 mod output;
 mod render;
@@ -60,6 +61,7 @@ enum Verb {
     #[command(subcommand)]
     Vm(vm::VmCommand),
     Operator(operator::OperatorArgs),
+    Manifests(manifests::ManifestsArgs),
     /// A whole cluster in one process, for trying things out
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
@@ -112,6 +114,7 @@ async fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Demo(args) => demo::run(&args).await,
         Verb::Vm(command) => vm::run(&command).await,
         Verb::Operator(args) => operator::run(&args).await,
+        Verb::Manifests(args) => manifests::run(&args),
         Verb::Sandbox(command) => sandbox::run(command).await,
     }
 }

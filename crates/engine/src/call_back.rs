@@ -1,5 +1,7 @@
 //! Takes back what a drain asked for about virtual machines: its migrations are aborted and marks on instances cleared.
 
+use std::time::Duration;
+
 use evac_api::call::{self, escape};
 use evac_api::kubevirt::{request, wire};
 use evac_api::{Answer, Call};
@@ -95,7 +97,7 @@ async fn clear_marks(http: &Http, node: &str, dry_run: bool, done: &mut CalledBa
         if instance.evacuation_node.as_deref() != Some(node) {
             continue;
         }
-        let answer = http.send(&unmark(&instance.key, node, dry_run)).await?;
+        let answer = patiently(http, &unmark(&instance.key, node, dry_run)).await?;
         if answer.is_success() {
             done.unmarked.push(instance.key);
         } else {
@@ -104,6 +106,21 @@ async fn clear_marks(http: &Http, node: &str, dry_run: bool, done: &mut CalledBa
     }
     Ok(())
 }
+
+/// Whoever answers this reads and writes; that somebody else wrote in between is told as a conflict or as a failure of its own.
+async fn patiently(http: &Http, call: &Call) -> Result<Answer, HttpError> {
+    for number in 1..TRIES {
+        let answer = http.send(call).await?;
+        if !matches!(answer.status, 409 | 500) {
+            return Ok(answer);
+        }
+        http.clock().sleep(PAUSE * number).await;
+    }
+    http.send(call).await
+}
+
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(50);
 
 fn why(answer: &Answer) -> String {
     match answer.status {

@@ -33,12 +33,18 @@ pub enum Arm {
     Kubernetes,
     /// The same, with KubeVirt's own controllers of machines in place of ours.
     KubeVirt,
+    /// A real control plane on which the operator runs as `evac manifests` installs it: with its own account and rights.
+    Installed,
 }
 
 /// A cluster with nodes, and the kubeconfig to reach it.
 pub struct Cluster {
     pub client: kube::Client,
     pub kubeconfig: PathBuf,
+    /// The namespace of the operator's own objects.
+    pub home: &'static str,
+    /// The kubeconfig of whoever types `evac`.
+    pub person: PathBuf,
     /// A cluster whose nodes are machines of this one.
     pub tenant: Option<Box<Cluster>>,
     world: World,
@@ -97,8 +103,8 @@ impl Cluster {
                 let client = kube::Client::new(service, "default");
                 (client, Server::Sandbox { _front: front, _api: api }, Options::cluster(specs))
             }
-            Arm::Kubernetes | Arm::KubeVirt => {
-                let child = start_kubernetes(&dir, &kubeconfig).await;
+            Arm::Kubernetes | Arm::KubeVirt | Arm::Installed => {
+                let child = start_kubernetes(&dir, &kubeconfig, arm == Arm::Installed).await;
                 let client = connect(&kubeconfig).await;
                 (client, Server::Kubernetes { _child: child }, Options::kubelets_only(specs))
             }
@@ -109,7 +115,11 @@ impl Cluster {
             usable(&client, name).await;
         }
         let log = dir.path().join("virt-controller.log");
-        let upstream = if arm == Arm::KubeVirt {
+        let mut person = kubeconfig.clone();
+        let upstream = if arm == Arm::Installed {
+            person = super::installed::prepare(&kubeconfig, machines).await;
+            if machines { Some(super::installed::operator(&client, &kubeconfig).await) } else { None }
+        } else if arm == Arm::KubeVirt {
             let http = Http::new(client.clone(), clock, std::time::Duration::ZERO);
             Some(super::upstream::start(&client, &http, &kubeconfig, &log).await)
         } else {
@@ -150,6 +160,8 @@ impl Cluster {
         Self {
             client,
             kubeconfig,
+            home: if arm == Arm::Installed { super::installed::NAMESPACE } else { "kubevirt" },
+            person,
             tenant: None,
             world,
             operator,
@@ -158,6 +170,12 @@ impl Cluster {
             _dir: dir,
             _server: server,
         }
+    }
+
+    /// The process of the installed operator.
+    #[allow(dead_code, reason = "who is installed is looked at by another test")]
+    pub fn operator_process(&self) -> Option<u32> {
+        self.upstream.as_ref().and_then(Child::id)
     }
 
     pub fn kubelet(&self, node: &str, on: bool) {
@@ -207,7 +225,12 @@ async fn serve(http: &Http, operator: &Operator) -> Served {
         reviews: Reviews::of(&Roles::all()),
     };
     let front = Served::open(http, operator.config(), &wanted).await.expect("the operator can serve");
-    let client = http.client().clone();
+    served(http.client()).await;
+    front
+}
+
+/// Waits until the server asks for reviews and forwards what is to start and stop machines.
+pub async fn served(client: &kube::Client) {
     let resource = kube::core::ApiResource::erase::<APIService>(&());
     let services = kube::Api::<DynamicObject>::all_with(client.clone(), &resource);
     let available = |service: Option<&DynamicObject>| {
@@ -222,9 +245,8 @@ async fn serve(http: &Http, operator: &Operator) -> Served {
             .expect("the API to start and stop machines is available in time")
             .expect("it can be watched");
     }
-    let reviewed = async { while !is_reviewed(&client).await {} };
+    let reviewed = async { while !is_reviewed(client).await {} };
     tokio::time::timeout(std::time::Duration::from_secs(60), reviewed).await.expect("reviews are asked for");
-    front
 }
 
 /// Whether the server asks for a review yet: nothing tells when it has taken a configuration in, but what comes of it does.
@@ -282,9 +304,17 @@ pub fn kubevirt_program() -> Option<PathBuf> {
     std::env::var_os("EVAC_KUBEVIRT").map(PathBuf::from)
 }
 
-async fn start_kubernetes(dir: &tempfile::TempDir, kubeconfig: &std::path::Path) -> Child {
-    let mut child = Command::new(kubernetes_program().expect("EVAC_KUBERNETES"))
-        .args(["up", "--exit-on-stdin-close", "--dir"])
+async fn start_kubernetes(dir: &tempfile::TempDir, kubeconfig: &std::path::Path, audit: bool) -> Child {
+    let mut command = Command::new(kubernetes_program().expect("EVAC_KUBERNETES"));
+    command.arg("up");
+    if audit {
+        let policy = kubeconfig.with_file_name("audit-policy.yaml");
+        std::fs::write(&policy, super::installed::AUDIT_POLICY).unwrap();
+        command.arg("--audit-log").arg(kubeconfig.with_file_name("audit.log"));
+        command.arg("--audit-policy").arg(policy);
+    }
+    let mut child = command
+        .args(["--exit-on-stdin-close", "--dir"])
         .arg(dir.path().join("kubernetes"))
         .arg("--kubeconfig")
         .arg(kubeconfig)

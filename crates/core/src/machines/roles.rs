@@ -21,11 +21,17 @@ pub enum Role {
 }
 
 impl Role {
-    const ALL: [Self; 5] = [Self::Machines, Self::Evacuation, Self::Budget, Self::Tenants, Self::Maintenance];
+    pub const ALL: [Self; 5] =
+        [Self::Machines, Self::Evacuation, Self::Budget, Self::Tenants, Self::Maintenance];
     /// Those that `all` does not include.
-    const NAMED_ONLY: [Self; 1] = [Self::Failover];
+    pub const NAMED_ONLY: [Self; 1] = [Self::Failover];
     /// What KubeVirt's own control plane does.
-    const KUBEVIRT: [Self; 3] = [Self::Machines, Self::Evacuation, Self::Budget];
+    pub const KUBEVIRT: [Self; 3] = [Self::Machines, Self::Evacuation, Self::Budget];
+
+    /// Each of them, whether `all` includes it or not.
+    pub fn every() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain(Self::NAMED_ONLY)
+    }
 
     pub fn word(self) -> &'static str {
         match self {
@@ -46,6 +52,10 @@ pub struct Roles(BTreeSet<Role>);
 impl Roles {
     pub fn all() -> Self {
         Self(Role::ALL.into())
+    }
+
+    pub fn of(roles: impl IntoIterator<Item = Role>) -> Self {
+        Self(roles.into_iter().collect())
     }
 
     pub fn none() -> Self {

@@ -30,7 +30,7 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use super::feeds::forever;
 use crate::http::{Http, HttpError, parse};
-use crate::watch::{Report, Source};
+use crate::watch::{Report, Source, list};
 
 /// Where the certificates are kept.
 pub const SECRET: &str = "evac-serving";
@@ -45,6 +45,11 @@ pub enum CertificateError {
     Make(#[from] rcgen::Error),
     #[error("the secret {SECRET} holds no usable certificates: {0}")]
     Unusable(String),
+}
+
+/// The one secret, asked for in the one way for which there is a right.
+fn source(home: &str) -> Source {
+    Source { path: secrets(home).into(), query: format!("fieldSelector=metadata.name%3D{SECRET}"), page: 0 }
 }
 
 /// What a server needs to show itself, and what callers need to trust it.
@@ -256,8 +261,7 @@ impl Keeper {
     pub fn start(http: &Http, names: BTreeSet<String>) -> Self {
         let (publish, identity) = watch::channel(None);
         let (sender, inbox) = mpsc::unbounded_channel::<Report<Secret>>();
-        let path = secrets(http.home()).into();
-        let source = Source { path, query: format!("fieldSelector=metadata.name%3D{SECRET}"), page: 0 };
+        let source = source(http.home());
         let mut tasks = JoinSet::new();
         let version = |secret: &Secret| secret.metadata.resource_version.clone();
         tasks.spawn(forever(http.clone(), source, sender, |report| report, version));
@@ -314,11 +318,8 @@ impl Task {
     }
 
     async fn reread(&self) -> Result<Option<Secret>, HttpError> {
-        match self.http.read(&evac_api::Call::get(format!("{}/{SECRET}", secrets(self.http.home())))).await {
-            Ok(secret) => Ok(Some(secret)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let (secrets, _) = list::<Secret>(&self.http, &source(self.http.home())).await?;
+        Ok(secrets.into_iter().next())
     }
 
     /// Does what is due until nothing is, and tells what to use; the answer is when to look again.

@@ -20,6 +20,8 @@ use crate::watch::{Report, Source, follow_by};
 
 pub(super) enum Input {
     Listed(Kind, Vec<Seen>),
+    /// The server does not know this kind.
+    Absent(Kind),
     Seen(Seen),
     Ledger(Ledger),
     Setting(Setting),
@@ -135,6 +137,7 @@ where
                 Report::Seen(object) if object.concerns_us() => Input::Seen(object.seen()),
                 Report::Gone(object) if object.concerns_us() => Input::Seen(object.gone()),
                 Report::Seen(_) | Report::Gone(_) => continue,
+                Report::Failed { error, .. } if error.is_not_found() => Input::Absent(T::KIND),
                 Report::Failed { error, .. } => {
                     tracing::debug!(path, %error, "cannot be read yet");
                     continue;

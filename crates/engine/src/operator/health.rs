@@ -37,18 +37,20 @@ pub type Waiting = Box<dyn Fn() -> Vec<&'static str> + Send + Sync>;
 /// What the answers are made from.
 pub struct Vitals {
     pub metrics: Metrics,
-    /// The loop; none where no role is taken on.
-    pub pulse: Option<Pulse>,
+    /// The loops; none where no role is taken on.
+    pub pulses: Vec<Pulse>,
     /// The HTTPS server, which is set once it is open, if there is to be one.
     pub front: Option<OnceLock<Waiting>>,
 }
 
 impl Vitals {
+    /// How all loops are together; none if one of them does not answer.
     async fn condition(&self) -> Option<Condition> {
-        match &self.pulse {
-            Some(pulse) => pulse.feel().await,
-            None => Some(Condition::default()),
+        let mut all = Condition::default();
+        for pulse in &self.pulses {
+            all.add(pulse.feel().await?);
         }
+        Some(all)
     }
 
     async fn missing(&self) -> Vec<String> {
@@ -218,7 +220,7 @@ mod tests {
                 }
             }
         });
-        Vitals { metrics: Metrics::new(), pulse: Some(pulse), front }
+        Vitals { metrics: Metrics::new(), pulses: vec![pulse], front }
     }
 
     #[tokio::test(start_paused = true)]

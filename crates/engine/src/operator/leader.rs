@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::gate::Gate;
 use crate::http::{Http, HttpError, parse};
-use crate::watch::{Report, Source};
+use crate::watch::{Report, Source, list};
 
 use super::feeds::forever;
 
@@ -75,11 +75,7 @@ impl State {
     async fn run(mut self, mut resigned: oneshot::Receiver<()>) {
         let (sender, mut inbox) = mpsc::unbounded_channel::<Report<wire::Lease>>();
         let mut watching = JoinSet::new();
-        let source = Source {
-            path: leases(self.http.home()).into(),
-            query: format!("fieldSelector=metadata.name%3D{}", leadership::NAME),
-            page: 0,
-        };
+        let source = self.source();
         let http = self.http.clone();
         watching.spawn(forever(
             http,
@@ -166,14 +162,15 @@ impl State {
         }
     }
 
+    /// The one lease, asked for in the one way for which there is a right.
+    fn source(&self) -> Source {
+        let query = format!("fieldSelector=metadata.name%3D{}", leadership::NAME);
+        Source { path: leases(self.http.home()).into(), query, page: 0 }
+    }
+
     async fn look_again(&mut self) {
-        match self
-            .http
-            .read::<wire::Lease>(&Call::get(call::lease_path(&leadership::key(self.http.home()))))
-            .await
-        {
-            Ok(lease) => self.see(Some(lease.into())),
-            Err(error) if error.is_not_found() => self.see(None),
+        match list::<wire::Lease>(&self.http, &self.source()).await {
+            Ok((leases, _)) => self.see(leases.into_iter().next().map(Lease::from)),
             Err(error) => tracing::debug!(%error, "the lease of the leader cannot be read"),
         }
     }

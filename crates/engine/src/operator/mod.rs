@@ -29,6 +29,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evac_api::kubevirt::request;
 use evac_api::kubevirt::settings::Sources;
 use evac_clock::Clock;
 use evac_core::machines::{Config, Decision, Kind, Machines, Role, Roles, Subject, decide, migration};
@@ -54,7 +55,7 @@ pub struct Operator {
     stop: CancellationToken,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     config: watch::Receiver<Config>,
-    pulse: Pulse,
+    pulses: Vec<Pulse>,
 }
 
 /// How the roles are to work, where that is not said in the cluster.
@@ -82,17 +83,20 @@ impl Operator {
         let visits = roles
             .has(Role::Tenants)
             .then(|| tokio::spawn(tenants::run(http.clone(), config.clone(), tenants, stop.clone())));
-        let upkeep = roles
-            .has(Role::Maintenance)
-            .then(|| tokio::spawn(maintenance::run(http.clone(), maintenance, stop.clone())));
         let failovers = roles
             .has(Role::Failover)
             .then(|| tokio::spawn(failover::run(http.clone(), failover::programs(), stop.clone())));
         let (pulse, questions) = Pulse::new(http.clock());
+        let mut pulses = vec![pulse];
+        let upkeep = roles.has(Role::Maintenance).then(|| {
+            let (pulse, questions) = Pulse::new(http.clock());
+            pulses.push(pulse);
+            tokio::spawn(maintenance::run(http.clone(), maintenance, stop.clone(), questions))
+        });
         let state = Loop::new(http, roles, publish);
         let task = tokio::spawn(state.run(stop.clone(), questions));
         let tasks = visits.into_iter().chain(upkeep).chain(failovers).chain([task]).collect();
-        Self { stop, tasks, config, pulse }
+        Self { stop, tasks, config, pulses }
     }
 
     /// The cluster's settings as they are now.
@@ -100,9 +104,9 @@ impl Operator {
         self.config.clone()
     }
 
-    /// To ask the loop how it is.
-    pub fn pulse(&self) -> Pulse {
-        self.pulse.clone()
+    /// To ask the loops how they are.
+    pub fn pulses(&self) -> Vec<Pulse> {
+        self.pulses.clone()
     }
 
     /// Ends it without waiting, as a crash would.
@@ -134,6 +138,8 @@ struct Loop {
     publish: watch::Sender<Config>,
     /// Kinds whose first list is still missing.
     missing: BTreeSet<Kind>,
+    /// Those of them that the server does not know: there is nothing to wait for.
+    absent: BTreeSet<Kind>,
     /// Places of settings that were not read yet.
     unread: BTreeSet<&'static str>,
     agenda: Agenda<Subject>,
@@ -152,6 +158,7 @@ impl Loop {
             sources: Sources::default(),
             publish,
             missing: feeds::FOLLOWED.into(),
+            absent: BTreeSet::new(),
             unread: Setting::PLACES.into(),
             agenda: Agenda::default(),
             room: Arc::new(Semaphore::new(PARALLEL)),
@@ -196,7 +203,8 @@ impl Loop {
 
     fn condition(&self) -> Condition {
         let now = self.clock.now();
-        let kinds = self.missing.iter().map(|kind| format!("list of {kind:?}"));
+        let kinds =
+            self.missing.difference(&self.absent).map(|kind| format!("list of {}", request::plural(*kind)));
         Condition {
             queues: self.agenda.queues(now),
             migrations: migration::under_way(&self.machines).len(),
@@ -207,6 +215,10 @@ impl Loop {
 
     fn take(&mut self, input: Input) {
         let touched = match input {
+            Input::Absent(kind) => {
+                self.absent.insert(kind);
+                return;
+            }
             Input::Listed(kind, list) => {
                 self.missing.remove(&kind);
                 let mut touched = self.machines.reset(kind, list);

@@ -181,6 +181,9 @@ pub async fn keep(http: Http, place: Place, mut identity: watch::Receiver<Option
     let wanted = objects(&place, "");
     for path in watched {
         let count = wanted.iter().filter(|(collection, _)| *collection == path).count();
+        if count == 0 {
+            continue;
+        }
         let query = format!("labelSelector={}", escape(&format!("{}={}", OWNER.0, OWNER.1)));
         let source = Source { path: path.into(), query, page: 0 };
         let is_removal = move |report: Report<Named>| match report {

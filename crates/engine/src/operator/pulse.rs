@@ -20,6 +20,21 @@ pub struct Condition {
     pub missing: Vec<String>,
 }
 
+impl Condition {
+    /// Takes another loop into account.
+    pub(super) fn add(&mut self, other: Self) {
+        let Self { queues: Queues { touched, acting, resting, scheduled }, migrations, leads, missing } =
+            other;
+        self.queues.touched += touched;
+        self.queues.acting += acting;
+        self.queues.resting += resting;
+        self.queues.scheduled += scheduled;
+        self.migrations += migrations;
+        self.leads |= leads;
+        self.missing.extend(missing);
+    }
+}
+
 pub(super) type Question = oneshot::Sender<Condition>;
 
 /// Reaches one loop; clones reach the same.

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use self::feeds::{Input, What};
 use self::perform::{Done, Performer};
 use super::agenda::Agenda;
+use super::pulse::{Condition, Question};
 use super::sleep_until;
 use crate::drain::service::{News, Service};
 use crate::http::Http;
@@ -32,8 +33,13 @@ use crate::http::Http;
 const PARALLEL: usize = 64;
 
 /// Runs the role until it is stopped. It acts while the gate of `http` is open.
-pub(super) async fn run(http: Http, limits: Limits, stop: CancellationToken) {
-    Loop::new(http, limits).run(stop).await;
+pub(super) async fn run(
+    http: Http,
+    limits: Limits,
+    stop: CancellationToken,
+    questions: mpsc::Receiver<Question>,
+) {
+    Loop::new(http, limits).run(stop, questions).await;
 }
 
 /// What a maintenance allows itself; budgets and eviction strategies bind it as they bind everybody.
@@ -67,7 +73,7 @@ impl Loop {
         }
     }
 
-    async fn run(mut self, stop: CancellationToken) {
+    async fn run(mut self, stop: CancellationToken, mut questions: mpsc::Receiver<Question>) {
         let (sender, mut inbox) = mpsc::unbounded_channel();
         let (news_sender, mut news) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
@@ -94,6 +100,10 @@ impl Loop {
                         self.hear(told);
                     }
                 }
+                Some(question) = questions.recv() => {
+                    // Whoever asked may have given up.
+                    let _ = question.send(self.condition());
+                }
                 // What we had ordered while we led before is history.
                 Ok(()) = openings.changed() => {
                     self.service = None;
@@ -103,6 +113,16 @@ impl Loop {
                 () = sleep_until(self.clock, alarm) => {}
             }
             while tasks.try_join_next().is_some() {}
+        }
+    }
+
+    fn condition(&self) -> Condition {
+        let now = self.clock.now();
+        Condition {
+            queues: self.agenda.queues(now),
+            migrations: 0,
+            leads: self.http.gate().is_open(now),
+            missing: self.missing.iter().map(|what| format!("list of {what:?} of maintenance")).collect(),
         }
     }
 
