@@ -52,9 +52,11 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::assess::assess;
+    use crate::policy::Policy;
     use crate::reason::Reason;
     use crate::run::Blocker;
-    use crate::testing::at;
+    use crate::testing::{self, at, index};
 
     fn pod(name: &str) -> Key {
         Key::new("shop", name)
@@ -79,10 +81,11 @@ mod tests {
     #[test]
     fn nothing_is_reported_before_the_node_is_ours() {
         let mut tally = Tally::default();
-        let assessment = crate::assess::Assessment { node: "worker-1".into(), verdicts: Vec::new() };
-        assert_eq!(tally.take(&Event::Planned { node: "worker-1".into(), assessment }), None);
+        let there = index(vec![testing::pod("a")], Vec::new());
+        let assessment = assess(&there, &Policy::default(), "n", at(0));
+        assert_eq!(tally.take(&Event::Planned { node: "n".into(), assessment }), None);
         let first = tally.take(&Event::Cordoned { node: "worker-1".into() });
-        assert_eq!(first, Some(Count::default()), "that it is empty is worth a report, too");
+        assert_eq!(first, Some(Count { left: 1, total: 1, blocker: None }));
         assert_eq!(tally.take(&Event::Cordoned { node: "worker-1".into() }), None, "once");
     }
 

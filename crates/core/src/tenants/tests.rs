@@ -208,6 +208,35 @@ fn the_cordon_is_remembered_where_it_outlives_the_instance_before_it_is_made() {
 }
 
 #[test]
+fn a_note_about_another_incarnation_or_on_another_machine_is_not_ours() {
+    let before = with(node(), |marks| marks.cordoned = Some(Uid("the one before".into())));
+    assert_eq!(does(&before, &Work::default()), ["remember"]);
+    let namesake = VirtualMachine {
+        uid: Uid("somebody else".into()),
+        tenant_cordoned: Some(Uid("uid-blue-x".into())),
+        ..machine("blue-x", RunStrategy::Always)
+    };
+    let mut vmi = node();
+    vmi.owner = boot(&machine("blue-x", RunStrategy::Always), Phase::Running).owner;
+    let decision = asked(&view([namesake.known(), vmi.known()]), &Work::default(), now());
+    assert!(
+        matches!(decision.actions.as_slice(), [Action::Remember { at, .. }] if at.kind == Kind::Instance),
+        "{decision:?}"
+    );
+}
+
+#[test]
+fn a_tenant_that_was_reached_is_given_the_short_pauses_again() {
+    let mut work = in_trouble(missing());
+    work.record(Outcome::Failed(missing()), now());
+    assert_eq!(work.not_before, Some(later(10)));
+    work.record(Outcome::Counted(Count::default()), now());
+    assert_eq!(work.trouble, None);
+    work.record(Outcome::Failed(missing()), now());
+    assert_eq!(work.not_before, Some(later(5)));
+}
+
+#[test]
 fn c04_an_empty_node_lets_its_machine_go() {
     assert_eq!(does(&recorded(), &Work::default()), ["begin"]);
     let mut work = at(Stage::Draining);
@@ -245,6 +274,7 @@ fn trouble_is_told_once_and_stays_in_the_condition() {
     assert_eq!(does(&told, &work), ["note"]);
     // After a restart nothing is known; what is written stays until something is.
     assert_eq!(does(&told, &Work::default()), ["begin"]);
+    assert!(does(&told, &at(Stage::Draining)).is_empty());
     let draining = Work { count: Some(Count::default()), ..at(Stage::Draining) };
     assert_eq!(does(&told, &draining), ["conditions", "note"]);
     // Another sentence of the same kind is no news.
