@@ -24,13 +24,12 @@ pub(crate) fn renew(index: &Index, policy: &Policy, run: &mut Run, now: Timestam
         }
     }
     for pod in run.pods.values_mut().filter(|pod| pod.state == PodState::Failed) {
-        match pod.not_before.filter(|at| *at > now) {
-            Some(at) => step.wake_at(at),
-            None => {
-                pod.state = PodState::Idle;
-                pod.row = 0;
-                pod.not_before = None;
-            }
+        if let Some(at) = pod.not_before.filter(|at| *at > now) {
+            step.wake_at(at);
+        } else {
+            pod.state = PodState::Idle;
+            pod.row = 0;
+            pod.not_before = None;
         }
     }
 }

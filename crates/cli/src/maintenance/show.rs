@@ -46,7 +46,9 @@ pub fn list(objects: &[Maintenance], format: Format, now: Timestamp) {
     match format {
         Format::Json => output::data(&json_of(objects)),
         Format::Name => {
-            objects.iter().for_each(|object| output::data(&format!("nodemaintenance/{}", object.id.name)));
+            for object in objects {
+                output::data(&format!("nodemaintenance/{}", object.id.name));
+            }
         }
         Format::Table if objects.is_empty() => output::talk("no node is under maintenance"),
         Format::Table => {
@@ -70,10 +72,12 @@ pub fn list(objects: &[Maintenance], format: Format, now: Timestamp) {
 }
 
 pub fn details(objects: &[Maintenance], idle: &[&String], format: Format, now: Timestamp) {
-    if format != Format::Table {
-        list(objects, format, now);
+    if format == Format::Table {
+        for object in objects {
+            detail(object, now);
+        }
     } else {
-        objects.iter().for_each(|object| detail(object, now));
+        list(objects, format, now);
     }
     for node in idle {
         output::error(&format!("node {node} is not under maintenance"));

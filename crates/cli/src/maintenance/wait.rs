@@ -102,7 +102,9 @@ impl Waiting {
                 let there: BTreeSet<Id> = list.iter().map(|object| object.id.clone()).collect();
                 let gone: Vec<Id> = self.left.difference(&there).cloned().collect();
                 gone.iter().filter(|id| id.family == family).for_each(|id| self.gone(id));
-                list.iter().for_each(|object| self.seen(object));
+                for object in &list {
+                    self.seen(object);
+                }
             }
             News::Seen(object) => self.seen(&object),
             News::Gone(id) => self.gone(&id),

@@ -237,7 +237,7 @@ impl<'a> Case<'a> {
             return self.look_again(next);
         }
         status.error_on_lease_count += 1;
-        status.last_error = message.clone();
+        status.last_error.clone_from(&message);
         if status.error_on_lease_count > LEASE_PATIENCE {
             status.fail(format!("{message}; it could not be extended {} times", status.error_on_lease_count));
         } else {
@@ -273,7 +273,7 @@ impl<'a> Case<'a> {
         let pause = back_off(Duration::from_secs(1), Duration::from_secs(60), order.times - 1);
         let again = after(order.at, pause);
         match &survey.standing {
-            Standing::Ended(End::Drained { .. }) if !self.wears(object, node) => {
+            Standing::Ended(End::Drained { .. }) if !wears(object, node) => {
                 self.put_on_again(object, again, status);
             }
             Standing::Ended(End::Refused {
@@ -292,15 +292,11 @@ impl<'a> Case<'a> {
                 status.take(survey, was_empty, order.at, self.now);
                 let now = self.now;
                 let unnamed = survey.blockers.iter().filter_map(named_at).filter(|at| *at > now).min();
-                unnamed.into_iter().for_each(|at| self.look_again(at));
+                if let Some(at) = unnamed {
+                    self.look_again(at);
+                }
             }
         }
-    }
-
-    /// Whether what we put on the node is still there.
-    fn wears(&self, object: &Maintenance, node: &Node) -> bool {
-        let marked = matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner == OWNER);
-        marked && object.attire().is_worn_by(node)
     }
 
     fn put_on_again(&mut self, object: &'a Maintenance, again: Timestamp, status: &mut Status) {
@@ -368,4 +364,10 @@ fn ends(lease: &Lease) -> Option<Timestamp> {
 /// Held by somebody else, and not lapsed.
 fn is_foreign(lease: &Lease, now: Timestamp) -> bool {
     lease.holder != HOLDER && lease.is_valid(now)
+}
+
+/// Whether what we put on the node is still there.
+fn wears(object: &Maintenance, node: &Node) -> bool {
+    let marked = matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner == OWNER);
+    marked && object.attire().is_worn_by(node)
 }

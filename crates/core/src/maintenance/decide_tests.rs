@@ -484,7 +484,7 @@ fn limits_hold_first_come_first_served_and_zones_do_not_hold_up_each_other() {
     let mut case = Case::new(&["a1", "a2", "b1", "b2"]);
     for (name, zone) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")] {
         case.edit_node(name, |node| {
-            drop(node.labels.insert("topology.kubernetes.io/zone".into(), zone.into()))
+            node.labels.insert("topology.kubernetes.io/zone".into(), zone.into());
         });
     }
     case.limits = Limits { cluster: Some("75%".parse().unwrap()), zone: Some("1".parse().unwrap()) };

@@ -102,6 +102,7 @@ pub enum OnUncordon {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing an object says or not")]
 pub struct Maintenance {
     pub id: Id,
     pub uid: Uid,

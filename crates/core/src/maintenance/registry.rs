@@ -166,7 +166,9 @@ impl Registry {
             .filter(|object| covered(&Subject::Object(object)))
             .map(|object| object.id.clone())
             .collect();
-        gone.iter().for_each(|id| self.remove(id));
+        for id in &gone {
+            self.remove(id);
+        }
         self.nodes.retain(|_, node| !covered(&Subject::Node(node)));
         self.leases.retain(|_, lease| !covered(&Subject::Lease(lease)));
     }

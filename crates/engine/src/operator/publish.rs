@@ -224,7 +224,7 @@ fn objects(place: &Place, bundle: &str) -> Vec<(String, Value)> {
         }
         all.push((collection.to_owned(), configuration));
     }
-    let versions: &[&str] = if place.reviews.machines { &power::VERSIONS } else { &[] };
+    let versions: &[&str] = if place.reviews.machines { power::VERSIONS } else { &[] };
     for (at, version) in versions.iter().enumerate() {
         let object = json!({
             "apiVersion": "apiregistration.k8s.io/v1",

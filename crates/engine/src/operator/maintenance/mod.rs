@@ -138,7 +138,9 @@ impl Loop {
             }
             Input::Seen(seen) => self.apply(seen),
             Input::Done(Done { id, learned, ending, effective }) => {
-                learned.into_iter().for_each(|seen| self.apply(seen));
+                for seen in learned {
+                    self.apply(seen);
+                }
                 self.agenda.finish(id, ending, effective, self.clock.now());
             }
         }
