@@ -66,6 +66,11 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
             ends.push(Exit::Refused);
             continue;
         }
+        // Giving a failed node back is using it again.
+        if !args.force && !crate::failover::may_return(&http, name, dry_run != DryRunArg::None).await? {
+            ends.push(Exit::Refused);
+            continue;
+        }
         if dry_run == DryRunArg::Client {
             output::data(&format!("node/{name} drain cancelled{}", dry_run.suffix()));
             ends.push(Exit::Done);
