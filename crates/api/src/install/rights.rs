@@ -3,6 +3,8 @@
 //! A test runs the operator with exactly these rights on a real API server and compares them with the audit log: nothing may be
 //! refused, and nothing may be granted that was not used.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use evac_core::machines::{Role, Roles};
 use serde_json::{Value, json};
 
@@ -170,15 +172,16 @@ const MAINTENANCE: &[Right] = &[
     ),
 ];
 
-/// To see whether nodes are alive, and to release the guests of those that are proven to be off. It deletes nothing: the taint for nodes
-/// out of service lets Kubernetes do that. The secrets of fence agents have names that nobody knows beforehand.
+/// To see whether nodes are alive, and to release the guests of those that are proven to be off. It deletes no pod and no node: the taint for
+/// nodes out of service lets Kubernetes do that. The secrets of fence agents have names that nobody knows beforehand.
 const FAILOVER: &[Right] = &[
     everywhere("evac.dev", "failoverpolicies", LOOK),
     everywhere("evac.dev", "failoverpolicies/status", &["patch"]),
     everywhere("", "nodes", &["get", "patch"]),
     everywhere("", "secrets", &["get"]),
     everywhere("storage.k8s.io", "volumeattachments", LOOK),
-    within(Place::NodeLeases, LEASES, "leases", &[], &["get", "list", "watch"]),
+    // The kubelets' signs of life, and what a drain left that died.
+    within(Place::NodeLeases, LEASES, "leases", &[], &["get", "list", "watch", "delete"]),
     within(Place::Services, LEASES, "leases", &[], &["get", "list", "watch"]),
 ];
 
@@ -245,30 +248,13 @@ pub fn places(rights: &[Right]) -> Vec<Place> {
 
 /// The rules of a role for one place: one for each resource and set of names, verbs put together.
 pub fn rules(rights: &[Right], place: Place) -> Vec<Value> {
-    let mut merged: Vec<(&str, &str, &[&str], Vec<&str>)> = Vec::new();
+    let mut merged: BTreeMap<(&str, &str, &[&str]), BTreeSet<&str>> = BTreeMap::new();
     for right in rights.iter().filter(|right| right.place == place) {
-        let same = |(group, resource, names, _): &&mut (&str, &str, &[&str], Vec<&str>)| {
-            (*group, *resource, *names) == (right.group, right.resource, right.names)
-        };
-        let entry = match merged.iter_mut().find(same) {
-            Some(entry) => entry,
-            None => {
-                merged.push((right.group, right.resource, right.names, Vec::new()));
-                let Some(entry) = merged.last_mut() else { continue };
-                entry
-            }
-        };
-        for verb in right.verbs {
-            if !entry.3.contains(verb) {
-                entry.3.push(verb);
-            }
-        }
+        merged.entry((right.group, right.resource, right.names)).or_default().extend(right.verbs);
     }
-    merged.sort();
     merged
         .into_iter()
-        .map(|(group, resource, names, mut verbs)| {
-            verbs.sort_unstable();
+        .map(|((group, resource, names), verbs)| {
             let mut rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
             if !names.is_empty() {
                 rule["resourceNames"] = json!(names);

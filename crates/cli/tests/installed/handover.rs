@@ -40,7 +40,7 @@ async fn when_the_node_of_the_leader_is_drained_the_other_one_leads_at_once() {
     let page = ask(&health, "/metrics").await.unwrap();
     assert!(page.contains("\nevac_leader 0\n") && page.contains("evac_requests_total{"), "{page}");
 
-    let (node, another) = place_pods(&cluster).await;
+    let (node, another) = Box::pin(place_pods(&cluster)).await;
     let kubelet = tokio::spawn(stop_with_the_pod(cluster.client.clone(), node.clone(), leader));
     let led = tokio::spawn(next_holder(cluster.client.clone(), first));
     let drained = tokio::process::Command::new(env!("CARGO_BIN_EXE_evac"))
@@ -117,7 +117,8 @@ async fn place_pods(cluster: &Cluster) -> (String, String) {
         let status = deployment.and_then(|deployment| deployment.status.as_ref());
         status.is_some_and(|status| status.available_replicas == Some(2))
     };
-    within("its pods run", wait::await_condition(deployments, ACCOUNT, available)).await.unwrap();
+    let running = Box::pin(wait::await_condition(deployments, ACCOUNT, available));
+    within("its pods run", running).await.unwrap();
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let pods = pods.list(&kube::api::ListParams::default()).await.unwrap().items;
     let mut nodes: Vec<String> =

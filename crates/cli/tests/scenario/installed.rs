@@ -12,6 +12,8 @@ use tokio::process::{Child, Command};
 
 use super::cluster::{kubernetes_program, served};
 
+/// Each role there is.
+const ROLES: &str = "all,failover";
 pub const NAMESPACE: &str = "evac";
 pub const ACCOUNT: &str = "evac-operator";
 /// Whoever types `evac`; bound to what the installation offers to people who drain.
@@ -28,7 +30,7 @@ rules:
 
 /// Installs everything, and gives the kubeconfig of a person who may drain.
 pub async fn prepare(kubeconfig: &Path, machines: bool) -> PathBuf {
-    let roles = if machines { "all" } else { "tenants" };
+    let roles = if machines { ROLES } else { "tenants" };
     let manifests = Command::new(env!("CARGO_BIN_EXE_evac"))
         .args(["manifests", "--roles", roles, "--namespace", NAMESPACE])
         .output()
@@ -68,9 +70,11 @@ pub async fn start(kubeconfig: &Path, log: &str, health: &str) -> Child {
     let own = account(kubeconfig, ACCOUNT).await;
     let log = std::fs::File::create(kubeconfig.with_file_name(log)).unwrap();
     Command::new(env!("CARGO_BIN_EXE_evac"))
-        .args(["operator", "--roles", "all", "--listen", "127.0.0.1:0", "--service-name", ACCOUNT])
+        .args(["operator", "--roles", ROLES, "--listen", "127.0.0.1:0", "--service-name", ACCOUNT])
         .args(["--home", NAMESPACE, "--health", health, "--log-format", "json"])
         .args(["--log", "warn,evac_engine=debug"])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .env("HOME", kubeconfig.parent().unwrap_or(kubeconfig))
         .env("KUBECONFIG", own)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
