@@ -271,15 +271,19 @@ pub(crate) fn send(
     room = room.min(policy.parallel.saturating_sub(run.requests_under_way()));
     candidates.sort_by(|a, b| a.order.cmp(&b.order));
     let crowded = candidates.len() > room;
+    let key = &machines.config.drain_taint_key;
+    let tainted = index.node(node).is_some_and(|node| node.taints.iter().any(|taint| taint.key == *key));
     for candidate in candidates.into_iter().take(room) {
         let (_, instance) = candidate.order;
         let Some(known) = run.pods.get_mut(&candidate.pod) else { continue };
         known.state = PodState::InFlight;
-        let name = names::drain(
-            &instance.name,
-            &candidate.instance.0,
-            candidate.newest.as_ref().map(|uid| uid.0.as_str()),
-        );
+        let newest = candidate.newest.as_ref().map(|uid| uid.0.as_str());
+        // Where the taint asks the control plane to move guests, too, whoever is second must find the name taken.
+        let name = if tainted {
+            names::evacuation(&instance.name, &candidate.instance.0, newest.unwrap_or("first"))
+        } else {
+            names::drain(&instance.name, &candidate.instance.0, newest)
+        };
         let attempt = if known.last.is_some() { known.row + 2 } else { 1 };
         step.events.push(Event::Moving {
             instance: instance.clone(),

@@ -518,3 +518,14 @@ fn what_a_tenant_does_is_told_when_it_changes() {
     let named = case.later(5);
     assert_eq!(codes(&named), ["VmHandedOver"]);
 }
+
+#[test]
+fn where_the_drain_taint_asks_the_control_plane_too_both_want_the_same_name() {
+    let mut case = Case::new(&[guest("a")]);
+    let mut node = case.index.node("n").unwrap().clone();
+    node.taints = vec![crate::testing::taint("kubevirt.io/drain", "NoSchedule")];
+    case.index.apply(Fact::Node(Box::new(node)));
+    let sent = case.cordoned();
+    let [Action::Migrate { name, uid, .. }] = sent.actions.as_slice() else { panic!("{:?}", sent.actions) };
+    assert_eq!(*name, crate::machines::names::evacuation("a", &uid.0, "first"));
+}
