@@ -6,7 +6,7 @@ use evac_engine::Http;
 use evac_engine::operator::Operator;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, VMIS, VMS, vm};
+use crate::cluster::{Cluster, VMIMS, VMIS, VMS, vm};
 use crate::wire::Wire;
 
 const OBJECTS: &str = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances";
@@ -107,6 +107,8 @@ async fn whoever_dies_after_every_write_the_next_one_goes_on() {
     assert_eq!(pods_on(&cluster, &node).await, 0);
     let guest = cluster.get(&format!("{VMIS}/db")).await.unwrap();
     assert_eq!(guest["metadata"]["uid"], vmi["metadata"]["uid"], "the guest was moved, not restarted");
+    let migrations = cluster.get(VMIMS).await.unwrap();
+    assert_eq!(migrations["items"].as_array().unwrap().len(), 1, "once, although the taint asks for it, too");
     let (code, _) = cluster.send("DELETE", &path, "application/json", &json!({})).await;
     assert_eq!(code, 200);
     let lives = one_write_each(&cluster, &path, Value::is_null).await;
