@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use crate::assess::{Fate, assess};
 use crate::fact::Key;
 use crate::index::Index;
+use crate::ownership::MarkState;
 use crate::policy::Policy;
 use crate::run::{Blocker, End, NodePhase, Run};
 
@@ -20,6 +21,8 @@ pub enum Standing {
 pub struct Survey {
     pub node: String,
     pub standing: Standing,
+    /// What was written on the node is still there, in the view that the rest was seen in.
+    pub worn: bool,
     /// All pods on the node.
     pub total: usize,
     /// Those that still have to leave.
@@ -51,9 +54,14 @@ pub fn survey(index: &Index, policy: &Policy, run: &Run, node: &str, now: Timest
         NodePhase::Draining { .. } | NodePhase::Proving { .. } => Standing::Draining,
         NodePhase::Ended(end) => Standing::Ended(end.clone()),
     };
+    let worn = index.node(node).is_some_and(|node| {
+        let ours = matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner == run.owner);
+        ours && state.attire.is_worn_by(node)
+    });
     Some(Survey {
         node: node.to_owned(),
         standing,
+        worn,
         total: assessment.verdicts.len(),
         pending,
         guests,

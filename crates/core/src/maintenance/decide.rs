@@ -6,9 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::queue::{Turns, is_control_plane};
 use super::status::{Status, YIELDED, named_at, whole_seconds};
-use super::{
-    About, Action, Decision, HOLDER, Id, LEASE_SECONDS, Maintenance, OWNER, OnUncordon, Phase, Registry,
-};
+use super::{About, Action, Decision, HOLDER, Id, LEASE_SECONDS, Maintenance, OnUncordon, Phase, Registry};
 use crate::fact::{Lease, Node};
 use crate::ownership::MarkState;
 use crate::policy::back_off;
@@ -273,7 +271,8 @@ impl<'a> Case<'a> {
         let pause = back_off(Duration::from_secs(1), Duration::from_secs(60), order.times - 1);
         let again = after(order.at, pause);
         match &survey.standing {
-            Standing::Ended(End::Drained { .. }) if !wears(object, node) => {
+            // As the drain sees it: our own view of the node may be older than its cordon.
+            Standing::Ended(End::Drained { .. }) if !survey.worn => {
                 self.put_on_again(object, again, status);
             }
             Standing::Ended(End::Refused {
@@ -364,10 +363,4 @@ fn ends(lease: &Lease) -> Option<Timestamp> {
 /// Held by somebody else, and not lapsed.
 fn is_foreign(lease: &Lease, now: Timestamp) -> bool {
     lease.holder != HOLDER && lease.is_valid(now)
-}
-
-/// Whether what we put on the node is still there.
-fn wears(object: &Maintenance, node: &Node) -> bool {
-    let marked = matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner == OWNER);
-    marked && object.attire().is_worn_by(node)
 }

@@ -142,9 +142,11 @@ impl Case {
 
     fn survey(&mut self, node: &str, standing: Standing, pending: &[&str]) {
         let pending: Vec<Key> = pending.iter().map(|name| Key::new("default", *name)).collect();
+        let worn = self.node(node).unschedulable;
         let survey = Survey {
             node: node.into(),
             standing,
+            worn,
             total: pending.len(),
             guests: 0,
             pending,
@@ -354,7 +356,9 @@ fn an_uncordon_by_somebody_is_named_and_put_right_or_given_way_to() {
                 case.settle("a");
             }
             case.edit_node("n", |node| node.unschedulable = false);
-            if !ended {
+            if ended {
+                case.drained("n");
+            } else {
                 let reason = Reason::UncordonedMeanwhile;
                 case.survey("n", Standing::Ended(End::Refused { reason }), &["p"]);
             }
@@ -463,6 +467,7 @@ fn blockers_are_named_with_what_to_do_and_progress_never_runs_backwards() {
         let survey = Survey {
             node: "n".into(),
             standing: Standing::Draining,
+            worn: true,
             total: left,
             guests: 0,
             pending: pending(left),
@@ -554,4 +559,15 @@ fn ten_thousand_objects_at_once_wait_for_their_turn() {
             usize::from(decision.actions.iter().any(|action| matches!(action, Action::TakeLease { .. })));
     }
     assert_eq!(begin, 5);
+}
+
+#[test]
+fn an_old_view_of_the_node_is_not_taken_for_an_uncordon() {
+    let mut case = begun();
+    case.edit("a", |object| object.on_uncordon = OnUncordon::Yield);
+    let before = Node { unschedulable: false, mark: None, ..case.node("n").clone() };
+    case.drained("n");
+    case.registry.apply(Seen::Node(Box::new(before)));
+    case.settle("a");
+    assert_eq!(case.status("a").phase, Some(Phase::Succeeded));
 }
