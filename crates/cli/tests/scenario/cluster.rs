@@ -145,7 +145,7 @@ impl Cluster {
                 Some(operator)
             }
             // Beside KubeVirt's control plane ours does the rest.
-            (_, false) if upstream.is_some() => {
+            (_, false) if arm == Arm::KubeVirt => {
                 let http = Http::new(client.clone(), clock, std::time::Duration::ZERO);
                 Some(Operator::start_set(http, Roles::all().beside_kubevirt(), in_process::local()))
             }
