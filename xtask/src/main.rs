@@ -78,6 +78,11 @@ fn test(extra: &[&str]) -> Result<()> {
     fs::write(&skipped, "").context("cannot write target/skipped-tests")?;
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(root()).args(["test", "--workspace"]).args(extra);
+    if extra.is_empty() {
+        // Most of the time goes into scenarios, and those wait more than they compute.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        cargo.args(["--", "--test-threads", &(cores + cores.div_ceil(2)).to_string()]);
+    }
     cargo.env("EVAC_SKIPPED", &skipped);
     let peers = [
         ("kubernetes", "EVAC_KUBERNETES", "real Kubernetes API server"),
