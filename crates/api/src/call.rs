@@ -175,34 +175,51 @@ pub fn undo(node: &str, resource_version: &str, undo: &Undo, dry_run: bool) -> C
 
 /// Creates the lease of a drain, renews it, or takes over the one that was last seen; fails if that changed since.
 fn hold(node: &str, uid: &Uid, holder: &str, at: Timestamp, over: Option<&Lease>) -> Call {
-    let key = claim::key(node);
+    let marks = json!({
+        "labels": {"app.kubernetes.io/managed-by": "evac"},
+        "annotations": {LEASE_ANNOTATION: node},
+    });
+    let claim = LeaseClaim { key: claim::key(node), holder, seconds: claim::DURATION.as_secs(), marks };
+    write_lease(&claim, (node, uid), at, over)
+}
+
+/// A lease that somebody wants to hold about a node.
+pub(crate) struct LeaseClaim<'a> {
+    pub key: Key,
+    pub holder: &'a str,
+    pub seconds: u64,
+    /// Labels and annotations of a new one.
+    pub marks: Value,
+}
+
+/// Creates a lease about a node, renews it, or takes over the one that was last seen; fails if that changed since.
+pub(crate) fn write_lease(
+    claim: &LeaseClaim<'_>,
+    (node, uid): (&str, &Uid),
+    at: Timestamp,
+    over: Option<&Lease>,
+) -> Call {
+    let LeaseClaim { key, holder, seconds, marks } = claim;
     let now = format!("{at:.6}");
-    let seconds = claim::DURATION.as_secs();
     let mut spec = json!({"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": now});
     let manager = [("fieldManager", FIELD_MANAGER)];
     if let Some(seen) = over {
-        if seen.holder != holder {
+        if seen.holder != *holder {
             spec["acquireTime"] = json!(now);
             spec["leaseTransitions"] = json!(seen.transitions + 1);
         }
         let body = json!({"metadata": {"resourceVersion": seen.resource_version}, "spec": spec});
-        return Call::with_json("PATCH", query(&lease_path(&key), &manager), MERGE_PATCH, &body);
+        return Call::with_json("PATCH", query(&lease_path(key), &manager), MERGE_PATCH, &body);
     }
     spec["acquireTime"] = json!(now);
     spec["leaseTransitions"] = json!(0);
-    let body = json!({
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
-            "labels": {"app.kubernetes.io/managed-by": "evac"},
-            "annotations": {LEASE_ANNOTATION: node},
-            // A node that is removed takes the lease with it.
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}],
-        },
-        "spec": spec,
-    });
+    let mut metadata = marks.clone();
+    metadata["name"] = json!(key.name);
+    metadata["namespace"] = json!(key.namespace);
+    // A node that is removed takes the lease with it.
+    metadata["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]);
+    let body =
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", escape(&key.namespace));
     Call::with_json("POST", query(&path, &manager), "application/json", &body)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use evac_core::explain::span;
 use evac_core::fact::Key;
+use evac_core::pace::forecast;
 use evac_core::step::Event;
 use evac_core::{Fate, Severity};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -233,19 +234,15 @@ fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// When it will be over, as a range, because pods do not leave at an even pace: from as fast as now to half as fast.
+/// When it will be over, in words.
 fn outlook(began: Timestamp, now: Timestamp, gone: usize, left: usize, stuck: usize) -> String {
     let held = if stuck == 0 { String::new() } else { format!("{stuck} cannot leave") };
     let moving = left.saturating_sub(stuck);
-    let passed = now.duration_since(began).as_secs_f64();
-    if moving == 0 || gone < 3 || passed <= 0.0 {
-        return held;
-    }
-    let best = passed / gone as f64 * moving as f64;
-    let time = if best < 2.0 {
+    let Some((best, worst)) = forecast(began, now, gone, moving) else { return held };
+    let time = if best.as_secs() < 2 {
         "a few seconds left".into()
     } else {
-        format!("{} to {} left", span(best as i64), span((best * 2.0).ceil() as i64))
+        format!("{} to {} left", span(best.as_secs() as i64), span(worst.as_secs_f64().ceil() as i64))
     };
     if held.is_empty() { time } else { format!("{time}, {held}") }
 }

@@ -78,9 +78,7 @@ impl Row {
     fn of(index: &Index, name: &str, now: jiff::Timestamp) -> Option<Self> {
         let node = index.node(name)?;
         // Whatever was allowed to go counts as to leave; the flags of the drain are its own business.
-        let lenient =
-            Policy { force: true, ignore_daemonsets: true, delete_emptydir_data: true, ..Policy::default() };
-        let assessment = assess(index, &lenient, name, now);
+        let assessment = assess(index, &Policy::thorough(), name, now);
         let staying = assessment.of_fate(Fate::Leave).count();
         let to_leave = assessment.verdicts.len() - staying;
         let leaving = index

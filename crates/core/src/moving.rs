@@ -19,6 +19,7 @@ use crate::action::{Action, Outcome};
 use crate::assess::{Assessment, Fate};
 use crate::fact::{Key, Pod, Uid};
 use crate::index::Index;
+use crate::machines::fact::asks_for_evacuation;
 use crate::machines::{Instance, Launcher, Machines, Migration, MigrationPhase, condition, names};
 use crate::policy::{DryRun, Policy, back_off};
 use crate::reason::Reason;
@@ -272,7 +273,7 @@ pub(crate) fn send(
     candidates.sort_by(|a, b| a.order.cmp(&b.order));
     let crowded = candidates.len() > room;
     let key = &machines.config.drain_taint_key;
-    let tainted = index.node(node).is_some_and(|node| node.taints.iter().any(|taint| taint.key == *key));
+    let tainted = index.node(node).is_some_and(|node| asks_for_evacuation(&node.taints, key));
     for candidate in candidates.into_iter().take(room) {
         let (_, instance) = candidate.order;
         let Some(known) = run.pods.get_mut(&candidate.pod) else { continue };

@@ -80,6 +80,12 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// What those allow themselves who empty a node whatever is on it: `--force --ignore-daemonsets --delete-emptydir-data`. Budgets and
+    /// eviction strategies bind them as they bind everybody.
+    pub fn thorough() -> Self {
+        Self { force: true, ignore_daemonsets: true, delete_emptydir_data: true, ..Self::default() }
+    }
+
     /// Whether machines on this node may be shut down although they would not come back.
     pub fn may_shut_down(&self, node: &str) -> bool {
         self.allow_shutdown || self.shutdown_on.contains(node)

@@ -27,8 +27,6 @@ pub struct Survey {
     pub total: usize,
     /// Those that still have to leave.
     pub pending: Vec<Key>,
-    /// Of those, pods that run virtual machines.
-    pub guests: usize,
     pub blockers: Vec<Blocker>,
 }
 
@@ -38,10 +36,8 @@ pub fn survey(index: &Index, policy: &Policy, run: &Run, node: &str, now: Timest
     let leaving = assessment.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave);
     let mut pending = Vec::new();
     let mut blockers = Vec::new();
-    let mut guests = 0;
     for verdict in leaving {
         pending.push(verdict.pod.clone());
-        guests += usize::from(verdict.instance.is_some());
         let known = run.pods.get(&verdict.uid);
         if let Some((reason, since)) = known.and_then(|known| known.blocked.clone()) {
             let pod = index.pod(&verdict.pod);
@@ -64,7 +60,6 @@ pub fn survey(index: &Index, policy: &Policy, run: &Run, node: &str, now: Timest
         worn,
         total: assessment.verdicts.len(),
         pending,
-        guests,
         blockers,
     })
 }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::call::{Call, FIELD_MANAGER, MERGE_PATCH, node_path};
-use crate::kubevirt::request::{create, send};
+use crate::kubevirt::request::send;
 use crate::wire::{self, Meta, NodeSpec, NodeStatus};
 
 /// Where kubelets show that they live, each by a lease with the name of its node.
@@ -205,25 +205,9 @@ pub fn delete(node: &Node) -> Call {
 
 /// An event about a node or a policy. Events of what has no namespace are kept in `default`.
 pub fn event(about: &About<'_>, warning: bool, reason: &str, message: &str, now: Timestamp) -> Call {
-    let at = evac_core::machines::condition::seconds(now);
-    let digest = evac_core::machines::names::digest(&[about.uid, reason, message, &at]);
-    let body = json!({
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": format!("{}.{digest:016x}", about.name), "namespace": "default"},
-        "involvedObject": {
-            "apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid,
-        },
-        "type": if warning { "Warning" } else { "Normal" },
-        "reason": reason,
-        "message": message,
-        "source": {"component": "evac"},
-        "reportingComponent": "evac",
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
-    });
-    create("/api/v1/namespaces/default/events", &body)
+    let involved =
+        json!({"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid});
+    crate::call::event("default", about.name, &involved, (warning, reason, message), now)
 }
 
 /// What an event is about.

@@ -1,14 +1,14 @@
 //! Actions of the maintenance role as requests.
 
 use evac_core::maintenance::{About, FINALIZER, Family, HOLDER, Id, LEASE_SECONDS, Status};
-use evac_core::ownership::{LEASE_NAMESPACE, lease_key};
+use evac_core::ownership::lease_key;
 use evac_core::{Key, Lease, Uid};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{KIND, PLURAL};
-use crate::call::{Call, FIELD_MANAGER, MERGE_PATCH, escape, lease_path};
-use crate::kubevirt::request::{create, send};
+use crate::call::{Call, FIELD_MANAGER, LeaseClaim, MERGE_PATCH, escape, lease_path, write_lease};
+use crate::kubevirt::request::send;
 
 pub fn collection(family: Family) -> String {
     format!("/apis/{}/{}/{PLURAL}", family.group(), family.version())
@@ -58,31 +58,13 @@ pub fn status(id: &Id, uid: &Uid, status: &Status) -> Call {
 
 /// Creates the lease of a node, renews it, or takes over the one that was last seen.
 pub fn take_lease(node: &str, uid: &Uid, at: Timestamp, over: Option<&Lease>) -> Call {
-    let key = lease_key(node);
-    let now = format!("{at:.6}");
-    let mut spec = json!({"holderIdentity": HOLDER, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now});
-    if let Some(seen) = over {
-        if seen.holder != HOLDER {
-            spec["acquireTime"] = json!(now);
-            spec["leaseTransitions"] = json!(seen.transitions + 1);
-        }
-        let body = json!({"metadata": {"resourceVersion": seen.resource_version}, "spec": spec});
-        return patch(&lease_path(&key), &body);
-    }
-    spec["acquireTime"] = json!(now);
-    spec["leaseTransitions"] = json!(0);
-    let body = json!({
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
-            // A node that is removed takes the lease with it.
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}],
-        },
-        "spec": spec,
-    });
-    create(&format!("/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"), &body)
+    let claim = LeaseClaim {
+        key: lease_key(node),
+        holder: HOLDER,
+        seconds: LEASE_SECONDS.unsigned_abs(),
+        marks: json!({}),
+    };
+    write_lease(&claim, (node, uid), at, over)
 }
 
 /// Removes a lease if it is still as it was seen.

@@ -445,10 +445,15 @@ pub struct Host {
     pub taints: Vec<Taint>,
 }
 
+/// Whether the taint with this key asks for the evacuation of a node. Only key and effect count.
+pub fn asks_for_evacuation(taints: &[Taint], key: &str) -> bool {
+    taints.iter().any(|taint| taint.key == key && taint.effect == "NoSchedule")
+}
+
 impl Host {
-    /// Whether the taint that asks for an evacuation is on it. Only key and effect count.
+    /// Whether the taint that asks for an evacuation is on it.
     pub fn is_to_be_drained(&self, key: &str) -> bool {
-        self.taints.iter().any(|taint| taint.key == key && taint.effect == "NoSchedule")
+        asks_for_evacuation(&self.taints, key)
     }
 }
 

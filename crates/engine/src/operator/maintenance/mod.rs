@@ -42,11 +42,6 @@ pub(super) async fn run(
     Loop::new(http, limits).run(stop, questions).await;
 }
 
-/// What a maintenance allows itself; budgets and eviction strategies bind it as they bind everybody.
-fn policy() -> Policy {
-    Policy { force: true, ignore_daemonsets: true, delete_emptydir_data: true, ..Policy::default() }
-}
-
 struct Loop {
     http: Http,
     clock: Clock,
@@ -117,6 +112,7 @@ impl Loop {
     }
 
     fn condition(&self) -> Condition {
+        self.count();
         let now = self.clock.now();
         Condition {
             queues: self.agenda.queues(now),
@@ -144,7 +140,6 @@ impl Loop {
                 self.agenda.finish(id, ending, effective, self.clock.now());
             }
         }
-        self.count();
     }
 
     fn apply(&mut self, seen: Seen) {
@@ -163,7 +158,7 @@ impl Loop {
         }
     }
 
-    /// What is shown to whoever reads metrics.
+    /// What is shown to whoever reads metrics, counted when somebody asks.
     fn count(&self) {
         let mut phases: BTreeMap<String, usize> = BTreeMap::new();
         let mut codes: BTreeMap<String, usize> = BTreeMap::new();
@@ -227,7 +222,9 @@ impl Loop {
     ) {
         let service = self
             .service
-            .get_or_insert_with(|| Arc::new(Service::start(self.http.clone(), OWNER, policy(), news.clone())))
+            .get_or_insert_with(|| {
+                Arc::new(Service::start(self.http.clone(), OWNER, Policy::thorough(), news.clone()))
+            })
             .clone();
         self.agenda.begin(&id);
         let performer = Performer { http: self.http.clone(), service };

@@ -39,15 +39,7 @@ pub(super) async fn look(http: &Http, node: &str) -> Result<Etcd, HttpError> {
 async fn members(http: &Http) -> Result<Vec<Member>, HttpError> {
     let call = Call::get("/api/v1/namespaces/kube-system/pods?labelSelector=component%3Detcd");
     let list: List<Pod> = http.read(&call).await?;
-    Ok(list
-        .items
-        .into_iter()
-        .map(evac_core::Pod::from)
-        .map(|pod| Member {
-            node: pod.node.clone().unwrap_or_default(),
-            healthy: pod.ready && pod.deletion.is_none(),
-        })
-        .collect())
+    Ok(list.items.into_iter().map(|pod| Member::from(&evac_core::Pod::from(pod))).collect())
 }
 
 async fn guard(http: &Http, node: &str) -> Result<Guard, HttpError> {
