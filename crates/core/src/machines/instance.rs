@@ -257,9 +257,30 @@ fn ready(instance: &Instance, pod: Option<&Launcher>) -> Condition {
         }
         Some(pod) => match condition::find(&pod.conditions, "Ready") {
             None => not("PodConditionMissing", "virt-launcher pod is missing the Ready condition"),
-            Some(ready) => Condition { last_probe_time: None, last_transition_time: None, ..ready.clone() },
+            Some(ready) => {
+                let before = condition::find(&instance.conditions, "Ready");
+                let kept = before
+                    .filter(|before| before.status == "True" && waits_for_our_mark(instance, pod, ready));
+                kept.cloned().unwrap_or_else(|| Condition {
+                    last_probe_time: None,
+                    last_transition_time: None,
+                    ..ready.clone()
+                })
+            }
         },
     }
+}
+
+/// A guest that has just arrived in the pod of its migration's target is as ready as it was: nothing but our own mark on that pod is
+/// missing (see [`pod_marks`]), or the kubelet has not taken it in yet.
+fn waits_for_our_mark(instance: &Instance, pod: &Launcher, ready: &Condition) -> bool {
+    let message = ready.message.as_deref().unwrap_or_default();
+    let gates = message.matches("readiness gate ").count();
+    !instance.is_paused()
+        && ready.reason.as_deref() == Some("ReadinessGatesNotReady")
+        && gates == 1
+        && message.contains(names::UNPAUSED_GATE)
+        && !condition::is_false(&pod.conditions, names::UNPAUSED_GATE)
 }
 
 /// What the launcher has to say for others: that its guest is not paused, and that its eviction is under way.

@@ -169,3 +169,25 @@ fn a_second_look_at_the_same_state_wants_nothing() {
     settled.conditions = vec![Condition::new("Ready", true, "", "")];
     assert_eq!(decide_on!("a", settled, pod), Decision::nothing());
 }
+
+#[test]
+fn a_guest_that_has_arrived_stays_ready_while_only_our_mark_is_missing_on_its_new_pod() {
+    let mut vmi = instance("a", Phase::Running);
+    vmi.conditions = vec![Condition::new("Ready", true, "", "")];
+    let gate =
+        |kind: &str| format!("corresponding condition of pod readiness gate \"{kind}\" does not exist.");
+    let ready_in = |vmi: &Instance, message: &str, marks: &[Condition]| {
+        let mut pod = launcher(vmi, "n1");
+        pod.conditions = vec![Condition::new("Ready", false, "ReadinessGatesNotReady", message)];
+        pod.conditions.extend_from_slice(marks);
+        super::ready(vmi, Some(&pod)).status
+    };
+    let ours = gate(names::UNPAUSED_GATE);
+    assert_eq!(ready_in(&vmi, &ours, &[]), "True");
+    assert_eq!(ready_in(&vmi, &format!("{ours}, {}", gate("example.com/balancer")), &[]), "False");
+    assert_eq!(ready_in(&vmi, &gate("example.com/balancer"), &[]), "False");
+    let paused = Condition::new(names::UNPAUSED_GATE, false, "Paused", "");
+    assert_eq!(ready_in(&vmi, &ours, &[paused]), "False");
+    vmi.conditions = vec![Condition::new("Ready", false, "GuestNotRunning", "")];
+    assert_eq!(ready_in(&vmi, &ours, &[]), "False", "one that was not ready has to become it");
+}

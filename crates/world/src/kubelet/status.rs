@@ -17,7 +17,7 @@ pub fn status(pod: &Pod, behaviour: &Behaviour, run: &Run, host_ip: &str, now: T
     let inits = spec.init_containers.clone().unwrap_or_default();
     let steps_done = inits_done(pod, behaviour, run, now);
     let initialized = steps_done >= init_steps(pod);
-    let readiness = Readiness::of(pod, behaviour, run, now);
+    let ready = containers_ready(behaviour, run, now);
 
     let mut step = 0;
     let init_statuses: Vec<ContainerStatus> = inits
@@ -32,7 +32,7 @@ pub fn status(pod: &Pod, behaviour: &Behaviour, run: &Run, host_ip: &str, now: T
     let statuses: Vec<ContainerStatus> = spec
         .containers
         .iter()
-        .map(|c| container_status(pod, c, behaviour, run, initialized, readiness))
+        .map(|c| container_status(pod, c, behaviour, run, initialized, ready))
         .collect();
 
     let phase = match run.stage {
@@ -56,17 +56,13 @@ pub fn status(pod: &Pod, behaviour: &Behaviour, run: &Run, host_ip: &str, now: T
     condition("PodReadyToStartContainers", sandbox, "", "");
     let waiting_for = format!("containers with incomplete status: [{}]", names(&inits));
     condition("Initialized", initialized, "ContainersNotInitialized", &waiting_for);
-    if readiness.containers && !readiness.gates {
-        condition(
-            "Ready",
-            false,
-            "ReadinessGatesNotReady",
-            "the status of pod readiness gates is not \"True\"",
-        );
+    let closed = closed_gates(pod);
+    if ready && !closed.is_empty() {
+        condition("Ready", false, "ReadinessGatesNotReady", &closed.join(", "));
     } else {
-        condition("Ready", readiness.containers, not_ready_reason, not_ready_message);
+        condition("Ready", ready, not_ready_reason, not_ready_message);
     }
-    condition("ContainersReady", readiness.containers, not_ready_reason, not_ready_message);
+    condition("ContainersReady", ready, not_ready_reason, not_ready_message);
     condition("PodScheduled", true, "", "");
 
     let has_ip = !matches!(run.stage, Stage::Creating) && !run.ip.is_empty();
@@ -96,27 +92,28 @@ pub fn rejected(reason: &str, message: &str, now: Timestamp) -> PodStatus {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Readiness {
-    containers: bool,
-    gates: bool,
+fn containers_ready(behaviour: &Behaviour, run: &Run, now: Timestamp) -> bool {
+    match run.stage {
+        Stage::Running { since } => {
+            behaviour.fail != Some(Fail::Unready) && now >= after(since, behaviour.ready_after)
+        }
+        _ => false,
+    }
 }
 
-impl Readiness {
-    fn of(pod: &Pod, behaviour: &Behaviour, run: &Run, now: Timestamp) -> Self {
-        let containers = match run.stage {
-            Stage::Running { since } => {
-                behaviour.fail != Some(Fail::Unready) && now >= after(since, behaviour.ready_after)
+/// What is missing for the pod to be ready besides its containers, in a kubelet's words.
+fn closed_gates(pod: &Pod) -> Vec<String> {
+    let gates = pod.spec.iter().flat_map(|s| s.readiness_gates.iter().flatten());
+    let kinds = gates.map(|gate| gate.condition_type.as_str());
+    kinds
+        .filter_map(|kind| match pod_condition(pod, kind) {
+            None => Some(format!("corresponding condition of pod readiness gate \"{kind}\" does not exist.")),
+            Some(c) if c.status != "True" => {
+                Some(format!("the status of pod readiness gate \"{kind}\" is not \"True\", but {}", c.status))
             }
-            _ => false,
-        };
-        let gates = pod
-            .spec
-            .iter()
-            .flat_map(|s| s.readiness_gates.iter().flatten())
-            .all(|gate| pod_condition(pod, &gate.condition_type).is_some_and(|c| c.status == "True"));
-        Self { containers, gates }
-    }
+            Some(_) => None,
+        })
+        .collect()
 }
 
 fn inits_done(pod: &Pod, behaviour: &Behaviour, run: &Run, now: Timestamp) -> u32 {
@@ -199,11 +196,11 @@ fn container_status(
     behaviour: &Behaviour,
     run: &Run,
     initialized: bool,
-    readiness: Readiness,
+    ready: bool,
 ) -> ContainerStatus {
     let mut status = base(pod, container);
     status.restart_count = run.restarts;
-    status.ready = readiness.containers;
+    status.ready = ready;
     status.started = Some(matches!(run.stage, Stage::Running { .. }));
     let (state, last) = match run.stage {
         Stage::Creating => {
