@@ -111,6 +111,12 @@ fn target<'a>(machines: &'a Machines, instance: &Instance, migration: &Migration
     machines.launchers_of(&instance.uid).into_iter().find(|pod| pod.job.as_ref() == Some(&migration.uid))
 }
 
+/// Where a pod besides the one that runs the guest is still there before a new copy is made.
+fn left_over<'a>(instance: &'a Instance, pod: &Pod) -> Option<&'a str> {
+    let mut others = instance.active_pods.iter().filter(|(uid, _)| **uid != pod.uid.0);
+    others.next().map(|(_, node)| node.as_str())
+}
+
 /// Takes note of how the guests of a node that are being moved get on, and tells what is new.
 pub(crate) fn follow(
     index: &Index,
@@ -181,7 +187,10 @@ pub(crate) fn waiting_for(
         let name = migration.key.name.clone();
         let copy = target(machines, instance, migration);
         let reason = match migration.phase {
-            MigrationPhase::Unset | MigrationPhase::Pending => VmReason::VmQueued { migration: name },
+            MigrationPhase::Unset | MigrationPhase::Pending => match left_over(instance, pod) {
+                Some(node) => VmReason::VmPodLeft { migration: name, node: node.to_owned() },
+                None => VmReason::VmQueued { migration: name },
+            },
             MigrationPhase::Scheduling if copy.is_some_and(Launcher::is_unschedulable) => {
                 let said = copy.and_then(|pod| condition::find(&pod.conditions, "PodScheduled"));
                 let message = said.and_then(|said| said.message.clone()).unwrap_or_default();

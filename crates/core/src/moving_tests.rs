@@ -421,6 +421,26 @@ fn a_copy_without_a_place_is_named_in_time_and_gives_way_to_others() {
 }
 
 #[test]
+fn a_pod_that_an_earlier_migration_left_is_named_as_what_the_next_one_waits_for() {
+    let mut vmi = guest("g");
+    let own = launcher(&vmi).uid.0;
+    vmi.active_pods = [(own.clone(), "n".to_owned()), ("stray".to_owned(), "m".to_owned())].into();
+    let mut case = Case::new(std::slice::from_ref(&vmi));
+    let asked = case.cordoned();
+    let [action] = asked.actions.as_slice() else { panic!("{asked:?}") };
+    case.carry_out(action);
+    assert_eq!(codes(&case.step()), Vec::<&str>::new(), "it may be on its way out");
+    assert_eq!(codes(&case.later(3)), ["VmPodLeft"]);
+    vmi.active_pods.remove("stray");
+    case.seen(Seen::Instance(Box::new(vmi)));
+    assert_eq!(
+        codes(&case.later(10)),
+        Vec::<&str>::new(),
+        "now it waits for its turn, which is nothing to tell"
+    );
+}
+
+#[test]
 fn a_trial_asks_for_every_migration_once_and_changes_nothing() {
     let guests: Vec<Instance> = (0..6).map(|n| guest(&format!("g{n}"))).collect();
     let mut case = Case::new(&guests);

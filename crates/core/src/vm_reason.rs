@@ -57,6 +57,11 @@ pub enum VmReason {
         migration: String,
         phase: String,
     },
+    /// A pod that an earlier migration left is still there, and nothing moves before it is gone.
+    VmPodLeft {
+        migration: String,
+        node: String,
+    },
     /// There is no place for its copy, or it does not come up.
     VmNoPlace {
         migration: String,
@@ -92,6 +97,7 @@ impl VmReason {
             Self::VmUnreadable { .. } => "VmUnreadable",
             Self::VmQueued { .. } => "VmQueued",
             Self::VmMigrating { .. } => "VmMigrating",
+            Self::VmPodLeft { .. } => "VmPodLeft",
             Self::VmNoPlace { .. } => "VmNoPlace",
             Self::VmMoveFailed { .. } => "VmMoveFailed",
             Self::VmMoveGivenUp { .. } => "VmMoveGivenUp",
@@ -108,6 +114,7 @@ impl VmReason {
             Self::VmQueued { .. } | Self::VmMigrating { .. } => Severity::Progress,
             Self::VmHandedOver { .. }
             | Self::VmSettling { .. }
+            | Self::VmPodLeft { .. }
             | Self::VmNoPlace { .. }
             | Self::VmMoveFailed { .. }
             | Self::VmMoveRefused { .. } => Severity::Slow,
@@ -187,6 +194,9 @@ impl VmReason {
             Self::VmMigrating { migration, phase } => {
                 format!("is being live-migrated (migration {migration}: {phase})")
             }
+            Self::VmPodLeft { migration, node } => format!(
+                "cannot be live-migrated yet, another pod of it is still there on node {node} (migration {migration} waits for it to go)"
+            ),
             Self::VmNoPlace { migration, message } => {
                 format!(
                     "cannot be live-migrated yet, its copy has no place (migration {migration}): {message}"
@@ -214,6 +224,7 @@ impl VmReason {
             Self::VmSettling { .. } => "its machine starts, arrives or leaves".into(),
             Self::VmQueued { .. } => "queued".into(),
             Self::VmMigrating { phase, .. } => phase.clone(),
+            Self::VmPodLeft { node, .. } => format!("another pod of it is left on {node}"),
             Self::VmNoPlace { .. } => "no place for its copy".into(),
             Self::VmMoveFailed { failures, .. } => {
                 format!("failed {}, will be tried again", times(*failures))
@@ -241,6 +252,9 @@ impl VmReason {
                 "ask for the rights to list and watch virtualmachineinstances and virtualmachineinstancemigrations"
                     .into()
             }
+            Self::VmPodLeft { node, .. } => format!(
+                "delete what is left of it on node {node} if that does not end by itself; the guest runs in the pod here"
+            ),
             Self::VmNoPlace { .. } => {
                 "make room on another node, or relax what the machine asks of its node".into()
             }

@@ -39,13 +39,18 @@ impl Cluster {
     }
 
     pub async fn start_roles(nodes: usize, roles: Roles) -> Self {
+        Self::start_in(Options::cluster(NodeSpec::workers(nodes)), roles).await
+    }
+
+    /// With these parts of a cluster and no others.
+    pub async fn start_in(options: Options, roles: Roles) -> Self {
+        let nodes = options.nodes.len();
         let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
         let api = Api::new(clock, Settings { seed: 7, ..Settings::default() });
         let client = kube::Client::new(Service::trusted(api.clone(), Identity::admin()), "default");
         let http = Http::new(client.clone(), clock, Duration::ZERO);
         install::kinds(&http).await.unwrap();
-        let world =
-            World::start(client, clock, Options { seed: 7, ..Options::cluster(NodeSpec::workers(nodes)) });
+        let world = World::start(client, clock, Options { seed: 7, ..options });
         let operator = Operator::start_roles(http.clone(), roles);
         serve(&api, &http, &operator);
         install::reviews(&http, Reviews::of(&Roles::all())).await.unwrap();

@@ -1,6 +1,15 @@
 //! Promise 4 under stress: a guest that is to be moved is never shut down by an eviction, whatever fails or changes meanwhile.
 
+use std::time::Duration;
+
+use evac_core::Policy;
+use evac_core::machines::Roles;
+use evac_core::run::End;
+use evac_core::step::Event;
+use evac_engine::{DrainRequest, drain};
+use evac_world::{NodeSpec, Options, World};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Cluster, SUB, VMIMS, VMIS, vm};
 use crate::guests::{
@@ -60,6 +69,107 @@ async fn a_webhook_that_nobody_answers_shuts_nothing_down_under_either_policy() 
     taint(&cluster, &node_of(&before), Some("kubevirt.io/drain")).await;
     let after = cluster.until(&format!("{VMIS}/a"), |vmi| node_of(vmi) != node_of(&before)).await;
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disruption_controller_that_is_late_shuts_nothing_down() {
+    let without = Options { disruption: false, ..Options::cluster(NodeSpec::workers(2)) };
+    let cluster = Cluster::start_in(without, Roles::all()).await;
+    create_vm(&cluster, &vm("a", "Always", &json!({"evac.dev/migration-seconds": "5"}))).await;
+    let before = settled(&cluster, "a").await;
+    cluster.until(BUDGETS, |list| list["items"].as_array().is_some_and(|items| items.len() == 1)).await;
+    // Nobody reviews evictions, so that the budget alone stands before the guest, and nobody has counted for it yet.
+    edit_interceptor(&cluster, |hook| {
+        hook["failurePolicy"] = json!("Ignore");
+        hook["clientConfig"]["service"]["name"] = json!("nobody");
+    })
+    .await;
+    let pod = launcher_of(&cluster, "a").await;
+    let refused = async || {
+        let (code, said) = evict(&cluster, &pod, json!({"deleteOptions": {"gracePeriodSeconds": 0}})).await;
+        assert_eq!(code, 429, "{said}");
+        assert!(said.contains("would violate the pod's disruption budget"), "{said}");
+    };
+    for _ in 0..5 {
+        refused().await;
+        cluster.pass(5).await;
+    }
+    let uncounted = cluster.get(BUDGETS).await.unwrap();
+    assert!(uncounted["items"][0]["status"]["observedGeneration"].is_null(), "{uncounted:#}");
+    let late = Options {
+        disruption: true,
+        kubelets: false,
+        hypervisors: false,
+        parallel_writes: 1,
+        ..Options::kubelets_only(Vec::new())
+    };
+    let _late = World::start(cluster.http.client().clone(), cluster.clock, late);
+    guarded(&cluster).await;
+    refused().await;
+    let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
+    assert!(is_running(&vmi) && vmi["metadata"]["uid"] == before["metadata"]["uid"]);
+    // A drain asks for a migration, and that asks no budget.
+    assert!(matches!(drained(&cluster, &node_of(&before)).await.0, End::Drained { .. }));
+    let after = cluster.get(&format!("{VMIS}/a")).await.unwrap();
+    assert!(node_of(&after) != node_of(&before) && after["metadata"]["uid"] == before["metadata"]["uid"]);
+}
+
+/// A drain of a node with a minute of time: how it ended, and what it said it waited for.
+async fn drained(cluster: &Cluster, node: &str) -> (End, Vec<String>) {
+    let request = DrainRequest {
+        nodes: vec![node.to_owned()],
+        policy: Policy { timeout: Some(Duration::from_secs(60)), ..Policy::default() },
+        owner: "tester".into(),
+        instance: None,
+        options: Vec::new(),
+        page: None,
+    };
+    let mut told = (None, Vec::new());
+    drain(cluster.http.clone(), request, CancellationToken::new(), &mut |_, event| match event {
+        Event::Ended { end, .. } => told.0 = Some(end.clone()),
+        Event::Waiting { blocker, .. } => told.1.push(blocker.reason.message()),
+        _ => {}
+    })
+    .await
+    .unwrap();
+    (told.0.expect("it ended"), told.1)
+}
+
+/// The target of a migration that failed is still there, and its node does not say what became of it.
+#[tokio::test(start_paused = true)]
+async fn a_third_pod_holds_the_next_migration_back_is_named_and_shuts_nothing_down() {
+    let cluster = Cluster::start(3).await;
+    create_vm(&cluster, &vm("a", "Always", &json!({"evac.dev/migration-seconds": "5"}))).await;
+    let before = settled(&cluster, "a").await;
+    let uid = before["metadata"]["uid"].as_str().unwrap();
+    let away = if node_of(&before) == "node-3" { "node-2" } else { "node-3" };
+    let stray = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "virt-launcher-a-left",
+            "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": uid, "kubevirt.io/migrationJobUID": "earlier"},
+            "annotations": {"kubevirt.io/domain": "a"},
+            "ownerReferences": [{
+                "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "a", "uid": uid,
+                "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {"nodeName": away, "containers": [{"name": "compute", "image": "example/launcher"}]},
+    });
+    let (code, stray) = cluster.create(PODS, &stray).await;
+    assert_eq!(code, 201, "{stray}");
+    let active = json!({"status": {"activePods": {stray["metadata"]["uid"].as_str().unwrap(): away}}});
+    assert_eq!(cluster.send("PATCH", &format!("{VMIS}/a"), MERGE, &active).await.0, 200);
+    let (end, said) = drained(&cluster, &node_of(&before)).await;
+    assert!(matches!(end, End::TimedOut { .. }), "{end:?}");
+    assert!(said.iter().any(|why| why.contains(&format!("still there on node {away}"))), "{said:?}");
+    let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
+    assert!(is_running(&vmi) && vmi["metadata"]["uid"] == uid && node_of(&vmi) == node_of(&before));
+    let grace = json!({"gracePeriodSeconds": 0});
+    assert_eq!(cluster.send("DELETE", &format!("{PODS}/virt-launcher-a-left"), JSON, &grace).await.0, 200);
+    assert!(matches!(drained(&cluster, &node_of(&before)).await.0, End::Drained { .. }));
+    let after = cluster.get(&format!("{VMIS}/a")).await.unwrap();
+    assert!(node_of(&after) != node_of(&before) && after["metadata"]["uid"] == uid);
 }
 
 /// The strategy of a running guest is edited while it is on its way. What holds is what it says now.
