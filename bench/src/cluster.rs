@@ -63,24 +63,26 @@ impl Cluster {
         })))
     }
 
-    /// Waits by watch until a collection is as it should be.
+    /// Waits by watch until a collection is as it should be. A server cuts off watchers that are too slow for it; then the next watch begins
+    /// with what there is.
     pub async fn until(&self, path: &str, wanted: impl Fn(&BTreeMap<String, Value>) -> bool) -> Result<()> {
-        let mut all = BTreeMap::new();
-        let mut events = self.events(path).await?;
-        while let Some(event) = events.next().await {
-            let mut event = event?;
-            let object = event["object"].take();
-            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            if event["type"] == "DELETED" {
-                all.remove(&name);
-            } else {
-                all.insert(name, object);
-            }
-            if wanted(&all) {
-                return Ok(());
+        loop {
+            let mut all = BTreeMap::new();
+            let mut events = self.events(path).await?;
+            while let Some(event) = events.next().await {
+                let mut event = event?;
+                let object = event["object"].take();
+                let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                if event["type"] == "DELETED" {
+                    all.remove(&name);
+                } else {
+                    all.insert(name, object);
+                }
+                if wanted(&all) {
+                    return Ok(());
+                }
             }
         }
-        bail!("the watch of {path} ended early")
     }
 
     pub async fn cordon(&self, node: &str, wanted: bool) -> Result<()> {

@@ -24,6 +24,7 @@ use crate::report::median;
 const NODES: usize = 20;
 const PODS: usize = 14;
 const AT_ONCE: usize = 64;
+const WEB: &str = "/api/v1/namespaces/default/pods?labelSelector=app%3Dweb";
 const OBJECTS: &str = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances";
 
 pub async fn run(rounds: usize) -> Result<()> {
@@ -145,30 +146,45 @@ impl Stage {
             .await
     }
 
+    /// The pods, and from where to watch them.
+    async fn pods(&self) -> Result<(Vec<Value>, String)> {
+        let mut list = self.cluster.get(WEB).await?;
+        let version = list["metadata"]["resourceVersion"].as_str().context("no version")?.to_owned();
+        let Value::Array(items) = list["items"].take() else { bail!("no list") };
+        Ok((items, version))
+    }
+
     /// The nodes with pods, the pods, and from where to watch them.
     async fn busy(&self) -> Result<(BTreeSet<String>, BTreeSet<String>, String)> {
-        let pods = self.cluster.get("/api/v1/namespaces/default/pods?labelSelector=app%3Dweb").await?;
-        let items = pods["items"].as_array().context("no list")?;
+        let (items, version) = self.pods().await?;
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let nodes: BTreeSet<String> = items.iter().filter_map(|pod| text(&pod["spec"]["nodeName"])).collect();
         if nodes.len() != NODES {
             bail!("{} nodes have pods, not {NODES}", nodes.len());
         }
-        let version = text(&pods["metadata"]["resourceVersion"]).context("no version")?;
         Ok((nodes, items.iter().filter_map(|pod| text(&pod["metadata"]["name"])).collect(), version))
     }
 
-    /// Waits until none of these pods is left.
+    /// Waits until none of these pods is left. Whoever is cut off by the server looks what there is and goes on from there.
     async fn all_left(&self, pods: &BTreeSet<String>, version: &str) -> Result<()> {
-        let mut left = pods.clone();
-        let path =
-            format!("/api/v1/namespaces/default/pods?labelSelector=app%3Dweb&resourceVersion={version}");
-        let mut events = self.cluster.events(&path).await?;
+        let (mut left, mut version) = (pods.clone(), version.to_owned());
         while !left.is_empty() {
-            let event = events.next().await.context("the watch ended early")??;
-            if event["type"] == "DELETED" {
-                left.remove(event["object"]["metadata"]["name"].as_str().unwrap_or_default());
+            let path = format!("{WEB}&resourceVersion={version}");
+            let mut events = self.cluster.events(&path).await?;
+            while let Some(event) = events.next().await {
+                let event = event?;
+                if event["type"] == "DELETED" {
+                    left.remove(event["object"]["metadata"]["name"].as_str().unwrap_or_default());
+                }
+                if left.is_empty() {
+                    return Ok(());
+                }
             }
+            let (there, now) = self.pods().await?;
+            let names: BTreeSet<&str> =
+                there.iter().filter_map(|pod| pod["metadata"]["name"].as_str()).collect();
+            left.retain(|name| names.contains(name.as_str()));
+            version = now;
         }
         Ok(())
     }
