@@ -29,7 +29,7 @@ use super::sleep_until;
 use crate::drain::service::{News, Service};
 use crate::http::Http;
 
-/// How many objects are acted upon at the same time.
+/// How many objects are acted upon at the same time, and how many pods are asked to leave.
 const PARALLEL: usize = 64;
 
 /// Runs the role until it is stopped. It acts while the gate of `http` is open.
@@ -223,7 +223,9 @@ impl Loop {
         let service = self
             .service
             .get_or_insert_with(|| {
-                Arc::new(Service::start(self.http.clone(), OWNER, Policy::thorough(), news.clone()))
+                // Many nodes share these, where a drain by hand has one or a few.
+                let policy = Policy { parallel: PARALLEL, ..Policy::thorough() };
+                Arc::new(Service::start(self.http.clone(), OWNER, policy, news.clone()))
             })
             .clone();
         self.agenda.begin(&id);
