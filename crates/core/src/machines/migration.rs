@@ -274,9 +274,9 @@ impl Look<'_> {
     }
 
     fn fail(&self, failure: &Failure, decision: &mut Decision) {
-        self.event(true, "FailedMigration", failure.text.clone(), decision);
         let condition = (failure.aborted && !self.abort_is_noted()).then(abort_condition);
         self.patch_status(Some(MigrationPhase::Failed), condition, decision);
+        self.event(true, "FailedMigration", failure.text.clone(), decision);
     }
 
     fn event(&self, warning: bool, reason: &'static str, message: String, decision: &mut Decision) {
@@ -565,13 +565,10 @@ impl Look<'_> {
     fn follow(&self, decision: &mut Decision) {
         let Some(state) = self.state() else { return };
         if state.completed && !self.instance.hotplug_change {
-            self.event(
-                false,
-                "SuccessfulMigration",
-                "Source node reported migration succeeded".into(),
-                decision,
-            );
             self.enter(MigrationPhase::Succeeded, decision);
+            // What was not written is told when it is.
+            let message = "Source node reported migration succeeded".into();
+            self.event(false, "SuccessfulMigration", message, decision);
         } else if self.migration.deleting && !state.abort_requested && !state.completed {
             let mut fields = Tree::default();
             fields.put(&["status", "migrationState", "abortRequested"], Tree::Bool(true));

@@ -265,7 +265,7 @@ impl Loop {
     }
 
     fn finish(&mut self, done: Done) {
-        let Done { subject, learned, ledger, ending, trouble, effective } = done;
+        let Done { subject, learned, ledger, ending, trouble, effective, .. } = done;
         let mut touched = BTreeSet::new();
         for seen in learned {
             touched.extend(self.machines.apply(seen));
@@ -326,9 +326,10 @@ impl Loop {
         let (sender, room) = (sender.clone(), self.room.clone());
         tasks.spawn(async move {
             let _place = room.acquire_owned().await;
-            let done = performer.carry_out(subject, decision.actions, &slots).await;
+            let (done, events) = performer.carry_out(subject, decision.actions, &slots).await;
             // The loop may have ended meanwhile.
             let _ = sender.send(Input::Done(done));
+            performer.tell(events).await;
         });
     }
 

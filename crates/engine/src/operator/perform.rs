@@ -1,4 +1,5 @@
-//! Carries out the actions of one subject, one after the other, and says what was learned.
+//! Carries out the actions of one subject, one after the other, and says what was learned. What people are told about it is sent
+//! afterwards: nothing waits for that.
 
 use std::collections::BTreeSet;
 
@@ -26,6 +27,7 @@ pub(super) struct Done {
     pub trouble: Option<Trouble>,
     /// Something may have changed by it; telling people changes nothing.
     pub effective: bool,
+    events: Vec<Call>,
 }
 
 /// What is needed to take a slot: who is known to be over or under way, and the limits.
@@ -63,7 +65,13 @@ impl Performer {
         Self { http, ledger: Mutex::new(Ledger::default()) }
     }
 
-    pub async fn carry_out(&self, subject: Subject, actions: Vec<Action>, slots: &Slots) -> Done {
+    /// What came of it, and the events that are to be sent once that is reported.
+    pub async fn carry_out(
+        &self,
+        subject: Subject,
+        actions: Vec<Action>,
+        slots: &Slots,
+    ) -> (Done, Vec<Call>) {
         let effective = actions.iter().any(|action| !matches!(action, Action::Event { .. }));
         let mut done = Done {
             subject,
@@ -72,6 +80,7 @@ impl Performer {
             ending: Ending::Done,
             trouble: None,
             effective,
+            events: Vec::new(),
         };
         for action in actions {
             let result = self.perform(&action, slots, &mut done).await;
@@ -95,7 +104,8 @@ impl Performer {
                 }
             }
         }
-        done
+        let events = std::mem::take(&mut done.events);
+        (done, events)
     }
 
     async fn perform(&self, action: &Action, slots: &Slots, done: &mut Done) -> Result<(), Stop> {
@@ -135,7 +145,7 @@ impl Performer {
                 Ok(())
             }
             Action::Event { kind, key, uid, warning, reason, message } => {
-                self.tell(*kind, key, uid, *warning, reason, message).await;
+                done.events.push(self.event((*kind, key, uid), *warning, reason, message));
                 Ok(())
             }
             Action::Delete { kind, key, uid, .. } | Action::Patch { kind, key, uid, .. } => {
@@ -220,8 +230,8 @@ impl Performer {
                 Kind::Budget => "PodDisruptionBudget",
                 _ => "virtual machine instance",
             };
-            self.tell(kind, key, uid, true, "FailedCreate", &format!("Error creating {what}: {message}"))
-                .await;
+            let said = format!("Error creating {what}: {message}");
+            done.events.push(self.event((kind, key, uid), true, "FailedCreate", &said));
             return Err(refused(&answer, "FailedCreate", true));
         }
         let created: T = parse(&answer)?;
@@ -236,15 +246,21 @@ impl Performer {
             _ if T::KIND == Kind::Budget => format!("Created PodDisruptionBudget {name}"),
             _ => format!("Created virtual machine pod {name}"),
         };
-        self.tell(kind, key, uid, false, "SuccessfulCreate", &message).await;
+        done.events.push(self.event((kind, key, uid), false, "SuccessfulCreate", &message));
         Ok(())
     }
 
+    fn event(&self, about: (Kind, &Key, &Uid), warning: bool, reason: &str, message: &str) -> Call {
+        let (kind, key, uid) = about;
+        request::event(kind, key, uid, warning, reason, message, self.http.clock().now())
+    }
+
     /// Events are for people; losing one changes nothing.
-    async fn tell(&self, kind: Kind, key: &Key, uid: &Uid, warning: bool, reason: &str, message: &str) {
-        let call = request::event(kind, key, uid, warning, reason, message, self.http.clock().now());
-        if let Err(error) = self.http.send(&call).await {
-            tracing::debug!(%error, reason, "event was lost");
+    pub async fn tell(&self, events: Vec<Call>) {
+        for call in events {
+            if let Err(error) = self.http.send(&call).await {
+                tracing::debug!(%error, "event was lost");
+            }
         }
     }
 
