@@ -144,7 +144,10 @@ impl Stage {
         let client = kube::Client::try_from(config)?;
         let mut nodes = NodeSpec::workers(4);
         for node in &mut nodes {
+            // Room for all guests on any of them.
             node.pods = 500;
+            node.cpu = "64".to_owned();
+            node.memory = "256Gi".to_owned();
         }
         let options = Options { parallel_writes: 32, ..Options::kubelets_only(nodes) };
         let world = World::start(client, Clock::real(), options);
