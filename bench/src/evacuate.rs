@@ -146,8 +146,8 @@ impl Stage {
         for node in &mut nodes {
             // Room for all guests on any of them.
             node.pods = 500;
-            node.cpu = "64".to_owned();
-            node.memory = "256Gi".to_owned();
+            "64".clone_into(&mut node.cpu);
+            "256Gi".clone_into(&mut node.memory);
         }
         let options = Options { parallel_writes: 32, ..Options::kubelets_only(nodes) };
         let world = World::start(client, Clock::real(), options);

@@ -84,7 +84,7 @@ pub fn call_for(action: &Action) -> Option<Call> {
             Some(migrate(instance, name, node, owner, *dry_run))
         }
         Action::Abort { migration, uid } => Some(abort(migration, uid, false)),
-        Action::Prove { .. } | Action::ReadTarget { .. } => None,
+        Action::Prove { .. } | Action::ReadLaunchers { .. } => None,
     }
 }
 
@@ -319,9 +319,9 @@ pub fn abort(migration: &Key, uid: &Uid, dry_run: bool) -> Call {
     Call::with_json("DELETE", request::object_path(Kind::Migration, migration), "application/json", &body)
 }
 
-/// The pods that a migration made.
-pub fn targets_path(namespace: &str, migration: &Uid) -> String {
-    let selector = format!("{}={migration}", names::MIGRATION_JOB_UID);
+/// The pods of an instance.
+pub fn launchers_path(namespace: &str, instance: &Uid) -> String {
+    let selector = format!("{}={instance}", names::CREATED_BY);
     format!("{}?labelSelector={}", request::in_namespace(Kind::Pod, namespace), escape(&selector))
 }
 

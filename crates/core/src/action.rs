@@ -31,8 +31,8 @@ pub enum Action {
     Migrate { instance: Key, uid: Uid, pod: Uid, name: String, node: String, owner: String, dry_run: bool },
     /// Takes back a migration that we asked for.
     Abort { migration: Key, uid: Uid },
-    /// Reads the target pod of a migration that does not come up.
-    ReadTarget { instance: Key, migration: Uid },
+    /// Reads all pods of an instance whose migration does not get on: its target, and what others left.
+    ReadLaunchers { instance: Key, uid: Uid },
     /// Writes or renews the lease that shows that this drain is alive; `over` is the lease as it was last seen.
     Hold {
         node: String,

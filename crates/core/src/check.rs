@@ -91,7 +91,7 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
             | Action::Hold { .. }
             | Action::Release { .. }
             | Action::Abort { .. }
-            | Action::ReadTarget { .. } => {}
+            | Action::ReadLaunchers { .. } => {}
         }
     }
     for (key, count) in asked {

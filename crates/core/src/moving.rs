@@ -31,7 +31,7 @@ use crate::vm_reason::VmReason;
 const FAILURES: u32 = 5;
 /// The pause after the first failure; each further one doubles it, as the controller of migrations does.
 const RETRY_AFTER: Duration = Duration::from_secs(20);
-/// A copy that has not come up after this long is looked at.
+/// A copy that has not come up after this long is looked at, and so is what else there is where none is made.
 const LOOK_AT_TARGET: Duration = Duration::from_secs(3);
 /// A copy without a place gives way to other guests that wait after this long.
 const GIVE_WAY: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ pub(crate) struct Move {
     pub phase_since: Timestamp,
     pub target: String,
     failure_told: Option<Uid>,
-    /// When its target pod is to be read, and how often that was done.
+    /// When its pods are to be read, and how often that was done.
     look_at: Option<Timestamp>,
     looks: u32,
     /// How often it gave way to others.
@@ -111,10 +111,30 @@ fn target<'a>(machines: &'a Machines, instance: &Instance, migration: &Migration
     machines.launchers_of(&instance.uid).into_iter().find(|pod| pod.job.as_ref() == Some(&migration.uid))
 }
 
-/// Where a pod besides the one that runs the guest is still there before a new copy is made.
-fn left_over<'a>(instance: &'a Instance, pod: &Pod) -> Option<&'a str> {
-    let mut others = instance.active_pods.iter().filter(|(uid, _)| **uid != pod.uid.0);
-    others.next().map(|(_, node)| node.as_str())
+/// The instance lists more pods than the one that runs the guest. Those may have ended: an earlier move leaves its source behind.
+fn has_other_pods(instance: &Instance, pod: &Uid) -> bool {
+    instance.active_pods.keys().any(|uid| *uid != pod.0)
+}
+
+/// A pod besides the one that runs the guest that has not ended, before a new copy is made.
+fn left_over<'a>(machines: &'a Machines, instance: &Instance, pod: &Pod) -> Option<&'a Launcher> {
+    machines.launchers_of(&instance.uid).into_iter().find(|launcher| {
+        launcher.uid != pod.uid
+            && !launcher.is_finished()
+            // What was read once may be gone since.
+            && instance.active_pods.contains_key(&launcher.uid.0)
+    })
+}
+
+/// Whether a waiting migration could begin as far as limits are concerned.
+fn has_room(machines: &Machines, node: &str) -> bool {
+    let running = || machines.migrations().filter(|one| one.phase.is_under_way());
+    let from_here = running()
+        .filter(|one| machines.instance(&one.instance).is_some_and(|instance| instance.node == node))
+        .count();
+    let config = &machines.config;
+    from_here < config.parallel_outbound_per_node as usize
+        && running().count() < config.parallel_per_cluster as usize
 }
 
 /// Takes note of how the guests of a node that are being moved get on, and tells what is new.
@@ -187,8 +207,8 @@ pub(crate) fn waiting_for(
         let name = migration.key.name.clone();
         let copy = target(machines, instance, migration);
         let reason = match migration.phase {
-            MigrationPhase::Unset | MigrationPhase::Pending => match left_over(instance, pod) {
-                Some(node) => VmReason::VmPodLeft { migration: name, node: node.to_owned() },
+            MigrationPhase::Unset | MigrationPhase::Pending => match left_over(machines, instance, pod) {
+                Some(other) => VmReason::VmPodLeft { migration: name, node: other.node.clone() },
                 None => VmReason::VmQueued { migration: name },
             },
             MigrationPhase::Scheduling if copy.is_some_and(Launcher::is_unschedulable) => {
@@ -377,17 +397,23 @@ fn look_after(
         let Some(known) = run.pods.get_mut(&verdict.uid) else { continue };
         let Some(moving) = known.moving.as_mut() else { continue };
         let Some(migration) = unfinished(machines, &instance.key) else { continue };
-        if migration.phase != MigrationPhase::Scheduling || migration.deleting {
+        let waits = migration.phase <= MigrationPhase::Pending
+            && has_other_pods(instance, &verdict.uid)
+            && has_room(machines, &assessment.node);
+        if (migration.phase != MigrationPhase::Scheduling && !waits) || migration.deleting {
             continue;
+        }
+        if waits {
+            moving.look_at.get_or_insert(after(now, LOOK_AT_TARGET));
         }
         if let Some(at) = moving.look_at {
             if at <= now {
                 moving.looks += 1;
                 let pause = back_off(LOOK_AT_TARGET * 2, Duration::from_secs(60), moving.looks);
                 moving.look_at = Some(after(now, pause));
-                step.actions.push(Action::ReadTarget {
+                step.actions.push(Action::ReadLaunchers {
                     instance: instance.key.clone(),
-                    migration: migration.uid.clone(),
+                    uid: instance.uid.clone(),
                 });
             }
             moving.look_at.into_iter().for_each(|at| step.wake_at(at));

@@ -401,7 +401,7 @@ fn a_copy_without_a_place_is_named_in_time_and_gives_way_to_others() {
     let stuck = case.enter(&made[0], MigrationPhase::Scheduling);
     assert_eq!(case.step().look_again, Some(at(3)));
     let looks = case.later(3);
-    let [read @ Action::ReadTarget { .. }] = looks.actions.as_slice() else { panic!("{looks:?}") };
+    let [read @ Action::ReadLaunchers { .. }] = looks.actions.as_slice() else { panic!("{looks:?}") };
     let mut pod: Launcher = crate::machines::testing::target(&guests[0], &stuck, "");
     let mut why = Condition::new("PodScheduled", false, "Unschedulable", "0/3 nodes are available");
     why.status = "False".into();
@@ -423,21 +423,55 @@ fn a_copy_without_a_place_is_named_in_time_and_gives_way_to_others() {
 #[test]
 fn a_pod_that_an_earlier_migration_left_is_named_as_what_the_next_one_waits_for() {
     let mut vmi = guest("g");
-    let own = launcher(&vmi).uid.0;
-    vmi.active_pods = [(own.clone(), "n".to_owned()), ("stray".to_owned(), "m".to_owned())].into();
-    let mut case = Case::new(std::slice::from_ref(&vmi));
-    let asked = case.cordoned();
-    let [action] = asked.actions.as_slice() else { panic!("{asked:?}") };
-    case.carry_out(action);
-    assert_eq!(codes(&case.step()), Vec::<&str>::new(), "it may be on its way out");
+    let mut stray: Launcher =
+        crate::machines::testing::target(&vmi, &migration("earlier", &vmi, MigrationPhase::Failed), "m");
+    vmi.active_pods = [(launcher(&vmi).uid.0, "n".to_owned()), (stray.uid.0.clone(), "m".to_owned())].into();
+    let begin = || {
+        let mut case = Case::new(std::slice::from_ref(&vmi));
+        let asked = case.cordoned();
+        let [action] = asked.actions.as_slice() else { panic!("{asked:?}") };
+        case.carry_out(action);
+        case.step();
+        let looks = case.later(3);
+        assert!(matches!(looks.actions.as_slice(), [Action::ReadLaunchers { .. }]), "{looks:?}");
+        case
+    };
+    let mut case = begin();
+    case.seen(Seen::Launcher(Box::new(stray.clone())));
+    case.step();
     assert_eq!(codes(&case.later(3)), ["VmPodLeft"]);
-    vmi.active_pods.remove("stray");
-    case.seen(Seen::Instance(Box::new(vmi)));
-    assert_eq!(
-        codes(&case.later(10)),
-        Vec::<&str>::new(),
-        "now it waits for its turn, which is nothing to tell"
-    );
+    let mut alone = vmi.clone();
+    alone.active_pods.remove(&stray.uid.0);
+    case.seen(Seen::Instance(Box::new(alone)));
+    assert_eq!(codes(&case.later(10)), Vec::<&str>::new(), "it waits for its turn, which is nothing to tell");
+
+    // The source of an earlier move stays as long as anybody wants to read its log, and holds nothing up.
+    stray.phase = PodPhase::Succeeded;
+    let mut case = begin();
+    case.seen(Seen::Launcher(Box::new(stray)));
+    case.step();
+    assert_eq!(codes(&case.later(5)), Vec::<&str>::new());
+}
+
+#[test]
+fn who_waits_behind_others_is_not_looked_into() {
+    let guests: Vec<Instance> = (0..4)
+        .map(|n| {
+            let mut vmi = guest(&format!("g{n}"));
+            vmi.active_pods =
+                [(launcher(&vmi).uid.0, "n".to_owned()), ("old".to_owned(), "m".to_owned())].into();
+            vmi
+        })
+        .collect();
+    let mut case = Case::new(&guests);
+    let made: Vec<Migration> = case.cordoned().actions.iter().map(|action| case.carry_out(action)).collect();
+    case.step();
+    for one in &made[..2] {
+        case.enter(one, MigrationPhase::Running);
+    }
+    case.step();
+    let later = case.later(20);
+    assert!(!later.actions.iter().any(|action| matches!(action, Action::ReadLaunchers { .. })), "{later:?}");
 }
 
 #[test]

@@ -249,7 +249,7 @@ impl Run {
                 }
             }
             // What comes of these is seen in the cluster.
-            Action::Abort { .. } | Action::ReadTarget { .. } => {}
+            Action::Abort { .. } | Action::ReadLaunchers { .. } => {}
             Action::Evict { uid, .. } | Action::Delete { uid, .. } => {
                 if let Some(pod) = self.pods.get_mut(uid) {
                     pod.record(index, outcome, now);

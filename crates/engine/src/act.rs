@@ -34,8 +34,8 @@ pub async fn perform(http: &Http, action: Action) -> Done {
         };
         return Done { action, outcome, learned };
     }
-    if let Action::ReadTarget { instance, migration } = &action {
-        let call = Call::get(call::targets_path(&instance.namespace, migration));
+    if let Action::ReadLaunchers { instance, uid } = &action {
+        let call = Call::get(call::launchers_path(&instance.namespace, uid));
         let (outcome, learned) = match http.read::<List<LauncherPod>>(&call).await {
             Ok(list) => {
                 let pods = list.items.into_iter().map(|pod| Learned::Fact(Fact::Machine(pod.seen())));
