@@ -35,7 +35,7 @@ pub enum Whose<'a> {
     Everybody,
 }
 
-/// Aborts the unfinished migrations by which these wanted to empty the node, and clears the marks of the instances on it. A
+/// Clears the marks of the instances on a node, and aborts the unfinished migrations by which these wanted to empty it. A
 /// cluster without virtual machines has nothing to take back.
 pub async fn call_back(
     http: &Http,
@@ -44,6 +44,8 @@ pub async fn call_back(
     dry_run: bool,
 ) -> Result<CalledBack, HttpError> {
     let mut done = CalledBack::default();
+    // First the marks: a migration that is aborted while its instance is still marked is followed by another one.
+    clear_marks(http, node, dry_run, &mut done).await?;
     let query = match whose {
         Whose::Owner(_) | Whose::Drains => format!("labelSelector={}", escape(names::DRAIN)),
         Whose::Everybody => String::new(),
@@ -77,7 +79,6 @@ pub async fn call_back(
             done.left.push(format!("migration {}: {}", migration.key, answer.failure().message));
         }
     }
-    clear_marks(http, node, dry_run, &mut done).await?;
     Ok(done)
 }
 

@@ -6,6 +6,7 @@ use evac_core::Policy;
 use evac_core::machines::Roles;
 use evac_core::run::End;
 use evac_core::step::Event;
+use evac_engine::call_back::{Whose, call_back};
 use evac_engine::{DrainRequest, drain};
 use evac_world::{NodeSpec, Options, World};
 use serde_json::{Value, json};
@@ -375,6 +376,30 @@ async fn v36_an_evacuation_that_was_taken_back_does_not_start_again() {
     assert_eq!(cluster.get(VMIMS).await.unwrap()["items"], json!([]));
     let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
     assert!(is_running(&vmi) && vmi["status"]["evacuationNodeName"].is_null());
+}
+
+/// The other way round the control plane would make another migration in the moment in between.
+#[tokio::test(start_paused = true)]
+async fn whoever_takes_a_drain_back_clears_marks_before_migrations() {
+    let cluster = Cluster::start(2).await;
+    create_vm(&cluster, &vm("a", "Always", &json!({"evac.dev/migration-seconds": "600"}))).await;
+    let before = settled(&cluster, "a").await;
+    assert_eq!(evict(&cluster, &launcher_of(&cluster, "a").await, json!({})).await.0, 429);
+    cluster.until(VMIMS, |list| phase(&list["items"][0]) == "Running").await;
+    let asked = cluster.refuse_writes("virtualmachineinstances", VMIMS).await;
+    let refused = call_back(&cluster.http, &node_of(&before), Whose::Everybody, false).await.unwrap();
+    assert_eq!(refused.left.len(), 1, "{refused:?}");
+    let clearing = |(object, _): &&(Value, Value)| object["status"]["evacuationNodeName"].is_null();
+    let then = asked.lock().unwrap().iter().find(clearing).expect("the mark was to be cleared").1.clone();
+    assert!(then["items"][0]["metadata"]["deletionTimestamp"].is_null(), "{then:#}");
+    cluster.allow_writes().await;
+    let done = call_back(&cluster.http, &node_of(&before), Whose::Everybody, false).await.unwrap();
+    assert_eq!((done.unmarked.len(), done.left.len()), (1, 0), "{done:?}");
+    cluster.until(VMIMS, |list| list["items"] == json!([])).await;
+    cluster.pass(120).await;
+    assert_eq!(cluster.get(VMIMS).await.unwrap()["items"], json!([]));
+    let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
+    assert!(is_running(&vmi) && node_of(&vmi) == node_of(&before));
 }
 
 #[tokio::test(start_paused = true)]
