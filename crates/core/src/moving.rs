@@ -20,6 +20,8 @@ use crate::assess::{Assessment, Fate};
 use crate::fact::{Key, Pod, Uid};
 use crate::index::Index;
 use crate::machines::fact::asks_for_evacuation;
+use crate::machines::migration::under_way;
+use crate::machines::slots::{Ledger, Room};
 use crate::machines::{Instance, Launcher, Machines, Migration, MigrationPhase, condition, names};
 use crate::policy::{DryRun, Policy, back_off};
 use crate::reason::Reason;
@@ -128,13 +130,8 @@ fn left_over<'a>(machines: &'a Machines, instance: &Instance, pod: &Pod) -> Opti
 
 /// Whether a waiting migration could begin as far as limits are concerned.
 fn has_room(machines: &Machines, node: &str) -> bool {
-    let running = || machines.migrations().filter(|one| one.phase.is_under_way());
-    let from_here = running()
-        .filter(|one| machines.instance(&one.instance).is_some_and(|instance| instance.node == node))
-        .count();
-    let config = &machines.config;
-    from_here < config.parallel_outbound_per_node as usize
-        && running().count() < config.parallel_per_cluster as usize
+    let ledger = Ledger { slots: under_way(machines), ..Ledger::default() };
+    ledger.room(&machines.config, node) == Room::Free
 }
 
 /// Takes note of how the guests of a node that are being moved get on, and tells what is new.

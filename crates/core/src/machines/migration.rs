@@ -566,7 +566,7 @@ impl Look<'_> {
         let Some(state) = self.state() else { return };
         if state.completed && !self.instance.hotplug_change {
             self.enter(MigrationPhase::Succeeded, decision);
-            // What was not written is told when it is.
+            // After the write: one that is refused is decided anew, and would be told twice.
             let message = "Source node reported migration succeeded".into();
             self.event(false, "SuccessfulMigration", message, decision);
         } else if self.migration.deleting && !state.abort_requested && !state.completed {
