@@ -71,6 +71,9 @@ fn peer(name: &str) -> Result<Peer> {
     }
 }
 
+/// Where the tests with random cases find the number they start from.
+const RANDOM_CASES: &str = "PROPTEST_RNG_SEED";
+
 /// Builds what the tests need, runs them all, and counts what was left out.
 fn test(extra: &[&str]) -> Result<()> {
     let skipped = root().join("target/skipped-tests");
@@ -84,6 +87,10 @@ fn test(extra: &[&str]) -> Result<()> {
         cargo.args(["--", "--test-threads", &(cores + cores.div_ceil(2)).to_string()]);
     }
     cargo.env("EVAC_SKIPPED", &skipped);
+    if std::env::var_os(RANDOM_CASES).is_none() {
+        // A red run is about the change, not about luck. Plain `cargo test` draws new cases each time.
+        cargo.env(RANDOM_CASES, "1");
+    }
     let peers = [
         ("kubernetes", "EVAC_KUBERNETES", "real Kubernetes API server"),
         ("kubevirt", "EVAC_KUBEVIRT", "real programs of KubeVirt"),

@@ -44,10 +44,9 @@ fn merge_object(
             Some("replace") => Ok(patch),
             Some("delete") => Ok(Map::new()),
             _ => {
-                let shown = go_format(&directive);
+                let shown = go_text(&directive);
                 patch.insert(DIRECTIVE.to_owned(), directive);
-                let map = go_format(&Value::Object(patch));
-                Err(PatchError::Unmergeable(format!("unknown patch type: {shown} in map: {map}")))
+                Err(unknown_directive(&shown, &Value::Object(patch)))
             }
         };
     }
@@ -241,12 +240,7 @@ fn merge_keyed(
                 let why = "merging lists cannot yet be specified in the patch";
                 return Err(PatchError::Unmergeable(why.to_owned()));
             }
-            _ => {
-                let (directive, map) = (go_format(directive), go_format(&element));
-                return Err(PatchError::Unmergeable(format!(
-                    "unknown patch type: {directive} in map: {map}"
-                )));
-            }
+            _ => return Err(unknown_directive(&go_text(directive), &element)),
         }
     }
     if replace {
@@ -282,6 +276,10 @@ fn require_key(list: &[Value], key: Option<&str>) -> Result<(), PatchError> {
 fn no_merge_key(element: &Value, key: Option<&str>) -> PatchError {
     let (map, key) = (go_format(element), key.unwrap_or_default());
     PatchError::Unmergeable(format!("map: {map} does not contain declared merge key: {key}"))
+}
+
+fn unknown_directive(shown: &str, element: &Value) -> PatchError {
+    PatchError::Unmergeable(format!("unknown patch type: {shown} in map: {}", go_format(element)))
 }
 
 /// What tells an element from others.
@@ -378,18 +376,38 @@ fn without_directives(value: Value) -> Option<Value> {
 
 /// A value as Go prints it with `%v`, which is how clients see it in messages.
 pub(super) fn go_format(value: &Value) -> String {
-    match value {
+    go_print(value, &|leaf| match leaf {
         Value::Null => "<nil>".to_owned(),
+        other => other.to_string(),
+    })
+}
+
+/// A value as Go prints it with `%s`, which complains of everything that is no text.
+fn go_text(value: &Value) -> String {
+    if value.is_null() {
+        return "%!s(<nil>)".to_owned();
+    }
+    go_print(value, &|leaf| match leaf {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(_) => format!("%!s(bool={leaf})"),
+        Value::Number(number) if number.is_f64() => format!("%!s(float64={leaf})"),
+        _ => format!("%!s(int64={leaf})"),
+    })
+}
+
+fn go_print(value: &Value, leaf: &dyn Fn(&Value) -> String) -> String {
+    match value {
         Value::String(text) => text.clone(),
         Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(go_format).collect();
+            let items: Vec<String> = items.iter().map(|item| go_print(item, leaf)).collect();
             format!("[{}]", items.join(" "))
         }
         Value::Object(fields) => {
-            let fields: Vec<String> = fields.iter().map(|(k, v)| format!("{k}:{}", go_format(v))).collect();
+            let fields: Vec<String> =
+                fields.iter().map(|(name, value)| format!("{name}:{}", go_print(value, leaf))).collect();
             format!("map[{}]", fields.join(" "))
         }
-        other => other.to_string(),
+        other => leaf(other),
     }
 }
 
