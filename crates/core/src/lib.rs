@@ -11,6 +11,7 @@ pub mod budget;
 pub mod certificates;
 pub mod check;
 pub mod claim;
+mod departures;
 pub mod explain;
 pub mod fact;
 pub mod failover;

@@ -9,13 +9,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::action::{Action, Outcome};
-use crate::assess::{Fate, assess};
+use crate::assess::{Assessment, Fate};
 use crate::budget::{Charges, Gate, gate};
 use crate::fact::{Key, Pod, Uid};
 use crate::index::Index;
 use crate::policy::{DryRun, Policy, back_off};
 use crate::reason::Severity;
-use crate::run::{NodePhase, PodRun, PodState, Run, after};
+use crate::run::{PodRun, PodState, Run, after};
 use crate::step::{Event, Step};
 
 /// What each budget has given to evictions that its status does not show yet.
@@ -34,17 +34,25 @@ pub(crate) fn charges(index: &Index, run: &Run) -> Charges {
 }
 
 /// Chooses the pods that are asked to leave now: free ones first, then as many as each budget has room for.
-pub(crate) fn send(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp, step: &mut Step) {
+pub(crate) fn send<'a>(
+    index: &Index,
+    policy: &Policy,
+    run: &mut Run,
+    draining: impl Iterator<Item = &'a Assessment>,
+    now: Timestamp,
+    step: &mut Step,
+) {
     let mut room = policy.parallel.saturating_sub(run.requests_under_way());
     let mut charges = charges(index, run);
-    let mut candidates: Vec<(Turn, Key, Uid, String)> = Vec::new();
-    let mut later: BTreeMap<String, Vec<(Turn, Key, Uid, String)>> = BTreeMap::new();
-    for node in run.nodes.iter().filter(|node| matches!(node.phase, NodePhase::Draining { .. })) {
-        for verdict in assess(index, policy, &node.name, now).of_fate(Fate::Evict) {
+    let mut candidates: Vec<(Turn, &Key, &Uid, &str)> = Vec::new();
+    let mut later: BTreeMap<&str, Vec<(Turn, &Key, &Uid, &str)>> = BTreeMap::new();
+    for assessment in draining {
+        let node = assessment.node.as_str();
+        for verdict in assessment.of_fate(Fate::Evict) {
             let Some(pod) = index.pod(&verdict.pod) else { continue };
-            let entry = (Turn::of(index, pod), pod.key.clone(), pod.uid.clone(), node.name.clone());
+            let entry = (Turn::of(index, pod), &pod.key, &pod.uid, node);
             if policy.critical_last && pod.is_critical() {
-                later.entry(node.name.clone()).or_default().push(entry);
+                later.entry(node).or_default().push(entry);
             } else {
                 candidates.push(entry);
             }
@@ -54,7 +62,7 @@ pub(crate) fn send(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp
         // Those that can never leave do not hold back the last wave; nothing else may be left.
         let waits = candidates.iter().any(|(_, _, uid, on)| {
             *on == node
-                && run.pods.get(uid).is_some_and(|known| {
+                && run.pods.get(*uid).is_some_and(|known| {
                     known.blocked.as_ref().is_none_or(|(reason, _)| reason.severity() != Severity::Never)
                 })
         });
@@ -67,8 +75,8 @@ pub(crate) fn send(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp
         if room == 0 {
             break;
         }
-        let Some(pod) = index.pod(&key) else { continue };
-        let known = run.pods.entry(uid.clone()).or_insert_with(|| PodRun::new(pod, &node));
+        let Some(pod) = index.pod(key) else { continue };
+        let known = run.pods.entry(uid.clone()).or_insert_with(|| PodRun::new(pod, node));
         let asked = match may_ask(index, policy, pod, known, &charges, now) {
             Ask::Free => Some(None),
             Ask::Charge(budget) => Some(Some(budget)),
@@ -91,14 +99,15 @@ pub(crate) fn send(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp
             let grace_seconds = policy.grace_seconds;
             step.events.push(Event::Evicting {
                 pod: key.clone(),
-                node,
+                node: node.to_owned(),
                 attempt,
                 deleting: policy.disable_eviction,
             });
+            let (pod, uid) = (key.clone(), uid.clone());
             step.actions.push(if policy.disable_eviction {
-                Action::Delete { pod: key, uid, grace_seconds, dry_run }
+                Action::Delete { pod, uid, grace_seconds, dry_run }
             } else {
-                Action::Evict { pod: key, uid, grace_seconds, dry_run }
+                Action::Evict { pod, uid, grace_seconds, dry_run }
             });
             room -= 1;
         } else if known.state == PodState::Idle

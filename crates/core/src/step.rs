@@ -14,15 +14,16 @@ use crate::action::{Action, Outcome};
 use crate::assess::{Assessment, Fate, Verdict, assess};
 use crate::budget::{Charges, Gate, cut_off, gate};
 use crate::claim::{self, Life, claim};
+use crate::departures;
 use crate::explain::{refusal, waiting_for};
-use crate::fact::{Key, Pod, PodPhase, Uid, VmRole};
+use crate::fact::{Key, Pod, Uid, VmRole};
 use crate::index::Index;
 use crate::moving;
 use crate::ownership::{self, MarkState, Ownership};
 use crate::policy::{DryRun, Policy};
 use crate::proof::prove;
 use crate::reason::{Reason, Severity};
-use crate::run::{Blocker, End, NodePhase, PodRun, PodState, Run, after};
+use crate::run::{Blocker, End, NodePhase, NodeRun, PodRun, PodState, Run, after};
 use crate::send::{charges, send};
 use crate::standing;
 use crate::tenants::Progress;
@@ -158,23 +159,32 @@ pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> St
         claim(index, policy.dry_run, run, now, &mut step);
         return step;
     }
+    departures::note(index, policy, run, now, &mut step);
+    let charges = charges(index, run);
+    let mut draining = Vec::new();
     for position in 0..run.nodes.len() {
-        match run.nodes[position].phase {
-            NodePhase::Draining { since } => advance(index, policy, run, position, since, now, &mut step),
-            NodePhase::Proving { since } => {
-                conclude(index, policy, run, position, since, now, &mut step);
-            }
-            _ => {}
+        let NodeRun { name, phase, reading_arrived, .. } = &run.nodes[position];
+        let (is_proving, since) = match phase {
+            NodePhase::Draining { since } => (false, *since),
+            NodePhase::Proving { since } if *reading_arrived => (true, *since),
+            _ => continue,
+        };
+        let assessment = assess(index, policy, name, now);
+        let view = View { index, policy, assessment: &assessment, charges: &charges, since, now };
+        if is_proving {
+            conclude(&view, run, position, &mut step);
+        } else {
+            advance(&view, run, position, &mut step);
+        }
+        if matches!(run.nodes[position].phase, NodePhase::Draining { .. }) {
+            draining.push((assessment, since));
         }
     }
     if !run.stopping {
-        for position in 0..run.nodes.len() {
-            if let NodePhase::Draining { since } = run.nodes[position].phase {
-                let assessment = assess(index, policy, &run.nodes[position].name, now);
-                moving::send(index, policy, run, &assessment, since, now, &mut step);
-            }
+        for (assessment, since) in &draining {
+            moving::send(index, policy, run, assessment, *since, now, &mut step);
         }
-        send(index, policy, run, now, &mut step);
+        send(index, policy, run, draining.iter().map(|(assessment, _)| assessment), now, &mut step);
     }
     claim(index, policy.dry_run, run, now, &mut step);
     step
@@ -292,17 +302,9 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
 }
 
 /// Takes stock of a node being emptied and decides whether that is over.
-fn advance(
-    index: &Index,
-    policy: &Policy,
-    run: &mut Run,
-    position: usize,
-    since: Timestamp,
-    now: Timestamp,
-    step: &mut Step,
-) {
+fn advance(view: &View<'_>, run: &mut Run, position: usize, step: &mut Step) {
+    let View { index, policy, assessment, since, now, .. } = *view;
     let name = run.nodes[position].name.clone();
-    note_departures(index, policy, run, &name, now, step);
     let rehearsal = policy.dry_run == DryRun::Server;
     if !rehearsal && let Some(reason) = lost_ownership(index, run, &name) {
         return end(run, position, End::Refused { reason }, step);
@@ -310,7 +312,6 @@ fn advance(
     if let Some(lost) = run.end_of_lost_claim(position) {
         return end(run, position, lost, step);
     }
-    let assessment = assess(index, policy, &name, now);
     let remaining: Vec<&Pod> = assessment
         .verdicts
         .iter()
@@ -321,16 +322,14 @@ fn advance(
         run.pods.entry(pod.uid.clone()).or_insert_with(|| PodRun::new(pod, &name));
     }
     if rehearsal {
-        return rehearse(index, run, position, &assessment, &remaining, now, step);
+        return rehearse(index, run, position, assessment, &remaining, now, step);
     }
-    moving::follow(index, run, &assessment, since, now, step);
-    let charges = charges(index, run);
+    moving::follow(index, run, assessment, since, now, step);
     let mut blockers = Vec::new();
     let mut news = Vec::new();
-    let view = View { index, charges: &charges, since, now };
     for verdict in assessment.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave) {
         let Some(pod) = index.pod(&verdict.pod) else { continue };
-        if let Some((blocker, is_news)) = watch_over(&view, run, pod, verdict, step) {
+        if let Some((blocker, is_news)) = watch_over(view, run, pod, verdict, step) {
             if is_news {
                 news.push(blocker.clone());
             }
@@ -414,57 +413,6 @@ fn lost_ownership(index: &Index, run: &Run, name: &str) -> Option<Reason> {
     }
 }
 
-fn note_departures(
-    index: &Index,
-    policy: &Policy,
-    run: &mut Run,
-    node: &str,
-    now: Timestamp,
-    step: &mut Step,
-) {
-    let (mut left, mut total) = (0, 0);
-    let (mut vms_left, mut vms_total) = (0, 0);
-    let mut changed = false;
-    for (uid, pod) in run.pods.iter_mut().filter(|(_, pod)| pod.node == node) {
-        total += 1;
-        vms_total += usize::from(pod.guest);
-        let found =
-            index.pod(&pod.key).filter(|found| found.uid == *uid && found.node.as_deref() == Some(node));
-        // The ended pod of a guest stays until somebody clears it away; the guest has left.
-        let ended = pod.guest && found.is_some_and(|found| found.phase.is_finished());
-        let present = found.is_some() && !ended;
-        if pod.state == PodState::InFlight || (present && pod.state != PodState::Gone) {
-            left += 1;
-            vms_left += usize::from(pod.guest);
-        } else if !pod.told {
-            pod.told = true;
-            pod.state = PodState::Gone;
-            pod.blocked = None;
-            changed = true;
-            let died = found.is_some_and(|found| found.phase == PodPhase::Failed);
-            if let Some((instance, to, began)) = pod.went_to().filter(|_| !died) {
-                step.events.push(Event::Moved {
-                    instance: instance.clone(),
-                    pod: pod.key.clone(),
-                    node: node.to_owned(),
-                    to: to.to_owned(),
-                    seconds: now.duration_since(began).as_secs(),
-                });
-                continue;
-            }
-            step.events.push(Event::Left {
-                pod: pod.key.clone(),
-                node: node.to_owned(),
-                by_us: pod.evicted_by_us,
-                deleting: policy.disable_eviction,
-            });
-        }
-    }
-    if changed {
-        step.events.push(Event::Progress { node: node.to_owned(), left, total, vms_left, vms_total });
-    }
-}
-
 /// A trial: every pod is asked once, and the answers are the result.
 fn rehearse(
     index: &Index,
@@ -515,8 +463,11 @@ fn rehearse(
 pub(crate) const NAMED_AFTER: Duration = Duration::from_secs(3);
 
 /// What is known while a node is looked over.
+#[derive(Clone, Copy)]
 struct View<'a> {
     index: &'a Index,
+    policy: &'a Policy,
+    assessment: &'a Assessment,
     charges: &'a Charges,
     /// When the drain of the node began.
     since: Timestamp,
@@ -531,7 +482,7 @@ fn watch_over(
     verdict: &Verdict,
     step: &mut Step,
 ) -> Option<(Blocker, bool)> {
-    let View { index, charges, since, now } = *view;
+    let View { index, charges, since, now, .. } = *view;
     let node = index.node(pod.node.as_deref()?);
     let known = run.pods.get_mut(&pod.uid)?;
     if known.state == PodState::InFlight {
@@ -613,27 +564,14 @@ fn tell_together(node: &str, news: Vec<Blocker>, step: &mut Step) {
     }
 }
 
-fn conclude(
-    index: &Index,
-    policy: &Policy,
-    run: &mut Run,
-    position: usize,
-    since: Timestamp,
-    now: Timestamp,
-    step: &mut Step,
-) {
-    let name = run.nodes[position].name.clone();
-    if !run.nodes[position].reading_arrived {
-        return;
-    }
-    run.nodes[position].reading_arrived = false;
-    let proof = prove(index, policy, &name, now);
-    let something_new =
-        assess(index, policy, &name, now).verdicts.iter().any(|verdict| verdict.fate != Fate::Leave);
-    if something_new {
+fn conclude(view: &View<'_>, run: &mut Run, position: usize, step: &mut Step) {
+    let node = &mut run.nodes[position];
+    node.reading_arrived = false;
+    let proof = prove(view.index, view.policy, &node.name, view.now);
+    if view.assessment.verdicts.iter().any(|verdict| verdict.fate != Fate::Leave) {
         // Pods that came meanwhile (they tolerate the cordon) have to leave too.
-        run.nodes[position].phase = NodePhase::Draining { since };
-        return advance(index, policy, run, position, since, now, step);
+        node.phase = NodePhase::Draining { since: view.since };
+        return advance(view, run, position, step);
     }
     end(run, position, End::Drained { proof }, step);
 }
