@@ -1,5 +1,6 @@
 //! Twenty maintenances at once on a real Kubernetes API server with simulated nodes: twenty nodes with fourteen pods each, which take
-//! one second to stop, and twenty more nodes for them to go to.
+//! one second to stop. Once they are plain pods that end there, once the pods of a Deployment that are replaced on twenty more nodes
+//! meanwhile; then the server has the replacements to do in the same seconds.
 //!
 //! The floor is measured in the same run: the nodes are cordoned and every pod is asked to leave, 64 at once, with no objects, plan,
 //! proof or status. When nodes are cordoned and maintenances have succeeded is seen by watches from outside.
@@ -32,23 +33,42 @@ pub async fn run(rounds: usize) -> Result<()> {
         Ok(std::env::var_os(name).with_context(|| format!("{name} is not set; use bench/run.sh"))?.into())
     };
     let stage = Stage::set(&program("EVAC_KUBERNETES")?, &program("EVAC")?).await?;
-    let (mut floors, mut results) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        floors.push(stage.bare().await?);
-        results.push(stage.maintain().await?);
+    println!("| {NODES} nodes, {PODS} pods each | | last node cordoned, s | last one empty, s | requests |");
+    println!("|---|---|---|---|---|");
+    for owner in [Owner::Nobody, Owner::Deployment] {
+        let (mut floors, mut results) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            floors.push(stage.bare(owner).await?);
+            results.push(stage.maintain(owner).await?);
+        }
+        let all = |part: fn(&Measured) -> f64| -> Vec<f64> { results.iter().map(part).collect() };
+        let what = owner.words();
+        println!("| {what} | bare cordons and evictions, {AT_ONCE} at once |  | {:.2} |  |", median(&floors));
+        println!(
+            "| {what} | NodeMaintenance objects, evac operator | {:.2} | {:.2} | {:.0} |",
+            median(&all(|one| one.cordoned)),
+            median(&all(|one| one.empty)),
+            median(&all(|one| one.requests)),
+        );
     }
     stage.strike().await;
-    let all = |part: fn(&Measured) -> f64| -> Vec<f64> { results.iter().map(part).collect() };
-    println!("| {NODES} nodes, {PODS} pods each | last node cordoned, s | last one empty, s | requests |");
-    println!("|---|---|---|---|");
-    println!("| bare cordons and evictions, {AT_ONCE} at once |  | {:.2} |  |", median(&floors));
-    println!(
-        "| NodeMaintenance objects, evac operator | {:.2} | {:.2} | {:.0} |",
-        median(&all(|one| one.cordoned)),
-        median(&all(|one| one.empty)),
-        median(&all(|one| one.requests)),
-    );
     Ok(())
+}
+
+/// Whose pods they are.
+#[derive(Clone, Copy, PartialEq)]
+enum Owner {
+    Nobody,
+    Deployment,
+}
+
+impl Owner {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Nobody => "plain pods",
+            Self::Deployment => "pods of a Deployment",
+        }
+    }
 }
 
 struct Measured {
@@ -68,6 +88,20 @@ struct Stage {
     dir: PathBuf,
 }
 
+fn pod_metadata() -> Value {
+    json!({"labels": {"app": "web"}, "annotations": {"evac.dev/stop-seconds": "1"}})
+}
+
+fn containers() -> Value {
+    json!([{"name": "main", "image": "example/web"}])
+}
+
+fn plain_pod(node: usize, number: usize) -> Value {
+    let mut metadata = pod_metadata();
+    metadata["name"] = format!("web-{node}-{number}").into();
+    json!({"metadata": metadata, "spec": {"nodeName": format!("node-{node}"), "containers": containers()}})
+}
+
 fn deployment() -> Value {
     json!({
         "metadata": {"name": "web"},
@@ -75,9 +109,9 @@ fn deployment() -> Value {
             "replicas": NODES * PODS,
             "selector": {"matchLabels": {"app": "web"}},
             "template": {
-                "metadata": {"labels": {"app": "web"}, "annotations": {"evac.dev/stop-seconds": "1"}},
+                "metadata": pod_metadata(),
                 "spec": {
-                    "containers": [{"name": "main", "image": "example/web"}],
+                    "containers": containers(),
                     "topologySpreadConstraints": [{
                         "maxSkew": 1,
                         "topologyKey": "kubernetes.io/hostname",
@@ -120,14 +154,6 @@ impl Stage {
             .kill_on_drop(true)
             .spawn()?;
         let stage = Self { tree, world, operator, cluster, audit, dir };
-        for node in NODES + 1..=2 * NODES {
-            stage.cluster.cordon(&format!("node-{node}"), true).await?;
-        }
-        stage.cluster.create("/apis/apps/v1/namespaces/default/deployments", &deployment()).await?;
-        stage.all_ready().await?;
-        for node in NODES + 1..=2 * NODES {
-            stage.cluster.cordon(&format!("node-{node}"), false).await?;
-        }
         let leads = |all: &std::collections::BTreeMap<String, Value>| {
             all.get("evac-operator").is_some_and(|lease| lease["spec"]["holderIdentity"].is_string())
         };
@@ -135,15 +161,41 @@ impl Stage {
         Ok(stage)
     }
 
+    /// Every pod is there and ready: what a round begins with.
+    async fn populate(&self, owner: Owner) -> Result<()> {
+        let pods = self.pods().await?.0.len();
+        match owner {
+            Owner::Nobody => {
+                let all = (1..=NODES).flat_map(|node| (1..=PODS).map(move |number| plain_pod(node, number)));
+                let created = futures::stream::iter(all).map(|pod| async move {
+                    self.cluster.create("/api/v1/namespaces/default/pods", &pod).await
+                });
+                created.buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
+            }
+            Owner::Deployment if pods == 0 => {
+                let spare: Vec<String> =
+                    (NODES + 1..=2 * NODES).map(|number| format!("node-{number}")).collect();
+                for node in &spare {
+                    self.cluster.cordon(node, true).await?;
+                }
+                self.cluster.create("/apis/apps/v1/namespaces/default/deployments", &deployment()).await?;
+                self.all_ready().await?;
+                for node in &spare {
+                    self.cluster.cordon(node, false).await?;
+                }
+            }
+            Owner::Deployment => {}
+        }
+        self.all_ready().await
+    }
+
     async fn all_ready(&self) -> Result<()> {
-        self.cluster
-            .until("/apis/apps/v1/namespaces/default/deployments", |all| {
-                all.get("web").is_some_and(|web| {
-                    web["status"]["readyReplicas"] == NODES * PODS
-                        && web["status"]["replicas"] == NODES * PODS
-                })
-            })
-            .await
+        let ready = |pod: &Value| {
+            let conditions = pod["status"]["conditions"].as_array();
+            conditions
+                .is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
+        };
+        self.cluster.until(WEB, |all| all.len() == NODES * PODS && all.values().all(ready)).await
     }
 
     /// The pods, and from where to watch them.
@@ -189,7 +241,13 @@ impl Stage {
         Ok(())
     }
 
-    async fn bare(&self) -> Result<f64> {
+    /// Plain pods do not come back.
+    async fn all_back(&self, owner: Owner) -> Result<()> {
+        if owner == Owner::Deployment { self.all_ready().await } else { Ok(()) }
+    }
+
+    async fn bare(&self, owner: Owner) -> Result<f64> {
+        self.populate(owner).await?;
         let (nodes, pods, version) = self.busy().await?;
         let began = now();
         let asking = async {
@@ -200,14 +258,15 @@ impl Stage {
         };
         futures::try_join!(asking, self.all_left(&pods, &version))?;
         let seconds = since(began);
-        self.all_ready().await?;
+        self.all_back(owner).await?;
         for node in &nodes {
             self.cluster.cordon(node, false).await?;
         }
         Ok(seconds)
     }
 
-    async fn maintain(&self) -> Result<Measured> {
+    async fn maintain(&self, owner: Owner) -> Result<Measured> {
+        self.populate(owner).await?;
         let (nodes, ..) = self.busy().await?;
         let before = self.requests()?;
         let began = now();
@@ -251,7 +310,7 @@ impl Stage {
                 seen.len() == 2 * NODES && seen.values().all(|node| node["spec"]["unschedulable"] != true)
             })
             .await?;
-        self.all_ready().await?;
+        self.all_back(owner).await?;
         Ok(Measured {
             cordoned: cordoned.duration_since(there).as_secs_f64(),
             empty: empty.duration_since(began).as_secs_f64(),
