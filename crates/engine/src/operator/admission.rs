@@ -154,11 +154,11 @@ impl Reviewer {
         if new.instance.name.is_empty() {
             return Ok(review::migration_create(review, self.http.home(), None, &[]));
         }
-        let instance = self.instance(&new.instance).await?;
         let selector = escape(&format!("{}={}", names::MIGRATION_SELECTOR, new.instance.name));
         let path = request::in_namespace(Kind::Migration, &new.instance.namespace);
-        let list: List<wire::Migration> =
-            self.http.read(&Call::get(format!("{path}?labelSelector={selector}"))).await?;
+        let call = Call::get(format!("{path}?labelSelector={selector}"));
+        let (instance, list) =
+            tokio::try_join!(self.instance(&new.instance), self.http.read::<List<wire::Migration>>(&call))?;
         let others: Vec<Migration> = list.items.into_iter().map(Migration::from).collect();
         Ok(review::migration_create(review, self.http.home(), instance.as_ref(), &others))
     }

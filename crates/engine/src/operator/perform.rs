@@ -182,20 +182,18 @@ impl Performer {
         job: Option<&Job>,
         done: &mut Done,
     ) -> Result<(), Stop> {
-        let object = self.template(Kind::Instance, instance, uid).await?;
-        let phase = object["status"]["phase"].as_str().unwrap_or_default();
-        let (about, migration) = match job {
-            None => ((Kind::Instance, instance.clone(), uid.clone()), None),
-            Some(job) => {
-                let key = Key::new(instance.namespace.clone(), job.name.clone());
-                let migration = self.template(Kind::Migration, &key, &job.uid).await?;
-                // Without this a stopped migration could get a target from an old view.
-                if migration["status"]["phase"] != "Pending" || phase != "Running" {
-                    return Err(Stop::Conflict);
-                }
-                ((Kind::Migration, key, job.uid.clone()), Some(migration))
+        let asker = job.map(|job| (Key::new(instance.namespace.clone(), job.name.clone()), &job.uid));
+        let (object, migration) = tokio::try_join!(self.template(Kind::Instance, instance, uid), async {
+            match &asker {
+                Some((key, uid)) => self.template(Kind::Migration, key, uid).await.map(Some),
+                None => Ok(None),
             }
-        };
+        })?;
+        let phase = object["status"]["phase"].as_str().unwrap_or_default();
+        // Without this a stopped migration could get a target from an old view.
+        if migration.as_ref().is_some_and(|one| one["status"]["phase"] != "Pending" || phase != "Running") {
+            return Err(Stop::Conflict);
+        }
         if job.is_none() && !matches!(phase, "" | "Pending") {
             return Err(Stop::Conflict);
         }
@@ -204,7 +202,11 @@ impl Performer {
         let target = job.map(|job| Target { job, added_selector: added });
         let pod = launcher::render(&object, name, target);
         let path = request::in_namespace(Kind::Pod, &instance.namespace);
-        self.create::<wire::LauncherPod>(&path, &pod, (about.0, &about.1, &about.2), done).await
+        let about = match &asker {
+            Some((key, uid)) => (Kind::Migration, key, *uid),
+            None => (Kind::Instance, instance, uid),
+        };
+        self.create::<wire::LauncherPod>(&path, &pod, about, done).await
     }
 
     /// Creates an object and learns it. That it exists already is as good: its name says what it is for.
