@@ -14,7 +14,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::machines::{Cluster, VMIS, VMS, vm};
 
@@ -200,11 +200,15 @@ impl Bench {
     }
 
     /// Starts the role, with these controllers in the place of fence agents.
-    pub fn role(&self, controllers: &Arc<Controllers>) -> tokio_util::sync::DropGuard {
+    pub fn role(&self, controllers: &Arc<Controllers>) -> DropGuard {
+        Self::role_by(self.cluster.http.clone(), controllers)
+    }
+
+    pub fn role_by(http: Http, controllers: &Arc<Controllers>) -> DropGuard {
         let stop = CancellationToken::new();
         let switch = controllers.clone();
         let switches: role::Switches = Arc::new(move |_, _, _| switch.clone());
-        tokio::spawn(role::run(self.cluster.http.clone(), switches, stop.clone()));
+        tokio::spawn(role::run(http, switches, stop.clone()));
         stop.drop_guard()
     }
 
