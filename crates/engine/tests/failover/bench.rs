@@ -179,6 +179,17 @@ impl Bench {
         self.cluster.until(&path, is_ready).await;
     }
 
+    /// Waits until nothing of a failover is left on a node.
+    pub async fn given_back(&self, node: &str) {
+        let in_use = |node: &Value| {
+            let marks = &node["metadata"]["annotations"];
+            node["spec"]["unschedulable"].is_null()
+                && marks["evac.dev/fenced"].is_null()
+                && marks["evac.dev/drain"].is_null()
+        };
+        self.cluster.until(&format!("/api/v1/nodes/{node}"), in_use).await;
+    }
+
     /// One failover as the command line runs it.
     pub async fn failover(
         &self,

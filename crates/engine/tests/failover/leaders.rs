@@ -72,13 +72,7 @@ async fn guests_come_back_when_the_leader_is_lost_at(write: usize) -> bool {
     bench.cluster.pass(120).await;
     assert_eq!(bench.violations().await, NONE, "lost at write {write}");
     bench.cluster.world.kubelet("node-1").reboot();
-    let in_use = |node: &Value| {
-        let marks = &node["metadata"]["annotations"];
-        node["spec"]["unschedulable"].is_null()
-            && marks["evac.dev/fenced"].is_null()
-            && marks["evac.dev/drain"].is_null()
-    };
-    bench.cluster.until("/api/v1/nodes/node-1", in_use).await;
+    bench.given_back("node-1").await;
     assert_eq!(bench.violations().await, NONE, "lost at write {write}");
     assert!(first.leads(&bench) != second.leads(&bench), "one leads");
     second.leads(&bench)

@@ -40,13 +40,7 @@ async fn d01_d03_a_policy_fails_a_dead_node_over_and_gives_it_back_when_it_retur
     assert_eq!(bench.node("node-1").await["spec"]["unschedulable"], true, "until it returns");
     // The machine is repaired and started.
     bench.cluster.world.kubelet("node-1").reboot();
-    let in_use = |node: &Value| {
-        let marks = &node["metadata"]["annotations"];
-        node["spec"]["unschedulable"].is_null()
-            && marks["evac.dev/fenced"].is_null()
-            && marks["evac.dev/drain"].is_null()
-    };
-    bench.cluster.until("/api/v1/nodes/node-1", in_use).await;
+    bench.given_back("node-1").await;
     bench.cluster.pass(60).await;
     let status = bench.policy_status("p").await;
     assert_eq!((&status["healthyNodes"], &status["nodes"]), (&json!(4), &json!([])), "{status}");
