@@ -111,7 +111,7 @@ pub struct DrainArgs {
     #[command(flatten)]
     pub owner: OwnerArgs,
     /// Requests under way at the same time
-    #[arg(long, default_value_t = 16, value_name = "N", help_heading = HOW)]
+    #[arg(long, default_value_t = Policy::default().parallel, value_parser = at_least_one, value_name = "N", help_heading = HOW)]
     pub parallel: usize,
     /// Output format
     #[arg(long, short, value_enum, default_value = "text", value_name = "FORMAT", help_heading = HOW)]
@@ -142,12 +142,17 @@ Exit codes:
 
 const HOW: &str = "How to go about it";
 
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let number: usize = text.parse().map_err(|_| "give a whole number from 1 on".to_owned())?;
+    if number == 0 { Err("nothing would be asked to leave; give 1 or more".to_owned()) } else { Ok(number) }
+}
+
 pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     args.nodes.check("drain")?;
     let mut policy = args.policy.policy()?;
     policy.timeout = (!args.timeout.is_zero()).then_some(args.timeout);
     policy.take_over = args.take_over;
-    policy.parallel = args.parallel.max(1);
+    policy.parallel = args.parallel;
     let dry_run = args.dry_run.how();
     policy.dry_run = match dry_run {
         DryRunArg::None => DryRun::None,

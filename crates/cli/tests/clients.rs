@@ -1,5 +1,5 @@
 //! Clients that were not written for the sandbox work on its TCP front: the kube crate's watcher and
-//! reflector, and a real kube-scheduler.
+//! reflector, and a real kube-scheduler. And evac reaches it through a proxy, as a kubeconfig may ask for.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,6 +22,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, PostParams};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 struct Sandbox {
     front: Front,
@@ -129,6 +130,50 @@ async fn a_real_kube_scheduler_places_pods_of_the_sandbox() {
     let placed = placed.unwrap_or_else(|_| panic!("not placed; the scheduler said:\n{log}")).unwrap();
     assert_eq!(placed.unwrap().spec.unwrap().node_name.as_deref(), Some("node-2"));
     scheduler.kill().await.unwrap();
+    sandbox.stop().await;
+}
+
+/// A proxy as companies have it: it connects those who ask for it, and says to whom.
+async fn proxy(listener: tokio::net::TcpListener, asked: tokio::sync::mpsc::UnboundedSender<String>) {
+    loop {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let asked = asked.clone();
+        tokio::spawn(async move {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(client.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap();
+            let target = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).unwrap();
+            let mut server = tokio::net::TcpStream::connect(target).await.unwrap();
+            client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            asked.send(target.to_owned()).unwrap();
+            let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_behind_a_proxy_is_reached_through_it() {
+    let sandbox = Sandbox::start(Options::cluster(NodeSpec::workers(1))).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (asked, mut targets) = tokio::sync::mpsc::unbounded_channel();
+    let proxy = tokio::spawn(proxy(listener, asked));
+    let mut config = kube::config::Kubeconfig::from_yaml(&sandbox.front.kubeconfig).unwrap();
+    config.clusters[0].cluster.as_mut().unwrap().proxy_url = Some(format!("http://{address}"));
+    let path = sandbox.dir.path().join("behind-a-proxy");
+    std::fs::write(&path, serde_json::to_string(&config).unwrap()).unwrap();
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_evac"))
+        .args(["cordon", "node-1", "--kubeconfig"])
+        .arg(&path)
+        .output()
+        .await
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "node/node-1 cordoned\n");
+    assert_eq!(targets.try_recv().unwrap(), sandbox.front.address.to_string());
+    proxy.abort();
     sandbox.stop().await;
 }
 
