@@ -77,9 +77,7 @@ impl Handlers {
         }
         let outcome = self.hypervisor.moving(source_uid).and_then(|m| m.transfer.outcome.clone());
         match outcome {
-            Some(Outcome::Done) if migration.text("endTimestamp").is_none() => {
-                draft.migration("endTimestamp", stamp(now));
-            }
+            // The agent of the target says so.
             None | Some(Outcome::Done) => {}
             Some(Outcome::Aborted) => {
                 give_up(vmi, draft, out, view, "Live migration aborted", Some("Succeeded"));
@@ -178,20 +176,26 @@ impl Handlers {
         if !migration.flag("targetNodeDomainDetected") {
             draft.migration("targetNodeDomainDetected", json!(true));
             draft.migration("targetNodeDomainReadyTimestamp", stamp(now));
-        } else if migration.text("endTimestamp").is_some() && vmi.node() != Some(node) {
-            draft.set("nodeName", json!(node));
-            draft.label(NODE_LABEL, Some(node));
-            draft.remove("evacuationNodeName");
-            draft.remove("launcherContainerImageVersion");
-            draft.remove_annotation(EVICTION_SOURCE);
-            draft.set("migrationTransport", json!("Unix"));
-            draft.set("interfaces", json!(interfaces(vmi, pod)));
-            let text = format!("The VirtualMachineInstance migrated to node {node}.");
-            tell(out, vmi, false, "Migrated", &text, now);
-        } else if vmi.node() == Some(node) {
+        }
+        // After post-copy has begun the guest is here, but its memory is not.
+        if self.hypervisor.is_arriving(uid(&pod.metadata)) {
+            return;
+        }
+        if vmi.node() == Some(node) {
             draft.migration("completed", json!(true));
             draft.label(TARGET_NODE_LABEL, None);
+            return;
         }
+        draft.migration("endTimestamp", stamp(now));
+        draft.set("nodeName", json!(node));
+        draft.label(NODE_LABEL, Some(node));
+        draft.remove("evacuationNodeName");
+        draft.remove("launcherContainerImageVersion");
+        draft.remove_annotation(EVICTION_SOURCE);
+        draft.set("migrationTransport", json!("Unix"));
+        draft.set("interfaces", json!(interfaces(vmi, pod)));
+        let text = format!("The VirtualMachineInstance migrated to node {node}.");
+        tell(out, vmi, false, "Migrated", &text, now);
     }
 }
 

@@ -155,6 +155,8 @@ fn the_agents_of_a_migration_write_one_after_the_other() {
         let fields = patch["migrationState"].as_object().into_iter().flat_map(|m| m.keys().cloned());
         order.extend(fields);
         if patch["nodeName"].is_string() {
+            let arrival = &patch["migrationState"];
+            assert!(arrival["endTimestamp"].is_string() && arrival["targetNodeDomainDetected"] == true);
             order.push("nodeName".to_owned());
         }
         merge(&mut status, &patch);

@@ -245,6 +245,11 @@ impl Hypervisor {
         true
     }
 
+    /// Whether memory is still to come to the guest in this pod.
+    pub fn is_arriving(&self, target_uid: &str) -> bool {
+        self.moves.values().any(|m| m.target.pod_uid == target_uid && m.transfer.active())
+    }
+
     /// Breaks a migration off; the guest stays. Not possible once it runs on the target.
     pub fn abort_move(&mut self, source_uid: &str, now: Timestamp) -> bool {
         self.advance(now);
