@@ -12,6 +12,7 @@ pub mod certificates;
 pub mod check;
 pub mod claim;
 mod departures;
+mod event;
 pub mod explain;
 pub mod fact;
 pub mod failover;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::fact::{MigrationPhase, Phase};
 use crate::fact::{Key, Uid};
 
 /// A value in a patch.
@@ -120,6 +121,17 @@ pub struct Job {
     pub avoid: Vec<String>,
 }
 
+impl Job {
+    /// Whether a launcher is still to be made, judged by objects as they are now and not by those that were decided about: a migration that was
+    /// stopped meanwhile must not get a target any more, nor a guest that runs a second home.
+    pub fn is_open(instance: Phase, migration: Option<MigrationPhase>) -> bool {
+        match migration {
+            Some(migration) => migration == MigrationPhase::Pending && instance == Phase::Running,
+            None => matches!(instance, Phase::Unset | Phase::Pending),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Renders the launcher from the instance as it is now and creates it.
@@ -201,5 +213,28 @@ impl Decision {
 
     pub fn look_at(&mut self, at: Timestamp) {
         self.look_again = Some(self.look_again.map_or(at, |known| known.min(at)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_made_for_a_guest_that_runs_and_a_migration_that_waits_for_it() {
+        use MigrationPhase::{Failed, Pending, Scheduling};
+        assert!(Job::is_open(Phase::Running, Some(Pending)));
+        for migration in [MigrationPhase::Unset, Scheduling, Failed] {
+            assert!(!Job::is_open(Phase::Running, Some(migration)));
+        }
+        assert!(!Job::is_open(Phase::Failed, Some(Pending)));
+    }
+
+    #[test]
+    fn a_first_home_is_made_only_for_a_guest_that_has_none() {
+        assert!(Job::is_open(Phase::Unset, None) && Job::is_open(Phase::Pending, None));
+        for phase in [Phase::Scheduling, Phase::Scheduled, Phase::Running, Phase::Succeeded, Phase::Unknown] {
+            assert!(!Job::is_open(phase, None));
+        }
     }
 }

@@ -10,7 +10,7 @@ use evac_api::wire::Budget;
 use evac_api::{Answer, Call};
 use evac_core::machines::action::Job;
 use evac_core::machines::slots::{Ledger, Room, Slot};
-use evac_core::machines::{Action, Config, Kind, Migration, Seen, Subject, Trouble};
+use evac_core::machines::{Action, Config, Kind, Migration, MigrationPhase, Phase, Seen, Subject, Trouble};
 use evac_core::{Key, Uid};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -189,12 +189,9 @@ impl Performer {
                 None => Ok(None),
             }
         })?;
-        let phase = object["status"]["phase"].as_str().unwrap_or_default();
-        // Without this a stopped migration could get a target from an old view.
-        if migration.as_ref().is_some_and(|one| one["status"]["phase"] != "Pending" || phase != "Running") {
-            return Err(Stop::Conflict);
-        }
-        if job.is_none() && !matches!(phase, "" | "Pending") {
+        let phase = |object: &Value| object["status"]["phase"].as_str().unwrap_or_default().to_owned();
+        let of_migration = migration.as_ref().map(|migration| MigrationPhase::of(&phase(migration)));
+        if !Job::is_open(Phase::of(&phase(&object)), of_migration) {
             return Err(Stop::Conflict);
         }
         let added =

@@ -1,0 +1,106 @@
+//! What a drain has to tell, in the order in which it happens.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::action::Outcome;
+use crate::assess::Assessment;
+use crate::fact::Key;
+use crate::reason::Reason;
+use crate::run::{Blocker, End};
+use crate::tenants::Progress;
+
+/// Something worth telling the person who waits. Also the lines of `-o json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Event {
+    Planned {
+        node: String,
+        assessment: Assessment,
+    },
+    Noted {
+        node: String,
+        reason: Reason,
+    },
+    AlreadyCordoned {
+        node: String,
+    },
+    Cordoned {
+        node: String,
+    },
+    Evicting {
+        pod: Key,
+        node: String,
+        attempt: u32,
+        deleting: bool,
+    },
+    /// A live migration of a guest is asked for.
+    Moving {
+        instance: Key,
+        pod: Key,
+        node: String,
+        migration: String,
+        attempt: u32,
+    },
+    MovePhase {
+        instance: Key,
+        pod: Key,
+        node: String,
+        migration: String,
+        phase: String,
+    },
+    /// The guest runs on another node and its pod here has ended.
+    Moved {
+        instance: Key,
+        pod: Key,
+        node: String,
+        to: String,
+        seconds: i64,
+    },
+    MoveFailed {
+        instance: Key,
+        pod: Key,
+        node: String,
+        failures: u32,
+        message: String,
+        /// Missing when it is not tried again.
+        retry_at: Option<Timestamp>,
+    },
+    /// The node of a tenant cluster that a guest here is has come further with being emptied.
+    Tenant {
+        instance: Key,
+        pod: Key,
+        node: String,
+        tenant: Progress,
+    },
+    /// Something is in the way of a pod, and in the same way of others.
+    Waiting {
+        node: String,
+        blocker: Blocker,
+        also: Vec<Key>,
+    },
+    Left {
+        pod: Key,
+        node: String,
+        by_us: bool,
+        deleting: bool,
+    },
+    Rehearsed {
+        pod: Key,
+        node: String,
+        outcome: Outcome,
+    },
+    Progress {
+        node: String,
+        left: usize,
+        total: usize,
+        /// Of those, pods that run virtual machines.
+        vms_left: usize,
+        vms_total: usize,
+    },
+    Ended {
+        node: String,
+        #[serde(flatten)]
+        end: End,
+    },
+}
