@@ -10,6 +10,7 @@ use evac_engine::Http;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::exit::Failure;
+use crate::proxy::is_direct;
 
 #[derive(Debug, Clone, Args, Default)]
 #[command(next_help_heading = "Cluster")]
@@ -106,6 +107,12 @@ impl ClusterArgs {
         if let Some(server) = &self.server {
             config.cluster_url = address(server)?;
         }
+        if config.proxy_url.is_some()
+            && config.proxy_url == proxy_of_environment()
+            && is_direct(&config.cluster_url, &variable("NO_PROXY").unwrap_or_default())
+        {
+            config.proxy_url = None;
+        }
         if let Some(path) = &self.certificate_authority {
             config.root_cert_file = Some(path.clone());
             config.root_cert = None;
@@ -140,6 +147,16 @@ impl ClusterArgs {
         }
         Ok(config)
     }
+}
+
+/// As programs read it: in capitals, or else in small letters.
+fn variable(name: &str) -> Option<String> {
+    let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    read(name).or_else(|| read(&name.to_lowercase()))
+}
+
+fn proxy_of_environment() -> Option<http::Uri> {
+    variable("HTTPS_PROXY")?.parse().ok()
 }
 
 fn address(text: &str) -> Result<http::Uri, Failure> {

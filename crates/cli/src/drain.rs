@@ -111,7 +111,7 @@ pub struct DrainArgs {
     #[command(flatten)]
     pub owner: OwnerArgs,
     /// Requests under way at the same time
-    #[arg(long, default_value_t = Policy::default().parallel, value_parser = at_least_one, value_name = "N", help_heading = HOW)]
+    #[arg(long, default_value_t = Policy::default().parallel, value_parser = at_least_one, value_name = "N", allow_negative_numbers = true, help_heading = HOW)]
     pub parallel: usize,
     /// Output format
     #[arg(long, short, value_enum, default_value = "text", value_name = "FORMAT", help_heading = HOW)]

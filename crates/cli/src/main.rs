@@ -19,6 +19,7 @@ mod maintenance;
 mod manifests;
 mod operator;
 mod output;
+mod proxy;
 mod render;
 mod sandbox;
 mod screen;

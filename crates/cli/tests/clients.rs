@@ -177,6 +177,21 @@ async fn a_cluster_behind_a_proxy_is_reached_through_it() {
     sandbox.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_of_the_environment_is_not_for_this_machine() {
+    let sandbox = Sandbox::start(Options::cluster(NodeSpec::workers(1))).await;
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_evac"))
+        .args(["cordon", "node-1", "--kubeconfig"])
+        .arg(sandbox.dir.path().join("kubeconfig"))
+        // Nobody listens there.
+        .env("HTTPS_PROXY", "http://127.0.0.1:9")
+        .output()
+        .await
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    sandbox.stop().await;
+}
+
 fn skip(why: &str) {
     use std::io::Write as _;
     eprintln!("skipped: {why}");

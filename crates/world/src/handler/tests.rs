@@ -176,6 +176,35 @@ fn the_agents_of_a_migration_write_one_after_the_other() {
     assert_eq!(status["nodeName"], "n2");
 }
 
+#[test]
+fn with_post_copy_the_guest_is_seen_on_the_target_long_before_it_is_taken_over() {
+    let mut scene = Scene::new(&running());
+    scene.sync(0);
+    scene.launcher("target", "n2");
+    // A gigabyte over a line for ten megabytes a second; after two seconds the guest goes ahead.
+    let terms =
+        json!({ "bandwidthPerMigration": "10Mi", "allowPostCopy": true, "completionTimeoutPerGiB": 1 });
+    let mut status = moving(json!({ "migrationConfiguration": terms }));
+    let (mut seen, mut taken_over) = (None, None);
+    for time in 1..200 {
+        scene.instance(&status);
+        let patch = scene.patch(time);
+        if !patch.is_null() {
+            merge(&mut status, &patch);
+        }
+        if status["migrationState"]["targetNodeDomainDetected"] == true {
+            seen.get_or_insert(time);
+        }
+        let has_ended = status["migrationState"]["endTimestamp"].is_string();
+        assert_eq!(has_ended, status["nodeName"] == "n2", "at {time}");
+        if has_ended {
+            taken_over.get_or_insert(time);
+        }
+    }
+    let (seen, taken_over) = (seen.unwrap(), taken_over.unwrap());
+    assert!(seen < 10 && taken_over > 90, "seen at {seen}, taken over at {taken_over}");
+}
+
 fn merge(into: &mut Value, patch: &Value) {
     let (Some(held), Some(fields)) = (into.as_object_mut(), patch.as_object()) else {
         *into = patch.clone();
