@@ -25,7 +25,7 @@ use crate::report::median;
 const MIGRATION_SECONDS: f64 = 5.0;
 /// How many may leave a node at once, by KubeVirt's default.
 const AT_ONCE: usize = 2;
-const MIGRATIONS: &str = "/apis/kubevirt.io/v1/virtualmachineinstancemigrations";
+const INSTANCES: &str = "/apis/kubevirt.io/v1/virtualmachineinstances";
 const MACHINES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
 /// As whom `evac drain` works, so that its requests are told from the operator's.
 const DRAINER: &str = "bench-drainer";
@@ -190,7 +190,7 @@ impl Stage {
         }
         let count = self.count;
         self.cluster
-            .until("/apis/kubevirt.io/v1/virtualmachineinstances", |all| {
+            .until(INSTANCES, |all| {
                 let ready = |vmi: &&Value| {
                     let conditions = vmi["status"]["conditions"].as_array();
                     conditions.is_some_and(|list| {
@@ -206,30 +206,33 @@ impl Stage {
         Ok(())
     }
 
-    /// Notes when migrations begin and end, and when pods of guests end.
+    /// Notes when the copying of a guest begins and ends, by the account of the node agents, and when pods of guests end.
     async fn note(&self, seen: Arc<Mutex<Seen>>) -> Result<()> {
-        let mut migrations = self.cluster.events(MIGRATIONS).await?;
+        let mut guests = self.cluster.events(INSTANCES).await?;
         let launchers = "labelSelector=kubevirt.io%3Dvirt-launcher&fieldSelector=spec.nodeName%3Dnode-1";
         let mut pods = self.cluster.events(&format!("/api/v1/pods?{launchers}")).await?;
         loop {
             let (event, is_pod) = tokio::select! {
-                Some(event) = migrations.next() => (event?, false),
+                Some(event) = guests.next() => (event?, false),
                 Some(event) = pods.next() => (event?, true),
                 else => bail!("the watches ended early"),
             };
             let now = Clock::real().now();
-            let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let phase = event["object"]["status"]["phase"].as_str().unwrap_or_default();
+            let (object, status) = (&event["object"], &event["object"]["status"]);
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let Ok(mut seen) = seen.lock() else { bail!("nobody takes notes") };
-            match (is_pod, phase) {
-                (true, _) if event["type"] == "DELETED" || phase == "Succeeded" => {
+            if is_pod {
+                if event["type"] == "DELETED" || status["phase"] == "Succeeded" {
                     seen.left.entry(name).or_insert(now);
                 }
-                (false, "Succeeded") => drop(seen.ended.entry(name).or_insert(now)),
-                (false, "Scheduling" | "Scheduled" | "PreparingTarget" | "TargetReady" | "Running") => {
-                    seen.began.entry(name).or_insert(now);
-                }
-                _ => {}
+                continue;
+            }
+            let state = &status["migrationState"];
+            if state["startTimestamp"].is_string() {
+                seen.began.entry(name.clone()).or_insert(now);
+            }
+            if state["endTimestamp"].is_string() {
+                seen.ended.entry(name).or_insert(now);
             }
         }
     }

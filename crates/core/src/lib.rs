@@ -6,6 +6,7 @@
 
 pub mod action;
 pub mod after;
+mod ahead;
 pub mod assess;
 pub mod budget;
 pub mod certificates;

@@ -16,12 +16,13 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::action::{Action, Outcome};
+use crate::ahead::Room;
 use crate::assess::{Assessment, Fate};
 use crate::fact::{Key, Pod, Uid};
 use crate::index::Index;
 use crate::machines::fact::asks_for_evacuation;
 use crate::machines::migration::under_way;
-use crate::machines::slots::{Ledger, Room};
+use crate::machines::slots::{self, Ledger};
 use crate::machines::{Instance, Launcher, Machines, Migration, MigrationPhase, condition, names};
 use crate::policy::{DryRun, Policy, back_off};
 use crate::reason::Reason;
@@ -131,7 +132,7 @@ fn left_over<'a>(machines: &'a Machines, instance: &Instance, pod: &Pod) -> Opti
 /// Whether a waiting migration could begin as far as limits are concerned.
 fn has_room(machines: &Machines, node: &str) -> bool {
     let ledger = Ledger { slots: under_way(machines), ..Ledger::default() };
-    ledger.room(&machines.config, node) == Room::Free
+    ledger.room(&machines.config, node) == slots::Room::Free
 }
 
 /// Takes note of how the guests of a node that are being moved get on, and tells what is new.
@@ -294,10 +295,11 @@ pub(crate) fn send(
             });
         }
     }
-    let mut room = if trial { usize::MAX } else { room(machines, node).saturating_sub(asked) };
-    room = room.min(policy.parallel.saturating_sub(run.requests_under_way()));
+    let mut room = if trial { Room::ENDLESS } else { Room::of(machines, node).less(asked) };
+    room = room.at_most(policy.parallel.saturating_sub(run.requests_under_way()));
     candidates.sort_by(|a, b| a.order.cmp(&b.order));
-    let crowded = candidates.len() > room;
+    let crowded = candidates.len() > room.in_all;
+    let room = run.node_mut(node).map_or(0, |node| node.room_now(&room, candidates.len(), now, step));
     let key = &machines.config.drain_taint_key;
     let tainted = index.node(node).is_some_and(|node| asks_for_evacuation(&node.taints, key));
     for candidate in candidates.into_iter().take(room) {
@@ -332,22 +334,6 @@ pub(crate) fn send(
     if !trial {
         look_after(index, run, assessment, crowded, now, step);
     }
-}
-
-/// How many more migrations this node may have: twice what can run at once, less those that are not over.
-fn room(machines: &Machines, node: &str) -> usize {
-    let limit = machines.config.parallel_outbound_per_node.min(machines.config.parallel_per_cluster) as usize;
-    let from_here = machines
-        .migrations()
-        .filter(|one| !one.phase.is_final())
-        .filter(|one| machines.instance(&one.instance).is_some_and(|instance| instance.node == node));
-    let (mut all, mut under_way) = (0, 0);
-    for one in from_here {
-        all += 1;
-        under_way += usize::from(one.phase.is_under_way());
-    }
-    // What runs shows how many may: settings can change, and others may know better ones.
-    (limit.max(under_way) + limit).saturating_sub(all)
 }
 
 fn may_ask(

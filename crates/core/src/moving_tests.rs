@@ -75,6 +75,15 @@ impl Case {
         self.step()
     }
 
+    /// The migrations that are there once those are asked for, too, that only wait in line.
+    fn asked_for(&mut self) -> Vec<Migration> {
+        let mut made: Vec<Migration> = Vec::new();
+        for step in [self.cordoned(), self.later(1)] {
+            made.extend(step.actions.iter().map(|action| self.carry_out(action)));
+        }
+        made
+    }
+
     fn cordoned(&mut self) -> Step {
         let first = self.step();
         let [action @ Action::Cordon { node, mark, .. }] = first.actions.as_slice() else {
@@ -237,28 +246,34 @@ fn the_largest_go_first_and_no_more_are_started_than_twice_what_can_run() {
         (0..7).map(|n| Instance { memory: 1 << (20 + n), ..guest(&format!("g{n}")) }).collect();
     let mut case = Case::new(&guests);
     let first = case.cordoned();
-    assert_eq!(moved(&first), ["g6", "g5", "g4", "g3"]);
-    assert_eq!(moved(&case.step()), [] as [&str; 0], "the answers are awaited");
-    let made: Vec<Migration> = first.actions.iter().map(|action| case.carry_out(action)).collect();
-    assert_eq!(moved(&case.step()), [] as [&str; 0]);
+    assert_eq!(moved(&first), ["g6", "g5"]);
+    assert_eq!(moved(&case.step()), [] as [&str; 0], "those who only wait in line have time");
+    let ahead = case.later(1);
+    assert_eq!(moved(&ahead), ["g4", "g3"]);
+    assert_eq!(moved(&case.later(1)), [] as [&str; 0], "the answers are awaited");
+    let asked = first.actions.iter().chain(&ahead.actions);
+    let made: Vec<Migration> = asked.map(|action| case.carry_out(action)).collect();
+    assert_eq!(moved(&case.later(1)), [] as [&str; 0]);
     case.enter(&made[0], MigrationPhase::Running);
     case.enter(&made[1], MigrationPhase::Running);
     assert_eq!(moved(&case.step()), [] as [&str; 0]);
     // The first has arrived: the watch of this node's instances says that it is gone from here.
     case.enter(&made[0], MigrationPhase::Succeeded);
     case.seen(Seen::InstanceGone(guests[6].key.clone(), guests[6].uid.clone()));
-    assert_eq!(moved(&case.step()), ["g2"]);
+    assert_eq!(moved(&case.step()), [] as [&str; 0]);
+    assert_eq!(moved(&case.later(1)), ["g2"]);
 }
 
 #[test]
 fn more_are_started_where_more_run_than_the_settings_say() {
     let guests: Vec<Instance> = (0..9).map(|n| guest(&format!("g{n}"))).collect();
     let mut case = Case::new(&guests);
-    let made: Vec<Migration> = case.cordoned().actions.iter().map(|action| case.carry_out(action)).collect();
+    let made = case.asked_for();
     for one in &made {
         case.enter(one, MigrationPhase::Running);
     }
-    assert_eq!(moved(&case.step()).len(), 2, "four run at once, so two more wait for their turn");
+    case.step();
+    assert_eq!(moved(&case.later(1)).len(), 2, "four run at once, so two more wait for their turn");
 }
 
 #[test]
@@ -396,10 +411,10 @@ fn refusals_of_a_migration_are_told_apart() {
 fn a_copy_without_a_place_is_named_in_time_and_gives_way_to_others() {
     let guests: Vec<Instance> = (0..6).map(|n| guest(&format!("g{n}"))).collect();
     let mut case = Case::new(&guests);
-    let made: Vec<Migration> = case.cordoned().actions.iter().map(|action| case.carry_out(action)).collect();
+    let made = case.asked_for();
     case.step();
     let stuck = case.enter(&made[0], MigrationPhase::Scheduling);
-    assert_eq!(case.step().look_again, Some(at(3)));
+    assert_eq!(case.step().look_again, Some(at(4)));
     let looks = case.later(3);
     let [read @ Action::ReadLaunchers { .. }] = looks.actions.as_slice() else { panic!("{looks:?}") };
     let mut pod: Launcher = crate::machines::testing::target(&guests[0], &stuck, "");
@@ -407,7 +422,7 @@ fn a_copy_without_a_place_is_named_in_time_and_gives_way_to_others() {
     why.status = "False".into();
     pod.conditions = vec![why];
     case.seen(Seen::Launcher(Box::new(pod)));
-    case.run.record(&case.index, read, Outcome::Done, at(3));
+    case.run.record(&case.index, read, Outcome::Done, at(4));
     let named = case.step();
     assert_eq!(codes(&named), ["VmNoPlace"]);
     let gives_way = case.later(7);

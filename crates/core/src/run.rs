@@ -102,6 +102,8 @@ pub struct NodeRun {
     pub(crate) claim_refused: Option<String>,
     /// The run that took our claim over.
     pub(crate) claim_lost: Option<String>,
+    /// When migrations are asked for that only wait in line.
+    pub(crate) ask_ahead_at: Option<Timestamp>,
     /// What is written on the node besides the cordon.
     pub(crate) attire: Attire,
 }
@@ -122,6 +124,7 @@ impl NodeRun {
             claim_held_before: false,
             claim_trace: Trace::Known,
             release_failures: 0,
+            ask_ahead_at: None,
             release_not_before: None,
             claim_refused: None,
             claim_lost: None,

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::fact::{MigrationPhase, Phase};
+use super::slots::Slot;
 use crate::fact::{Key, Uid};
 
 /// A value in a patch.
@@ -119,6 +120,8 @@ pub struct Job {
     pub uid: Uid,
     /// Nodes where earlier tries failed.
     pub avoid: Vec<String>,
+    /// The entry in the ledger of running migrations without which it gets no target, if it has none yet.
+    pub slot: Option<Slot>,
 }
 
 impl Job {
@@ -179,12 +182,6 @@ pub enum Action {
         part: Part,
         fields: Tree,
     },
-    /// Enters a migration into the ledger of running ones, if there is room.
-    TakeSlot {
-        migration: Key,
-        uid: Uid,
-        node: String,
-    },
     Event {
         kind: Kind,
         key: Key,
@@ -193,6 +190,16 @@ pub enum Action {
         reason: &'static str,
         message: String,
     },
+}
+
+impl Action {
+    /// The entry in the ledger that has to be written first.
+    pub fn slot(&self) -> Option<&Slot> {
+        match self {
+            Self::CreateLauncher { job, .. } => job.as_ref()?.slot.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 /// What to do now, and when to look again even if nothing is heard.

@@ -88,6 +88,24 @@ pub struct MigrationState {
     pub failure_reason: String,
 }
 
+impl MigrationState {
+    /// How far the node agents have come with what was handed over to them.
+    pub fn reached(&self) -> MigrationPhase {
+        if self.started {
+            MigrationPhase::Running
+        } else if self.target_address.is_empty() {
+            MigrationPhase::PreparingTarget
+        } else {
+            MigrationPhase::TargetReady
+        }
+    }
+
+    /// Nothing is copied any more. That stays true, whatever is written about it.
+    pub fn is_over(&self) -> bool {
+        self.ended || self.completed
+    }
+}
+
 /// A VirtualMachineInstance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {

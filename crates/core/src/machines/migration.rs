@@ -2,6 +2,13 @@
 //!
 //! A migration waits in `Pending` until the ledger of [`super::slots`] has an entry for it. From the hand-over on the node agents do the
 //! work and this controller only follows what they write into the instance.
+//!
+//! ```text
+//! Pending ─slot, target pod─▶ Scheduling ─target up─▶ Scheduled ─hand-over─▶ PreparingTarget ─address─▶ TargetReady ─start─▶ Running ─▶ end
+//! ```
+//!
+//! Where it stands between `Pending` and `Running` shows in its target and in the instance. Those phases are for people, so one
+//! that passes at once is not written on its own: that would cost more than the step itself, at the moment when a slot lies idle.
 
 use std::collections::BTreeSet;
 
@@ -24,6 +31,8 @@ const OVER_QUOTA: &str = "migrationRejectedByResourceQuota";
 const BACKOFF_SECONDS: i64 = 20;
 /// How long a target that fits nowhere may keep a slot that others wait for.
 const CROWDED_SECONDS: i64 = 1;
+/// How long a step of the preparation may take before its phase is written. Times in the cluster are in whole seconds.
+const PASSING: SignedDuration = SignedDuration::from_secs(2);
 /// An instance may be heard of after its migration; only then is it missing.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 
@@ -109,12 +118,28 @@ fn abort_condition() -> Condition {
     Condition::new("migrationAbortRequested", true, "", "Migration abort was requested")
 }
 
+/// Nothing is copied any more: it is over, or the node agents have said so and it is going to be.
+fn has_ended(machines: &Machines, migration: &Migration) -> bool {
+    migration.phase.is_final() || account(machines, migration).is_some_and(MigrationState::is_over)
+}
+
+/// What its instance says of a migration.
+fn account<'a>(machines: &'a Machines, migration: &Migration) -> Option<&'a MigrationState> {
+    let instance = machines.instance(&migration.instance)?;
+    instance.migration.as_ref().filter(|state| state.uid == migration.uid.0)
+}
+
+/// The migrations that need no slot any more.
+pub fn ended(machines: &Machines) -> impl Iterator<Item = &Migration> {
+    machines.migrations().filter(|one| has_ended(machines, one))
+}
+
 /// The ledger as far as this view knows which entries are over.
 fn live_ledger(machines: &Machines) -> Ledger {
     let mut ledger = machines.ledger().without(|slot| {
         machines
             .migration(&slot.migration)
-            .is_none_or(|known| known.uid != slot.uid || known.phase.is_final())
+            .is_none_or(|known| known.uid != slot.uid || has_ended(machines, known))
     });
     ledger.acknowledge(under_way(machines));
     ledger
@@ -152,16 +177,17 @@ fn is_eligible(machines: &Machines, migration: &Migration, now: Timestamp) -> bo
 
 /// The migrations under way as this view knows them, each with the node it leaves.
 pub fn under_way(machines: &Machines) -> Vec<Slot> {
-    let running = machines.unfinished().filter(|one| one.phase.is_under_way());
-    running
-        .map(|one| {
-            let instance = machines.instance(&one.instance);
-            let state = instance.and_then(|instance| instance.migration.as_ref());
-            let node = match state.filter(|state| state.uid == one.uid.0) {
+    let unfinished = machines.unfinished().filter(|one| !has_ended(machines, one));
+    unfinished
+        .filter_map(|one| {
+            let (state, instance) = (account(machines, one), machines.instance(&one.instance));
+            let has_target = || instance.is_some_and(|vmi| target_of(machines, one, vmi).is_some());
+            let begun = one.phase.is_under_way() || state.is_some() || has_target();
+            let node = match state {
                 Some(state) => state.source_node.clone(),
                 None => instance.map(|instance| instance.node.clone()).unwrap_or_default(),
             };
-            Slot { uid: one.uid.clone(), migration: one.key.clone(), node }
+            begun.then(|| Slot { uid: one.uid.clone(), migration: one.key.clone(), node })
         })
         .collect()
 }
@@ -241,7 +267,8 @@ impl Look<'_> {
         if self.target.is_some_and(Launcher::is_finished) && !self.is_completed() {
             return Some(Failure::new("Migration failed because target pod shutdown during migration"));
         }
-        if self.target.is_none() && migration.phase > MigrationPhase::Pending && !self.is_completed() {
+        let begun = migration.phase > MigrationPhase::Pending || self.state().is_some();
+        if self.target.is_none() && begun && !self.is_completed() {
             return Some(Failure::new("Migration target pod was removed during active migration."));
         }
         if migration.phase.is_handed_over() {
@@ -270,7 +297,7 @@ impl Look<'_> {
     }
 
     fn is_completed(&self) -> bool {
-        self.state().is_some_and(|state| state.completed || state.ended)
+        self.state().is_some_and(MigrationState::is_over)
     }
 
     fn fail(&self, failure: &Failure, decision: &mut Decision) {
@@ -300,8 +327,10 @@ impl Look<'_> {
         if let Some(phase) = phase {
             fields.put(&["status", "phase"], Tree::text(phase.text()));
             let mut times = self.migration.phase_times.clone();
-            if !times.iter().any(|(name, _)| name == phase.text()) {
-                times.push((phase.text().to_owned(), seconds(self.now)));
+            for entered in self.passed_on_the_way_to(phase).chain([phase]) {
+                if !times.iter().any(|(name, _)| name == entered.text()) {
+                    times.push((entered.text().to_owned(), seconds(self.now)));
+                }
             }
             fields.put(&["status", "phaseTransitionTimestamps"], phase_times(&times));
             // The end and the account of it are one write, unless the account is still to be closed.
@@ -312,7 +341,7 @@ impl Look<'_> {
             }
         }
         let mut conditions = Conditions::of(&self.migration.conditions);
-        if phase == Some(MigrationPhase::Scheduling) {
+        if phase > Some(MigrationPhase::Pending) {
             conditions.remove(OVER_QUOTA);
         }
         if let Some(condition) = condition {
@@ -330,30 +359,46 @@ impl Look<'_> {
         self.patch_status(Some(phase), None, decision);
     }
 
+    /// The steps that were passed without being written.
+    fn passed_on_the_way_to(&self, phase: MigrationPhase) -> impl Iterator<Item = MigrationPhase> {
+        let from = self.migration.phase;
+        let steps = PREPARATION.iter().copied().filter(move |step| *step > from && *step < phase);
+        steps.filter(move |_| phase != MigrationPhase::Failed)
+    }
+
     fn advance(&self, decision: &mut Decision) {
         match self.migration.phase {
             MigrationPhase::Unset => self.accept(decision),
-            MigrationPhase::Pending => self.wait(decision),
-            MigrationPhase::Scheduling => match self.target {
-                Some(target) if target.up && !target.node.is_empty() => {
-                    self.enter(MigrationPhase::Scheduled, decision);
-                }
-                Some(target) => self.watch_over(target, decision),
-                None => {}
-            },
-            MigrationPhase::Scheduled => self.hand_over(decision),
-            MigrationPhase::PreparingTarget => {
-                if self.state().is_some_and(|state| !state.target_address.is_empty()) {
-                    self.enter(MigrationPhase::TargetReady, decision);
-                }
-            }
-            MigrationPhase::TargetReady => {
-                if self.state().is_some_and(|state| state.started) {
-                    self.enter(MigrationPhase::Running, decision);
-                }
-            }
             MigrationPhase::Running => self.follow(decision),
             MigrationPhase::Succeeded | MigrationPhase::Failed => {}
+            _ => match (self.state(), self.target) {
+                (Some(state), _) => self.note_step(state.reached(), decision),
+                (None, Some(target)) if target.up && !target.node.is_empty() => {
+                    self.hand_over(target, decision);
+                }
+                (None, Some(target)) => {
+                    self.note_step(MigrationPhase::Scheduling, decision);
+                    self.watch_over(target, decision);
+                }
+                (None, None) => self.wait(decision),
+            },
+        }
+    }
+
+    /// Writes that a step was reached: the start of the copying at once, what leads to it if it takes its time.
+    fn note_step(&self, reached: MigrationPhase, decision: &mut Decision) {
+        if reached <= self.migration.phase {
+            return;
+        }
+        let tells_something = reached == MigrationPhase::Running
+            || self.target.is_some_and(Launcher::is_unschedulable)
+            || super::condition::is_true(&self.migration.conditions, OVER_QUOTA);
+        let steps = PREPARATION.iter().filter_map(|step| self.migration.entered(*step));
+        let last_step = steps.chain(self.target.and_then(|target| target.created)).max();
+        let passing = last_step.and_then(|at| at.checked_add(PASSING).ok()).filter(|until| *until > self.now);
+        match passing.filter(|_| !tells_something) {
+            Some(until) => decision.look_at(until),
+            None => self.enter(reached, decision),
         }
     }
 
@@ -376,27 +421,10 @@ impl Look<'_> {
     }
 
     fn wait(&self, decision: &mut Decision) {
-        if self.target.is_some() {
-            self.enter(MigrationPhase::Scheduling, decision);
-            return;
-        }
         if self.machines.ledger().holds(&self.migration.uid) {
             self.note_quota(decision);
             if self.instance.phase == Phase::Running {
-                decision.push(Action::CreateLauncher {
-                    instance: self.instance.key.clone(),
-                    uid: self.instance.uid.clone(),
-                    name: names::launcher(
-                        &self.instance.key.name,
-                        &self.instance.uid.0,
-                        Some(&self.migration.uid.0),
-                    ),
-                    job: Some(Job {
-                        name: self.migration.key.name.clone(),
-                        uid: self.migration.uid.clone(),
-                        avoid: self.disappointing_nodes(),
-                    }),
-                });
+                self.create_target(None, decision);
             }
             return;
         }
@@ -417,12 +445,28 @@ impl Look<'_> {
             return;
         }
         if is_eligible(self.machines, self.migration, self.now) && self.is_next() {
-            decision.push(Action::TakeSlot {
-                migration: self.migration.key.clone(),
+            let slot = Slot {
                 uid: self.migration.uid.clone(),
+                migration: self.migration.key.clone(),
                 node: self.instance.node.clone(),
-            });
+            };
+            self.create_target(Some(slot), decision);
         }
+    }
+
+    fn create_target(&self, slot: Option<Slot>, decision: &mut Decision) {
+        let (instance, migration) = (self.instance, self.migration);
+        decision.push(Action::CreateLauncher {
+            instance: instance.key.clone(),
+            uid: instance.uid.clone(),
+            name: names::launcher(&instance.key.name, &instance.uid.0, Some(&migration.uid.0)),
+            job: Some(Job {
+                name: migration.key.name.clone(),
+                uid: migration.uid.clone(),
+                avoid: self.disappointing_nodes(),
+                slot,
+            }),
+        });
     }
 
     /// A target that does not fit into a quota waits, and says so.
@@ -487,7 +531,9 @@ impl Look<'_> {
             allowed = allowed.min(CROWDED_SECONDS);
         }
         let until = created.checked_add(SignedDuration::from_secs(allowed)).unwrap_or(self.now);
-        if target.node.is_empty() && until <= self.now && !target.deleting {
+        // One whose target is gone before this was written would get another target.
+        let is_noted = self.migration.phase == MigrationPhase::Scheduling;
+        if is_noted && target.node.is_empty() && until <= self.now && !target.deleting {
             decision.push(Action::Delete {
                 kind: Kind::Pod,
                 key: target.key.clone(),
@@ -501,13 +547,8 @@ impl Look<'_> {
         }
     }
 
-    /// Tells the node agents, or notes that they have been told.
-    fn hand_over(&self, decision: &mut Decision) {
-        let Some(target) = self.target.filter(|target| target.up) else { return };
-        if self.state().is_some_and(|state| !state.target_node.is_empty()) {
-            self.enter(MigrationPhase::PreparingTarget, decision);
-            return;
-        }
+    /// Tells the node agents.
+    fn hand_over(&self, target: &Launcher, decision: &mut Decision) {
         let launchers = self.machines.launchers_of(&self.instance.uid);
         let source = super::instance::current(self.instance, &launchers);
         let mut state: Vec<(&str, Tree)> = LEFT_OVER.iter().map(|field| (*field, Tree::null())).collect();
@@ -656,6 +697,14 @@ impl Look<'_> {
         }
     }
 }
+
+/// The steps between the wait for a slot and the copying.
+const PREPARATION: &[MigrationPhase] = &[
+    MigrationPhase::Scheduling,
+    MigrationPhase::Scheduled,
+    MigrationPhase::PreparingTarget,
+    MigrationPhase::TargetReady,
+];
 
 struct Failure {
     text: String,

@@ -26,11 +26,13 @@ fn ledger(slots: Vec<Slot>) -> Ledger {
 }
 
 fn takes_slot(decision: &Decision) -> bool {
-    decision.actions.iter().any(|action| matches!(action, Action::TakeSlot { .. }))
+    decision.actions.iter().any(|action| action.slot().is_some())
 }
 
+/// Creates a target that needs no slot any more.
 fn creates(decision: &Decision) -> bool {
-    decision.actions.iter().any(|action| matches!(action, Action::CreateLauncher { job: Some(_), .. }))
+    let of = |job: &Option<Job>| job.as_ref().is_some_and(|job| job.slot.is_none());
+    decision.actions.iter().any(|action| matches!(action, Action::CreateLauncher { job, .. } if of(job)))
 }
 
 fn phase(decision: &Decision) -> Option<&str> {
@@ -105,18 +107,78 @@ fn entries_of_finished_migrations_do_not_count() {
 }
 
 #[test]
+fn a_slot_is_free_as_soon_as_the_agents_say_that_nothing_is_copied_any_more() {
+    let vmi = running("a");
+    let m = job("m", &vmi, MigrationPhase::Pending);
+    let busy: Vec<(Instance, Migration)> = (0..2)
+        .map(|n| {
+            let mut other = running(&format!("b{n}"));
+            let one = job(&format!("busy-{n}"), &other, MigrationPhase::Running);
+            other.migration = Some(MigrationState { started: true, ..state(&one) });
+            (other, one)
+        })
+        .collect();
+    let known = busy.iter().flat_map(|(vmi, one)| [vmi.known(), one.known()]).collect();
+    let mut machines = scene(&vmi, &m, known);
+    machines.enter(ledger(busy.iter().map(|(_, one)| slot(one, "n1")).collect()));
+    assert!(!takes_slot(&decide(&machines, &m.key, now())));
+    assert_eq!(under_way(&machines).len(), 2);
+    for over in [MigrationState { ended: true, ..state(&busy[0].1) }, MigrationState::default()] {
+        let mut arrived = busy[0].0.clone();
+        arrived.version = "2".into();
+        let is_about_it = !over.uid.is_empty();
+        arrived.migration = Some(MigrationState { completed: true, ..over });
+        let mut machines = machines.clone();
+        let touched = machines.apply((&arrived).known());
+        assert!(touched.contains(&crate::machines::Subject::new(Kind::Migration, m.key.clone())));
+        assert_eq!(
+            takes_slot(&decide(&machines, &m.key, now())),
+            is_about_it,
+            "only the account of this one counts"
+        );
+    }
+}
+
+#[test]
+fn a_target_without_a_phase_about_it_occupies_a_slot() {
+    let vmi = running("a");
+    let m = job("m", &vmi, MigrationPhase::Pending);
+    assert!(under_way(&scene(&vmi, &m, vec![])).is_empty());
+    let cold = testing::target(&vmi, &m, "");
+    assert_eq!(under_way(&scene(&vmi, &m, vec![(&cold).known()])), [slot(&m, "n1")]);
+}
+
+#[test]
 fn m10_the_target_pod_moves_it_on_and_its_readiness_further() {
     let vmi = running("a");
     let m = job("m", &vmi, MigrationPhase::Pending);
     let cold = testing::target(&vmi, &m, "");
-    let decision = decide(&scene(&vmi, &m, vec![(&cold).known()]), &m.key, now());
+    let decision = decide(&scene(&vmi, &m, vec![(&cold).known()]), &m.key, later(1));
+    assert_eq!((phase(&decision), decision.look_again), (None, Some(later(2))), "it may pass at once");
+    let decision = decide(&scene(&vmi, &m, vec![(&cold).known()]), &m.key, later(2));
     assert_eq!(phase(&decision), Some("Scheduling"));
-    let m = job("m", &vmi, MigrationPhase::Scheduling);
-    let decision = decide(&scene(&vmi, &m, vec![(&cold).known()]), &m.key, now());
+    let mut placeless = cold.clone();
+    placeless.conditions = vec![Condition::new("PodScheduled", false, "Unschedulable", "")];
+    let decision = decide(&scene(&vmi, &m, vec![(&placeless).known()]), &m.key, later(1));
+    assert_eq!(phase(&decision), Some("Scheduling"), "this will not pass at once");
+    let noted = job("m", &vmi, MigrationPhase::Scheduling);
+    let decision = decide(&scene(&vmi, &noted, vec![(&cold).known()]), &m.key, later(2));
     assert_eq!(phase(&decision), None);
-    let warm = testing::target(&vmi, &m, "n2");
-    let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, now());
-    assert_eq!(phase(&decision), Some("Scheduled"));
+    for m in [m, noted] {
+        let warm = testing::target(&vmi, &m, "n2");
+        let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, later(1));
+        assert_eq!(events(&decision), ["SuccessfulHandOver"]);
+    }
+}
+
+#[test]
+fn a_target_is_not_given_up_before_that_it_exists_is_written() {
+    let vmi = running("a");
+    let m = job("m", &vmi, MigrationPhase::Pending);
+    let cold = testing::target(&vmi, &m, "");
+    let decision = decide(&scene(&vmi, &m, vec![(&cold).known()]), &m.key, later(1000));
+    assert!(deletes(&decision, Kind::Pod).is_empty());
+    assert_eq!(phase(&decision), Some("Scheduling"));
 }
 
 #[test]
@@ -135,7 +197,7 @@ fn m11_m12_m13_m14_a_target_that_stays_pending_is_deleted_in_time() {
     assert!(check(&m, &pod, 300));
     m.annotations.insert(names::UNSCHEDULABLE_TIMEOUT.into(), "10".into());
     assert!(check(&m, &pod, 10));
-    m.phase = MigrationPhase::Scheduled;
+    pod.node = "n2".into();
     assert!(!check(&m, &pod, 1000));
 }
 
@@ -184,7 +246,7 @@ fn m19_m20_m21_ends_elsewhere_end_the_migration() {
 #[test]
 fn m22_m23_m24_the_hand_over_happens_once_and_replaces_older_state() {
     let mut vmi = running("a");
-    let m = job("m", &vmi, MigrationPhase::Scheduled);
+    let m = job("m", &vmi, MigrationPhase::Scheduling);
     vmi.migration =
         Some(MigrationState { uid: "older".into(), completed: true, target_node: "n1".into(), ..state(&m) });
     let warm = testing::target(&vmi, &m, "n2");
@@ -197,6 +259,8 @@ fn m22_m23_m24_the_hand_over_happens_once_and_replaces_older_state() {
 
     vmi.migration = Some(state(&m));
     let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, now());
+    assert!(decision.actions.is_empty());
+    let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, later(2));
     assert!(patches(&decision, Kind::Instance).is_empty());
     assert_eq!(phase(&decision), Some("PreparingTarget"));
 
@@ -213,7 +277,7 @@ fn phases_follow_the_node_agents_and_m25_a_hotplug_change_keeps_it_running() {
     let mut m = job("m", &vmi, MigrationPhase::PreparingTarget);
     let warm = testing::target(&vmi, &m, "n2");
     let step = |m: &Migration, vmi: &Instance| {
-        let decision = decide(&scene(vmi, m, vec![(&warm).known()]), &m.key, now());
+        let decision = decide(&scene(vmi, m, vec![(&warm).known()]), &m.key, later(2));
         phase(&decision).map(str::to_owned)
     };
     vmi.migration = Some(state(&m));
@@ -229,6 +293,37 @@ fn phases_follow_the_node_agents_and_m25_a_hotplug_change_keeps_it_running() {
     assert_eq!(step(&m, &vmi).as_deref(), Some("Succeeded"));
     vmi.hotplug_change = true;
     assert_eq!(step(&m, &vmi), None);
+}
+
+#[test]
+fn steps_that_passed_at_once_are_in_the_account_with_the_time_of_the_first_that_was_written() {
+    let mut vmi = running("a");
+    let mut m = job("m", &vmi, MigrationPhase::Pending);
+    m.phase_times = vec![("Pending".into(), seconds(now()))];
+    vmi.migration = Some(MigrationState { started: true, ..state(&m) });
+    let warm = testing::target(&vmi, &m, "n2");
+    let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, later(1));
+    assert_eq!(phase(&decision), Some("Running"));
+    let fields = patches(&decision, Kind::Migration)[0];
+    let Some(Tree::List(times)) = fields.get(&["status", "phaseTransitionTimestamps"]) else {
+        panic!("{fields:?}")
+    };
+    let names: Vec<_> = times.iter().filter_map(|entry| text(entry, &["phase"])).collect();
+    assert_eq!(names, ["Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running"]);
+    m.phase = MigrationPhase::Scheduling;
+    m.phase_times.push(("Scheduling".into(), seconds(later(20))));
+    vmi.migration = Some(state(&m));
+    let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, later(21));
+    assert_eq!((phase(&decision), decision.look_again), (None, Some(later(22))), "each step has its time");
+}
+
+#[test]
+fn a_target_lost_after_the_hand_over_ends_it_whatever_was_written() {
+    let mut vmi = running("a");
+    let m = job("m", &vmi, MigrationPhase::Pending);
+    vmi.migration = Some(state(&m));
+    let decision = decide(&scene(&vmi, &m, vec![]), &m.key, now());
+    assert_eq!(phase(&decision), Some("Failed"));
 }
 
 #[test]

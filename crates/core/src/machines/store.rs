@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::action::{Kind, Subject};
 use super::config::Config;
-use super::fact::{Host, Instance, Launcher, Machine, Migration, ReplicaSet, Seen};
+use super::fact::{Host, Instance, Launcher, Machine, Migration, MigrationState, ReplicaSet, Seen};
 use super::guard::Guard;
 use super::slots::Ledger;
 use crate::fact::{Key, Uid};
@@ -132,8 +132,14 @@ impl Machines {
                 let key = instance.key.clone();
                 let owner = instance.owner.clone();
                 let node = instance.node.clone();
+                let is_over = |vmi: &Instance| vmi.migration.as_ref().is_some_and(MigrationState::is_over);
+                let frees_slot =
+                    is_over(&instance) && self.instances.get(&key).is_none_or(|vmi| !is_over(vmi));
                 if let Some(before) = keep!(self, instances, *instance) {
                     self.unlink_instance(&before, &key);
+                }
+                if frees_slot {
+                    self.touch_waiting(&mut touched);
                 }
                 if !node.is_empty() {
                     self.instances_on.entry(node).or_default().insert(key.clone());

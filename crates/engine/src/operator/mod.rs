@@ -312,11 +312,8 @@ impl Loop {
     ) {
         self.agenda.begin(&subject);
         let performer = self.performer.clone();
-        let over = self.machines.migrations().filter(|one| one.phase.is_final()).map(|one| one.uid.clone());
-        let wants_slot = decision
-            .actions
-            .iter()
-            .any(|action| matches!(action, evac_core::machines::Action::TakeSlot { .. }));
+        let over = migration::ended(&self.machines).map(|one| one.uid.clone());
+        let wants_slot = decision.actions.iter().any(|action| action.slot().is_some());
         let slots = perform::Slots {
             over: if wants_slot { over.collect() } else { BTreeSet::new() },
             under_way: if wants_slot { migration::under_way(&self.machines) } else { Vec::new() },

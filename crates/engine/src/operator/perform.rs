@@ -111,7 +111,7 @@ impl Performer {
     async fn perform(&self, action: &Action, slots: &Slots, done: &mut Done) -> Result<(), Stop> {
         match action {
             Action::CreateLauncher { instance, uid, name, job } => {
-                self.create_launcher(instance, uid, name, job.as_ref(), done).await
+                self.create_launcher(instance, uid, name, job.as_ref(), slots, done).await
             }
             Action::CreateInstance { machine, uid, paused } => {
                 let object = self.template(Kind::Machine, machine, uid).await?;
@@ -138,11 +138,6 @@ impl Performer {
                 let path = request::in_namespace(Kind::Budget, &instance.namespace);
                 let about = (Kind::Instance, instance, uid);
                 self.create::<Budget>(&path, &object, about, done).await
-            }
-            Action::TakeSlot { migration, uid, node } => {
-                let slot = Slot { uid: uid.clone(), migration: migration.clone(), node: node.clone() };
-                done.ledger = Some(self.take_slot(slot, slots).await?);
-                Ok(())
             }
             Action::Event { kind, key, uid, warning, reason, message } => {
                 done.events.push(self.event((*kind, key, uid), *warning, reason, message));
@@ -180,15 +175,34 @@ impl Performer {
         uid: &Uid,
         name: &str,
         job: Option<&Job>,
+        slots: &Slots,
         done: &mut Done,
     ) -> Result<(), Stop> {
         let asker = job.map(|job| (Key::new(instance.namespace.clone(), job.name.clone()), &job.uid));
-        let (object, migration) = tokio::try_join!(self.template(Kind::Instance, instance, uid), async {
-            match &asker {
-                Some((key, uid)) => self.template(Kind::Migration, key, uid).await.map(Some),
-                None => Ok(None),
+        // All at once: a slot lies idle meanwhile.
+        let (object, migration, ledger) = tokio::join!(
+            self.template(Kind::Instance, instance, uid),
+            async {
+                match &asker {
+                    Some((key, uid)) => self.template(Kind::Migration, key, uid).await.map(Some),
+                    None => Ok(None),
+                }
+            },
+            async {
+                match job.and_then(|job| job.slot.as_ref()) {
+                    Some(slot) => self.take_slot(slot, slots).await.map(Some),
+                    None => Ok(None),
+                }
+            },
+        );
+        if let Some(ledger) = ledger? {
+            let granted = job.is_none_or(|job| ledger.holds(&job.uid));
+            done.ledger = Some(ledger);
+            if !granted {
+                return Ok(());
             }
-        })?;
+        }
+        let (object, migration) = (object?, migration?);
         let phase = |object: &Value| object["status"]["phase"].as_str().unwrap_or_default().to_owned();
         let of_migration = migration.as_ref().map(|migration| MigrationPhase::of(&phase(migration)));
         if !Job::is_open(Phase::of(&phase(&object)), of_migration) {
@@ -264,14 +278,14 @@ impl Performer {
     }
 
     /// Enters a migration into the ledger. What was last seen of it will do: a write on an old view is refused, and then it is read.
-    async fn take_slot(&self, slot: Slot, slots: &Slots) -> Result<Ledger, Stop> {
+    async fn take_slot(&self, slot: &Slot, slots: &Slots) -> Result<Ledger, Stop> {
         let mut mine = self.ledger.lock().await;
         let newest = slots.ledger.newer_of(&mine);
         let known = if newest.version.is_empty() { self.read_ledger().await? } else { newest.clone() };
-        let written = match self.enter(&slot, &known, slots).await {
+        let written = match self.enter(slot, &known, slots).await {
             Err(Stop::Conflict) => {
                 let fresh = self.read_ledger().await?;
-                self.enter(&slot, &fresh, slots).await?
+                self.enter(slot, &fresh, slots).await?
             }
             other => other?,
         };
@@ -333,7 +347,6 @@ fn word(action: &Action) -> &'static str {
         Action::CreateReplica { .. } => "create_replica",
         Action::CreateMigration { .. } => "create_migration",
         Action::CreateBudget { .. } => "create_budget",
-        Action::TakeSlot { .. } => "take_slot",
         Action::Event { .. } => "event",
         Action::Delete { .. } => "delete",
         Action::Patch { .. } => "patch",

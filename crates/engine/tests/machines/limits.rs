@@ -1,6 +1,6 @@
 //! Many migrations, several operators that all believe to lead: the limits hold, and slots do not lie idle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,13 +14,16 @@ use crate::wire::Wire;
 
 const MIGRATIONS: &str = "virtualmachineinstancemigrations.kubevirt.io";
 const INSTANCES: &str = "virtualmachineinstances.kubevirt.io";
+const PODS: &str = "pods";
 
 /// What an onlooker sees who misses no commit.
 #[derive(Default)]
 struct Onlooker {
-    /// Migrations under way: the node they leave.
+    /// Migrations under way: the node they leave. That begins with a target pod and lasts until the agents say that the copying is over.
     running: BTreeMap<String, String>,
     nodes: BTreeMap<String, String>,
+    begun: BTreeSet<String>,
+    over: BTreeSet<String>,
     most: usize,
     most_per_node: usize,
     ended: usize,
@@ -44,8 +47,21 @@ impl Onlooker {
                 INSTANCES => {
                     let node = object["status"]["nodeName"].as_str().unwrap_or_default();
                     seen.nodes.insert(name, node.to_owned());
+                    let state = &object["status"]["migrationState"];
+                    if let (Some(uid), Some(_)) =
+                        (state["migrationUid"].as_str(), state["endTimestamp"].as_str())
+                    {
+                        seen.running.remove(uid);
+                    }
                 }
-                MIGRATIONS => seen.migration(&name, &object),
+                PODS => {
+                    let labels = &object["metadata"]["labels"];
+                    let instance = labels["vm.kubevirt.io/name"].as_str().unwrap_or_default();
+                    if let Some(uid) = labels["kubevirt.io/migrationJobUID"].as_str() {
+                        seen.begin(uid, instance);
+                    }
+                }
+                MIGRATIONS => seen.migration(&object),
                 _ => {}
             }
         });
@@ -69,27 +85,35 @@ impl Onlooker {
         self.used / (5.0 * until.duration_since(since).as_secs_f64())
     }
 
-    fn migration(&mut self, name: &str, object: &Value) {
-        match object["status"]["phase"].as_str().unwrap_or_default() {
-            "" | "Pending" => {}
-            end @ ("Succeeded" | "Failed") => {
-                if self.running.remove(name).is_some() {
-                    self.ended += 1;
-                }
-                self.failed += usize::from(end == "Failed");
-            }
-            _ => {
-                let instance = object["spec"]["vmiName"].as_str().unwrap_or_default();
-                let node = self.nodes.get(instance).cloned().unwrap_or_default();
-                self.running.entry(name.to_owned()).or_insert(node);
-            }
+    /// A pod is heard of more than once, also after the end.
+    fn begin(&mut self, uid: &str, instance: &str) {
+        if !self.begun.insert(uid.to_owned()) {
+            return;
         }
+        let node = self.nodes.get(instance).cloned().unwrap_or_default();
+        self.running.insert(uid.to_owned(), node);
         self.most = self.most.max(self.running.len());
         let mut per_node: BTreeMap<&str, usize> = BTreeMap::new();
         for node in self.running.values() {
             *per_node.entry(node).or_default() += 1;
         }
         self.most_per_node = self.most_per_node.max(per_node.values().copied().max().unwrap_or(0));
+    }
+
+    fn migration(&mut self, object: &Value) {
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+        let instance = object["spec"]["vmiName"].as_str().unwrap_or_default();
+        match object["status"]["phase"].as_str().unwrap_or_default() {
+            "" | "Pending" => {}
+            end @ ("Succeeded" | "Failed") => {
+                self.running.remove(uid);
+                if self.over.insert(uid.to_owned()) {
+                    self.ended += 1;
+                    self.failed += usize::from(end == "Failed");
+                }
+            }
+            _ => self.begin(uid, instance),
+        }
     }
 }
 
