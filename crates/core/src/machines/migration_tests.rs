@@ -202,6 +202,23 @@ fn m11_m12_m13_m14_a_target_that_stays_pending_is_deleted_in_time() {
 }
 
 #[test]
+fn a_target_without_a_place_gives_way_also_to_those_who_come_later() {
+    let config = crate::machines::Config { parallel_outbound_per_node: 1, ..Default::default() };
+    let (vmi, other) = (running("a"), running("b"));
+    let m = automatic("m", &vmi, MigrationPhase::Scheduling, 0);
+    let mut pod = testing::target(&vmi, &m, "");
+    pod.conditions = vec![Condition::new("PodScheduled", false, "Unschedulable", "")];
+    let mut machines = scene(&vmi, &m, vec![(&pod).known(), (&other).known()]);
+    machines.configure(config);
+    machines.enter(ledger(vec![slot(&m, "n1")]));
+    assert!(deletes(&decide(&machines, &m.key, later(3)), Kind::Pod).is_empty(), "nobody waits");
+    let newcomer = job("late", &other, MigrationPhase::Pending);
+    let touched = machines.apply((&newcomer).known());
+    assert!(touched.contains(&crate::machines::Subject::new(Kind::Migration, m.key.clone())));
+    assert!(!deletes(&decide(&machines, &m.key, later(3)), Kind::Pod).is_empty());
+}
+
+#[test]
 fn m18_the_five_newest_finished_ones_are_kept() {
     let vmi = running("a");
     let mut all: Vec<Migration> = (0..7)

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::action::{Kind, Subject};
 use super::config::Config;
-use super::fact::{Host, Instance, Launcher, Machine, Migration, MigrationState, ReplicaSet, Seen};
+use super::fact::{
+    Host, Instance, Launcher, Machine, Migration, MigrationPhase, MigrationState, ReplicaSet, Seen,
+};
 use super::guard::Guard;
 use super::slots::Ledger;
 use crate::fact::{Key, Uid};
@@ -165,8 +167,11 @@ impl Machines {
             }
             Seen::Migration(migration) => {
                 let (key, instance) = (migration.key.clone(), migration.instance.clone());
-                let was_final = self.migrations.get(&key).is_some_and(|known| known.phase.is_final());
+                let was = self.migrations.get(&key).map(|known| known.phase);
+                let was_final = was.is_some_and(MigrationPhase::is_final);
                 let is_final = migration.phase.is_final();
+                let joins_the_line =
+                    migration.phase == MigrationPhase::Pending && was != Some(MigrationPhase::Pending);
                 keep!(self, migrations, *migration);
                 if is_final {
                     self.unfinished.remove(&key);
@@ -178,6 +183,9 @@ impl Machines {
                 touched.insert(Subject::new(Kind::Instance, instance));
                 if is_final && !was_final {
                     self.touch_waiting(&mut touched);
+                }
+                if joins_the_line {
+                    self.touch_scheduling(&mut touched);
                 }
             }
             Seen::MigrationGone(key, uid) => {
@@ -342,6 +350,12 @@ impl Machines {
                     .map(|set| Subject::new(Kind::ReplicaSet, set.clone())),
             ),
         }
+    }
+
+    /// One that finds no place for its target gives way when others wait.
+    fn touch_scheduling(&self, touched: &mut BTreeSet<Subject>) {
+        let scheduling = self.unfinished().filter(|one| one.phase == MigrationPhase::Scheduling);
+        touched.extend(scheduling.map(|one| Subject::new(Kind::Migration, one.key.clone())));
     }
 
     fn touch_waiting(&self, touched: &mut BTreeSet<Subject>) {
