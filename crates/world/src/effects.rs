@@ -17,7 +17,7 @@ pub struct Write {
     pub key: Key,
     pub subresource: &'static str,
     pub verb: Verb,
-    /// Failing does not stop the decision it belongs to (events, hints).
+    /// Failing does not stop the decision it belongs to.
     pub optional: bool,
 }
 
@@ -94,6 +94,11 @@ impl Write {
 
     pub fn bind(key: Key, node: &str, uid: &str) -> Self {
         Self::of(Kind::Pod, key, "binding", Verb::Bind { node: node.to_owned(), uid: uid.to_owned() })
+    }
+
+    /// For people; nothing depends on it.
+    pub fn is_event(&self) -> bool {
+        self.resource.plural == "events"
     }
 
     #[must_use]

@@ -45,6 +45,8 @@ struct Outcome {
     again: Option<Timestamp>,
     results: Vec<(Write, Result<Answer, EffectError>)>,
     answers: Answers,
+    /// What nobody waits for: it is sent when the rest is known.
+    afterwards: Vec<Write>,
 }
 
 pub struct Runtime {
@@ -99,6 +101,7 @@ pub async fn run(
     };
     runtime.start_watches();
     let mut in_flight: JoinSet<Outcome> = JoinSet::new();
+    let mut telling: JoinSet<()> = JoinSet::new();
     loop {
         while let Ok(command) = commands.try_recv() {
             runtime.obey(command);
@@ -118,14 +121,18 @@ pub async fn run(
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => break,
-                    outcome = work => runtime.absorb(outcome),
+                    outcome = work => {
+                        let afterwards = runtime.absorb(outcome);
+                        tell(runtime.api.clone(), afterwards).await;
+                    }
                 }
             } else {
                 in_flight.spawn(work);
             }
             continue;
         }
-        if runtime.queue.idle() && in_flight.is_empty() && runtime.waiting_for.is_empty() {
+        let at_work = !in_flight.is_empty() || !telling.is_empty();
+        if runtime.queue.idle() && !at_work && runtime.waiting_for.is_empty() {
             for waiter in runtime.idle_waiters.drain(..) {
                 // Nobody may be waiting any more; that is fine.
                 let _ = waiter.send(());
@@ -137,7 +144,13 @@ pub async fn run(
             () = stop.cancelled() => break,
             Some(command) = commands.recv() => runtime.obey(command),
             Some(item) = news.recv() => runtime.learn(item),
-            Some(Ok(outcome)) = in_flight.join_next(), if !in_flight.is_empty() => runtime.absorb(outcome),
+            Some(Ok(outcome)) = in_flight.join_next(), if !in_flight.is_empty() => {
+                let afterwards = runtime.absorb(outcome);
+                if !afterwards.is_empty() {
+                    telling.spawn(tell(runtime.api.clone(), afterwards));
+                }
+            }
+            Some(_) = telling.join_next(), if !telling.is_empty() => {}
             () = sleep_until(clock, timer), if timer.is_some() => {}
         }
     }
@@ -160,7 +173,9 @@ struct Step {
 
 async fn perform(api: Api, discovery: Discovery, step: Step) -> Outcome {
     let Step { task, out: wanted } = step;
-    let mut outcome = Outcome { task, again: wanted.again, results: Vec::new(), answers: Answers::new() };
+    let (afterwards, writes) = wanted.writes.into_iter().partition::<Vec<_>, _>(Write::is_event);
+    let mut outcome =
+        Outcome { task, again: wanted.again, results: Vec::new(), answers: Answers::new(), afterwards };
     if !wanted.asks.is_empty() {
         for ask in wanted.asks {
             let reply = asks::answer(&api, &discovery, &ask).await;
@@ -168,18 +183,29 @@ async fn perform(api: Api, discovery: Discovery, step: Step) -> Outcome {
         }
         return outcome;
     }
-    for write in wanted.writes {
+    for write in writes {
         let result = api.perform(&write).await;
+        let ends = result.is_err() && !write.optional;
         if let Err(error) = &result {
             tracing::debug!(key = %write.key, %error, "write failed");
         }
-        let ends = result.is_err() && !write.optional;
         outcome.results.push((write, result));
         if ends {
+            // It is decided anew, and would be told twice.
+            outcome.afterwards.clear();
             break;
         }
     }
     outcome
+}
+
+/// Events are for people; losing one changes nothing.
+async fn tell(api: Api, writes: Vec<Write>) {
+    for write in writes {
+        if let Err(error) = api.perform(&write).await {
+            tracing::trace!(key = %write.key, %error, "an event was lost");
+        }
+    }
 }
 
 impl Runtime {
@@ -234,13 +260,14 @@ impl Runtime {
         }
     }
 
-    fn absorb(&mut self, outcome: Outcome) {
-        let Outcome { task, again, results, answers } = outcome;
+    /// Takes in how a decision went, and says what is to be sent now.
+    fn absorb(&mut self, outcome: Outcome) -> Vec<Write> {
+        let Outcome { task, again, results, answers, afterwards } = outcome;
         if !answers.is_empty() {
             self.answers.insert(task.clone(), answers);
             self.queue.done(&task);
             self.queue.push(task.0, task.1);
-            return;
+            return Vec::new();
         }
         let mut failed = false;
         for (write, result) in results {
@@ -271,6 +298,7 @@ impl Runtime {
         } else {
             self.settle(&task, again);
         }
+        afterwards
     }
 
     fn take_answer(&mut self, write: &Write, answer: Answer) {
