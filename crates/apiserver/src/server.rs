@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::ids::Ids;
 use crate::kinds::{Kind, Kinds};
+use crate::rest::proxy::Backend;
 use crate::rest::reply::Reply;
 use crate::status::{About, ApiError};
 use crate::store::{Key, Meta, Object, Store};
@@ -44,6 +45,8 @@ pub struct Api {
     /// Other servers that answer for whole groups, by group and version.
     aggregated: RwLock<BTreeMap<(String, String), Aggregated>>,
     announced: RwLock<Vec<crate::aggregated::Announced>>,
+    /// Who answers for pods with a label, by its key and value.
+    backends: RwLock<Vec<(String, String, Backend)>>,
 }
 
 /// Answers the requests of a group that this server does not store. The caller's [`Identity`] is among
@@ -64,6 +67,7 @@ impl Api {
             credentials: crate::auth::Credentials::default(),
             aggregated: RwLock::default(),
             announced: RwLock::default(),
+            backends: RwLock::default(),
         });
         crate::bootstrap::fill(&api);
         api
@@ -108,6 +112,19 @@ impl Api {
     pub(crate) fn aggregated(&self, group: &str, version: &str) -> Option<Aggregated> {
         let key = (group.to_owned(), version.to_owned());
         self.aggregated.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+
+    /// Lets a function of this process answer what pods with a label are asked through the server.
+    pub fn answer_for_pods(&self, label: &str, value: &str, backend: Backend) {
+        let one = (label.to_owned(), value.to_owned(), backend);
+        self.backends.write().unwrap_or_else(PoisonError::into_inner).push(one);
+    }
+
+    /// Who answers for a pod with these labels; the last to offer it.
+    pub(crate) fn backend(&self, label: impl Fn(&str) -> Option<String>) -> Option<Backend> {
+        let backends = self.backends.read().unwrap_or_else(PoisonError::into_inner);
+        let found = backends.iter().rev().find(|(key, value, _)| label(key).as_ref() == Some(value));
+        found.map(|(_, _, backend)| backend.clone())
     }
 
     /// In-process answers to admission webhooks that name a service.

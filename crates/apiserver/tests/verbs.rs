@@ -3,8 +3,13 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{PODS, Server, pod};
+use evac_apiserver::rest::proxy::Asked;
+use evac_apiserver::rest::reply::Reply;
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
@@ -267,6 +272,41 @@ async fn a_namespace_is_terminating_until_it_is_finalized() {
     assert_eq!(server.get("/api/v1/namespaces/team").await.0, 404);
     assert_eq!(server.delete("/api/v1/namespaces/default", Value::Null).await.0, 403);
 }
+
+#[tokio::test]
+async fn pods_are_asked_through_the_server_if_somebody_answers_for_them() {
+    let server = Server::with_account().await;
+    let backend = |asked: Asked| -> BoxFuture<'static, Option<Reply>> {
+        let words = format!("{} on {} port {} path {}", asked.pod, asked.node, asked.port, asked.path);
+        let reachable = asked.port == "8443";
+        Box::pin(async move { reachable.then(|| Reply::words(200, words)) })
+    };
+    server.api.answer_for_pods("role", "agent", Arc::new(backend));
+    for (name, role) in [("agent", "agent"), ("other", "other")] {
+        let mut object = pod(name);
+        object["metadata"]["labels"]["role"] = json!(role);
+        object["spec"]["nodeName"] = json!("n");
+        server.post(PODS, object).await;
+        let address = json!({"status": {"podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}]}});
+        server.merge(&format!("{PODS}/{name}/status"), address).await;
+    }
+    let asked = |path: &str| Request::get(format!("{PODS}/{path}")).body(Full::default()).unwrap();
+    let answer = server.send(asked("https:agent:8443/proxy/metrics?x=1")).await;
+    assert_eq!((answer.status().as_u16(), answer.headers()["content-type"].to_str().unwrap()), (200, PLAIN));
+    let text = answer.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(text, "agent on n port 8443 path /metrics");
+    for silent in ["agent:80", "other:8443"] {
+        let (code, status) = server.get(&format!("{PODS}/{silent}/proxy/metrics")).await;
+        assert_eq!((code, status["reason"].as_str()), (503, Some("ServiceUnavailable")), "{silent}");
+        let port = silent.split(':').next_back().unwrap();
+        let why =
+            format!("error trying to reach service: dial tcp 10.1.2.3:{port}: connect: connection refused");
+        assert_eq!(status["message"], why);
+    }
+    assert_eq!(server.post(&format!("{PODS}/agent:8443/proxy/metrics"), json!({})).await.0, 501);
+}
+
+const PLAIN: &str = "text/plain; charset=utf-8";
 
 #[tokio::test]
 async fn what_is_not_there_is_said_plainly() {

@@ -12,6 +12,7 @@ pub mod negotiate;
 pub mod ownership;
 pub mod path;
 pub mod profile;
+pub mod proxy;
 pub mod query;
 pub mod read;
 pub mod reply;
@@ -109,6 +110,10 @@ async fn handle(
         return aggregated(api, method, uri, &path, &identity, headers, body).await;
     };
     let verb = verb?;
+    if kind.group.is_empty() && kind.plural == "pods" && path.subresource == "proxy" && *method == Method::GET
+    {
+        return proxy::get(api, &kind, &path).await;
+    }
     must_exist_here(&kind, &path, verb)?;
     let many = path.name.is_empty() && *method == Method::GET;
     let (form, media) = negotiate::accepted(&headers, &negotiate::Offer::objects(&kind, many))?;

@@ -12,8 +12,10 @@ pub struct ResourcePath {
     pub resource: String,
     /// `""` for the collection.
     pub name: String,
-    /// `""` for the object itself; more than one segment stays joined by `/`.
+    /// `""` for the object itself; more than one segment stays joined by `/`, except behind a `proxy`.
     pub subresource: String,
+    /// What a `proxy` is asked for, without the first slash.
+    pub behind: String,
     /// The old `/watch/` prefix was used.
     pub watch: bool,
 }
@@ -78,6 +80,14 @@ impl Route {
                 subresource: (*sub).into(),
                 ..base
             },
+            ["namespaces", namespace, resource, name, "proxy", behind @ ..] => ResourcePath {
+                namespace: (*namespace).into(),
+                resource: (*resource).into(),
+                name: (*name).into(),
+                subresource: "proxy".into(),
+                behind: behind.join("/"),
+                ..base
+            },
             ["namespaces", namespace, resource, tail @ ..] => ResourcePath {
                 namespace: (*namespace).into(),
                 resource: (*resource).into(),
@@ -114,6 +124,15 @@ mod tests {
         assert_eq!(
             (p.namespace.as_str(), p.resource.as_str(), p.name.as_str(), p.subresource.as_str()),
             ("default", "pods", "web-0", "eviction")
+        );
+    }
+
+    #[test]
+    fn what_a_pod_is_asked_through_the_server_is_not_part_of_the_subresource() {
+        let p = path("/api/v1/namespaces/kubevirt/pods/https:agent-1:8443/proxy/metrics/more");
+        assert_eq!(
+            (p.name.as_str(), p.subresource.as_str(), p.behind.as_str()),
+            ("https:agent-1:8443", "proxy", "metrics/more")
         );
     }
 

@@ -66,6 +66,11 @@ impl Reply {
         }
     }
 
+    /// The words of somebody else.
+    pub fn words(code: u16, text: impl Into<Bytes>) -> Self {
+        Self { code, body: Body::whole(text), ..Self::plain("") }
+    }
+
     /// A code and nothing else.
     pub fn empty(code: u16) -> Self {
         Self { code, content_type: "", ..Self::plain("") }
@@ -74,8 +79,7 @@ impl Reply {
     /// The answer to a refused request.
     pub fn failure(error: &ApiError) -> Self {
         if error.plain {
-            let body = Body::whole(error.message.clone());
-            return Self { code: error.code, body, ..Self::plain("") };
+            return Self::words(error.code, error.message.clone());
         }
         Self {
             retry_after: error.details.retry_after_seconds,
