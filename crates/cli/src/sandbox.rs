@@ -101,6 +101,7 @@ impl Sandbox {
         let clock = Clock::real_at_speed(pace);
         let api = Api::new(clock, Settings { seed, ..Settings::default() });
         let world = World::start(client(&api), clock, Options { seed, ..Options::cluster(nodes) });
+        world.answer_for_agents(&api);
         world.idle().await;
         Self { api, world: Some(world), operator: None }
     }

@@ -34,7 +34,14 @@ pub mod scheduler;
 mod watch;
 pub mod workloads;
 
+use std::sync::Arc;
+
+use evac_apiserver::rest::proxy::Asked;
+use evac_apiserver::rest::reply::Reply;
+use evac_apiserver::server::Api;
 use evac_clock::Clock;
+use futures::future::BoxFuture;
+use handler::metrics;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -74,6 +81,26 @@ impl World {
         self.send(Command::WhenIdle(sender));
         // An error means that the world has ended, and then nothing is due either.
         let _ = receiver.await;
+    }
+
+    /// Lets the simulated node agents answer what is asked of the pods in which KubeVirt would run them.
+    pub fn answer_for_agents(&self, api: &Api) {
+        let commands = self.commands.clone();
+        let backend = move |asked: Asked| -> BoxFuture<'static, Option<Reply>> {
+            let commands = commands.clone();
+            Box::pin(async move {
+                if asked.port != metrics::PORT {
+                    return None;
+                }
+                if asked.path != metrics::PATH {
+                    return Some(Reply::words(404, "404 page not found\n"));
+                }
+                let (sender, receiver) = oneshot::channel();
+                commands.send(Command::Metrics(asked.node, sender)).ok()?;
+                receiver.await.ok()?.map(|text| Reply::words(200, text))
+            })
+        };
+        api.answer_for_pods("kubevirt.io", "virt-handler", Arc::new(backend));
     }
 
     /// What must never happen and did: two writers on one disk, one machine in two places.

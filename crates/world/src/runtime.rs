@@ -15,6 +15,7 @@ use crate::asks;
 use crate::discovery::Discovery;
 use crate::effects::{Answer, Api, EffectError, Verb, Write};
 use crate::handler::instance::{VirtualMachineInstance, instance_of};
+use crate::handler::metrics;
 use crate::hypervisor::Violation;
 use crate::kinds::{Kind, Object, Resource};
 use crate::kubelet::node::LEASE_NAMESPACE;
@@ -33,6 +34,8 @@ pub enum Command {
     PowerOff(String),
     AddNode(Box<NodeSpec>),
     Violations(oneshot::Sender<Vec<Violation>>),
+    /// What the agent of a node tells about guests that leave it; nothing from one that cannot be reached.
+    Metrics(String, oneshot::Sender<Option<String>>),
     /// Answered once nothing is due at this moment.
     WhenIdle(oneshot::Sender<()>),
 }
@@ -518,6 +521,11 @@ impl Runtime {
                 self.actors.handlers.hypervisor.advance(now);
                 // Who asked may be gone; then nobody needs to know.
                 let _ = asker.send(self.actors.handlers.hypervisor.violations().to_vec());
+            }
+            Command::Metrics(node, asker) => {
+                let alive = self.actors.kubelets.alive(&node) && self.actors.handlers.serving();
+                let hypervisor = &mut self.actors.handlers.hypervisor;
+                let _ = asker.send(alive.then(|| metrics::write(hypervisor, &node, now)));
             }
             Command::AddNode(spec) => {
                 let name = spec.name.clone();

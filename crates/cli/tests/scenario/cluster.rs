@@ -110,6 +110,9 @@ impl Cluster {
             }
         };
         let world = World::start(client.clone(), clock, options);
+        if let Server::Sandbox { _api: api, .. } = &server {
+            world.answer_for_agents(api);
+        }
         world.idle().await;
         for name in &names {
             usable(&client, name).await;

@@ -51,6 +51,7 @@ impl Cluster {
         let http = Http::new(client.clone(), clock, Duration::ZERO);
         install::kinds(&http).await.unwrap();
         let world = World::start(client, clock, Options { seed: 7, ..options });
+        world.answer_for_agents(&api);
         let operator = Operator::start_roles(http.clone(), roles);
         serve(&api, &http, &operator);
         install::reviews(&http, Reviews::of(&Roles::all())).await.unwrap();

@@ -7,6 +7,7 @@
 mod draft;
 pub mod instance;
 mod launcher;
+pub mod metrics;
 pub mod migratable;
 mod migration;
 pub mod node;

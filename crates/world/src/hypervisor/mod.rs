@@ -56,6 +56,17 @@ pub struct Move {
     source_node: String,
 }
 
+/// How far the copy of a guest that leaves a node is. Bytes and seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Leaving {
+    pub machine: Key,
+    pub total: f64,
+    pub sent: f64,
+    pub remaining: f64,
+    pub rate: f64,
+    pub dirty_rate: f64,
+}
+
 #[derive(Debug, Default)]
 pub struct Hypervisor {
     /// By the uid of the launcher pod.
@@ -106,6 +117,26 @@ impl Hypervisor {
 
     pub fn moving(&self, source_uid: &str) -> Option<&Move> {
         self.moves.get(source_uid)
+    }
+
+    /// The guests that are being copied away from a node at this moment.
+    pub fn leaving(&mut self, node: &str, now: Timestamp) -> Vec<Leaving> {
+        self.advance(now);
+        self.run_transfers(now);
+        let from_here = self.moves.iter().filter(|(_, m)| m.source_node == node && m.transfer.active());
+        from_here
+            .filter_map(|(uid, found)| {
+                let Transfer { terms, sent, remaining, .. } = &found.transfer;
+                Some(Leaving {
+                    machine: self.domains.get(uid)?.machine.key.clone(),
+                    total: terms.memory,
+                    sent: *sent,
+                    remaining: *remaining,
+                    rate: self.rate(found),
+                    dirty_rate: found.transfer.dirty_rate(),
+                })
+            })
+            .collect()
     }
 
     /// The machines (and their pods) that changed since this was last asked.

@@ -69,6 +69,26 @@ fn two_migrations_from_one_node_share_its_network() {
 }
 
 #[test]
+fn who_is_leaving_is_told_with_how_far_it_is() {
+    let mut h = with_guests(2);
+    let busy = Terms { dirty_rate: 0.1 * GIB, ..quiet() };
+    h.begin_move("a", "pod0-uid", place("t0", "n2"), busy, at(10));
+    let found = h.leaving("n1", at(14));
+    let expected = Leaving {
+        machine: Key::new("ns", "vm0"),
+        total: 10.0 * GIB,
+        sent: 4.0 * GIB,
+        remaining: 6.0 * GIB,
+        rate: GIB,
+        dirty_rate: 0.1 * GIB,
+    };
+    assert_eq!(found, [expected]);
+    assert_eq!(h.leaving("n2", at(14)), []);
+    h.advance(at(40));
+    assert_eq!(h.leaving("n1", at(40)), []);
+}
+
+#[test]
 fn how_often_one_looks_does_not_change_what_happens() {
     let run = |every: i64| {
         let mut h = with_guests(2);

@@ -149,7 +149,8 @@ impl Transfer {
         }
     }
 
-    fn dirty_rate(&self) -> f64 {
+    /// Bytes per second that the guest changes and that have to be copied again.
+    pub fn dirty_rate(&self) -> f64 {
         if self.last_copy || self.mode != Mode::PreCopy || self.terms.fixed.is_some() {
             0.0
         } else {
