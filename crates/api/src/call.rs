@@ -14,6 +14,8 @@ pub const FIELD_MANAGER: &str = "evac";
 const LEASE_ANNOTATION: &str = "evac.dev/node";
 /// Marks the migrations of drains, so that they can be found; whose they are says the annotation of the same name.
 const DRAIN_LABEL: &str = "migration";
+/// Where the node agents of KubeVirt serve their metrics.
+const AGENT_PORT: u16 = 8443;
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// A request without the server's address.
@@ -56,6 +58,12 @@ pub fn pod_path(pod: &Key) -> String {
     format!("/api/v1/namespaces/{}/pods/{}", escape(&pod.namespace), escape(&pod.name))
 }
 
+/// The metrics of a node agent of KubeVirt, through the API server.
+pub fn agent_metrics_path(pod: &Key) -> String {
+    let (namespace, name) = (escape(&pod.namespace), escape(&pod.name));
+    format!("/api/v1/namespaces/{namespace}/pods/https:{name}:{AGENT_PORT}/proxy/metrics")
+}
+
 pub fn pods_on_node_path(node: &str) -> String {
     format!("/api/v1/pods?fieldSelector={}", escape(&format!("spec.nodeName={node}")))
 }
@@ -84,7 +92,7 @@ pub fn call_for(action: &Action) -> Option<Call> {
             Some(migrate(instance, name, node, owner, *dry_run))
         }
         Action::Abort { migration, uid } => Some(abort(migration, uid, false)),
-        Action::Prove { .. } | Action::ReadLaunchers { .. } => None,
+        Action::Prove { .. } | Action::ReadLaunchers { .. } | Action::ReadTransfers { .. } => None,
     }
 }
 

@@ -171,8 +171,10 @@ pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     if nodes.is_empty() {
         return Ok(Exit::Done);
     }
+    let mut renderer = Renderer::new(args.output, dry_run, &nodes);
+    policy.measure = renderer.measure();
     let request = DrainRequest {
-        nodes: nodes.clone(),
+        nodes,
         policy,
         owner: args.owner.name(),
         instance: Some(instance()),
@@ -180,7 +182,6 @@ pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
         page,
     };
     let stop = CancellationToken::new();
-    let mut renderer = Renderer::new(args.output, dry_run, &nodes);
     let interrupts = tokio::spawn(on_interrupt(stop.clone()));
     let ends = evac_engine::drain(http, request, stop, &mut |at, event| renderer.event(at, event)).await;
     interrupts.abort();

@@ -4,6 +4,7 @@
 
 mod cancel;
 mod cluster;
+mod copy_line;
 mod cordon;
 mod demo;
 mod drain;

@@ -40,6 +40,11 @@ pub fn is_interactive() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
+/// The columns of the terminal on which a person watches.
+pub fn columns() -> usize {
+    usize::from(console::Term::stderr().size().1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

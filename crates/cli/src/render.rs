@@ -4,6 +4,7 @@
 //! pods that keep us waiting are shown below. With `-o json` every event is one line of JSON and nothing else is data.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use evac_core::explain::{explain, span};
 use evac_core::fact::Key;
@@ -21,6 +22,10 @@ use crate::screen::Screen;
 /// The name and version of the event format; see docs/events.md.
 pub const SCHEMA: &str = "evac.dev/events/v1";
 
+/// Agents take a new sample every five seconds; more is not to be seen.
+const MEASURE_FOR_PEOPLE: Duration = Duration::from_secs(5);
+const MEASURE_FOR_PROGRAMS: Duration = Duration::from_secs(10);
+
 pub struct Renderer {
     format: Format,
     dry_run: DryRunArg,
@@ -34,6 +39,14 @@ impl Renderer {
         let screen = (format == Format::Text && dry_run == DryRunArg::None && output::is_interactive())
             .then(|| Screen::new(nodes.len()));
         Self { format, dry_run, screen, nodes: nodes.to_vec(), last: None }
+    }
+
+    /// How often it is worth reading how far guests have been copied. Lines of text do not show it.
+    pub fn measure(&self) -> Option<Duration> {
+        match self.format {
+            Format::Json => Some(MEASURE_FOR_PROGRAMS),
+            Format::Text => self.screen.as_ref().map(|_| MEASURE_FOR_PEOPLE),
+        }
     }
 
     pub fn event(&mut self, at: Timestamp, event: &Event) {
@@ -190,7 +203,9 @@ fn text_lines(at: Timestamp, event: &Event, dry_run: DryRunArg) -> Vec<Line> {
         | Event::Progress { .. }
         | Event::Rehearsed { .. }
         | Event::Moving { .. }
-        | Event::MovePhase { .. } => Vec::new(),
+        | Event::MovePhase { .. }
+        | Event::Copying { .. }
+        | Event::Outlook { .. } => Vec::new(),
         Event::Moved { instance, to, .. } => vec![Line::Data(format!("vmi {instance} migrated to {to}"))],
         Event::MoveFailed { instance, failures, message, retry_at, .. } => {
             let next = match retry_at {

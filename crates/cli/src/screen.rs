@@ -13,10 +13,13 @@ use evac_core::{Fate, Severity};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
+use crate::copy_line::copy_line;
 use crate::output;
 
 /// More lines than these, over all nodes, would push the bars off a small terminal.
 const LINES: usize = 10;
+/// What stands before the text of a line: its age.
+const BEFORE_LINE: usize = 7;
 const TICK: Duration = Duration::from_millis(500);
 
 pub struct Screen {
@@ -37,6 +40,22 @@ struct NodeBar {
     unseen: BTreeSet<Key>,
     more: Option<ProgressBar>,
     stuck: BTreeSet<Key>,
+    guests: Option<Guests>,
+}
+
+/// How long the guests of a node take, by what was measured, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Guests {
+    at_least: u64,
+    /// Missing where no end is in sight.
+    at_most: Option<u64>,
+}
+
+impl Guests {
+    fn later(self, other: Self) -> Self {
+        let at_most = self.at_most.zip(other.at_most).map(|(one, another)| one.max(another));
+        Self { at_least: self.at_least.max(other.at_least), at_most }
+    }
 }
 
 /// A bar and what is needed to say when it will be full.
@@ -55,10 +74,15 @@ impl Pace {
         Self { bar, began }
     }
 
-    fn show(&self, at: Timestamp, gone: usize, total: usize, stuck: usize) {
+    fn show(&self, at: Timestamp, gone: usize, total: usize, stuck: usize, guests: Option<Guests>) {
         self.bar.set_length(total as u64);
         self.bar.set_position(gone as u64);
-        self.bar.set_message(outlook(self.began, at, gone, total - gone, stuck));
+        // Guests take longest, so where they were measured they decide.
+        let time = match guests {
+            Some(guests) => Some(time_of(guests)),
+            None => time_left(self.began, at, gone, (total - gone).saturating_sub(stuck)),
+        };
+        self.bar.set_message(outlook(time, stuck));
     }
 }
 
@@ -87,7 +111,7 @@ impl Screen {
             }
             Event::Progress { node, left, total, .. } => {
                 if let Some(known) = self.nodes.get(node) {
-                    known.pace.show(at, total - left, *total, known.stuck.len());
+                    known.pace.show(at, total - left, *total, known.stuck.len(), known.guests);
                 }
                 self.sum_up(at);
             }
@@ -98,6 +122,17 @@ impl Screen {
             Event::MovePhase { node, pod, instance, phase, .. } => {
                 let phase = if phase.is_empty() || phase == "Pending" { "queued" } else { phase };
                 self.line(node, pod, &format!("moving   vmi {instance}: {phase}"));
+            }
+            Event::Copying { node, pod, instance, attempt, copied, .. } => {
+                let width = output::columns().saturating_sub(BEFORE_LINE);
+                self.line(node, pod, &copy_line(instance, *attempt, copied, width));
+            }
+            Event::Outlook { node, at_least_seconds, at_most_seconds, .. } => {
+                if let Some(known) = self.nodes.get_mut(node) {
+                    known.guests =
+                        at_least_seconds.map(|at_least| Guests { at_least, at_most: *at_most_seconds });
+                }
+                self.refresh(at, node);
             }
             Event::MoveFailed { node, pod, instance, failures, retry_at, .. } => {
                 let next = retry_at.map_or("not tried again".into(), |retry| {
@@ -152,8 +187,14 @@ impl Screen {
             self.total = Some(Pace::new(self.bars.insert(0, ProgressBar::new(0)), "all nodes", at));
         }
         let pace = Pace::new(self.bars.add(ProgressBar::new(total as u64)), node, at);
-        let known =
-            NodeBar { pace, lines: Vec::new(), unseen: BTreeSet::new(), more: None, stuck: BTreeSet::new() };
+        let known = NodeBar {
+            pace,
+            lines: Vec::new(),
+            unseen: BTreeSet::new(),
+            more: None,
+            stuck: BTreeSet::new(),
+            guests: None,
+        };
         self.nodes.insert(node.to_owned(), known);
         self.sum_up(at);
     }
@@ -163,7 +204,8 @@ impl Screen {
             let sum = |count: fn(&NodeBar) -> usize| self.nodes.values().map(count).sum::<usize>();
             let gone = self.finished.0 + sum(|node| count(node.pace.bar.position()));
             let all = self.finished.1 + sum(|node| count(node.pace.bar.length().unwrap_or(0)));
-            total.show(at, gone, all.max(gone), sum(|node| node.stuck.len()));
+            let guests = self.nodes.values().filter_map(|node| node.guests).reduce(Guests::later);
+            total.show(at, gone, all.max(gone), sum(|node| node.stuck.len()), guests);
         }
     }
 
@@ -171,7 +213,7 @@ impl Screen {
         if let Some(known) = self.nodes.get(node) {
             let gone = count(known.pace.bar.position());
             let all = count(known.pace.bar.length().unwrap_or(0));
-            known.pace.show(at, gone, all.max(gone), known.stuck.len());
+            known.pace.show(at, gone, all.max(gone), known.stuck.len(), known.guests);
         }
         self.sum_up(at);
     }
@@ -234,17 +276,38 @@ fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// When it will be over, in words.
-fn outlook(began: Timestamp, now: Timestamp, gone: usize, left: usize, stuck: usize) -> String {
-    let held = if stuck == 0 { String::new() } else { format!("{stuck} cannot leave") };
-    let moving = left.saturating_sub(stuck);
-    let Some((best, worst)) = forecast(began, now, gone, moving) else { return held };
-    let time = if best.as_secs() < 2 {
-        "a few seconds left".into()
+/// When it will be over and what will not, in words.
+fn outlook(time: Option<String>, stuck: usize) -> String {
+    let held = (stuck > 0).then(|| format!("{stuck} cannot leave"));
+    [time, held].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// By the pace at which pods have left.
+fn time_left(began: Timestamp, now: Timestamp, gone: usize, moving: usize) -> Option<String> {
+    let (best, worst) = forecast(began, now, gone, moving)?;
+    Some(range(best.as_secs(), worst.as_secs_f64().ceil() as u64))
+}
+
+fn time_of(guests: Guests) -> String {
+    match guests.at_most {
+        Some(most) => range(guests.at_least, most),
+        None => format!("{} or more left", words(guests.at_least)),
+    }
+}
+
+fn range(best: u64, worst: u64) -> String {
+    if worst < 4 {
+        return "a few seconds left".into();
+    }
+    if best == 0 {
+        format!("up to {} left", words(worst))
     } else {
-        format!("{} to {} left", span(best.as_secs() as i64), span(worst.as_secs_f64().ceil() as i64))
-    };
-    if held.is_empty() { time } else { format!("{time}, {held}") }
+        format!("{} to {} left", words(best), words(worst))
+    }
+}
+
+fn words(seconds: u64) -> String {
+    span(i64::try_from(seconds).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]
@@ -253,7 +316,7 @@ mod tests {
 
     fn after(seconds: i64, gone: usize, left: usize, stuck: usize) -> String {
         let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
-        outlook(at(0), at(seconds), gone, left, stuck)
+        outlook(time_left(at(0), at(seconds), gone, left.saturating_sub(stuck)), stuck)
     }
 
     #[test]
@@ -268,5 +331,17 @@ mod tests {
     fn pods_that_cannot_leave_are_not_waited_for_in_the_forecast() {
         assert_eq!(after(10, 10, 21, 1), "20s to 40s left, 1 cannot leave");
         assert_eq!(after(10, 10, 2, 2), "2 cannot leave");
+    }
+
+    #[test]
+    fn measured_guests_give_the_range_and_one_without_an_end_leaves_it_open() {
+        let guests = |at_least, at_most| Guests { at_least, at_most };
+        assert_eq!(time_of(guests(20, Some(100))), "20s to 1m40s left");
+        assert_eq!(time_of(guests(1, Some(3))), "a few seconds left");
+        assert_eq!(time_of(guests(0, Some(30))), "up to 30s left");
+        assert_eq!(time_of(guests(20, None)), "20s or more left");
+        let both = guests(20, Some(40)).later(guests(10, Some(50)));
+        assert_eq!(both, guests(20, Some(50)));
+        assert_eq!(both.later(guests(5, None)), guests(20, None));
     }
 }

@@ -33,6 +33,8 @@ pub enum Action {
     Abort { migration: Key, uid: Uid },
     /// Reads all pods of an instance whose migration does not get on: its target, and what others left.
     ReadLaunchers { instance: Key, uid: Uid },
+    /// Reads from the metrics of this node agent how far the guests of its node have been copied.
+    ReadTransfers { node: String, pod: Key, uid: Uid },
     /// Writes or renews the lease that shows that this drain is alive; `over` is the lease as it was last seen.
     Hold {
         node: String,

@@ -91,7 +91,8 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
             | Action::Hold { .. }
             | Action::Release { .. }
             | Action::Abort { .. }
-            | Action::ReadLaunchers { .. } => {}
+            | Action::ReadLaunchers { .. }
+            | Action::ReadTransfers { .. } => {}
         }
     }
     for (key, count) in asked {

@@ -63,6 +63,9 @@ fn count(index: &Index, policy: &Policy, uid: &Uid, pod: &mut PodRun, now: Times
     pod.told = true;
     pod.state = PodState::Gone;
     pod.blocked = None;
+    if let Some(moving) = &mut pod.moving {
+        moving.ended = Some(now);
+    }
     let died = found.is_some_and(|found| found.phase == PodPhase::Failed);
     let (key, node) = (pod.key.clone(), pod.node.clone());
     tally.departed.push(match pod.went_to().filter(|_| !died) {

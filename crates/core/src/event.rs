@@ -9,6 +9,7 @@ use crate::fact::Key;
 use crate::reason::Reason;
 use crate::run::{Blocker, End};
 use crate::tenants::Progress;
+use crate::transfer::Copied;
 
 /// Something worth telling the person who waits. Also the lines of `-o json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -48,6 +49,24 @@ pub enum Event {
         node: String,
         migration: String,
         phase: String,
+    },
+    /// How far the memory of a guest has been copied, where that can be measured.
+    Copying {
+        instance: Key,
+        pod: Key,
+        node: String,
+        migration: String,
+        /// Which migration of this guest it is, in this drain. Each begins from nothing.
+        attempt: u32,
+        #[serde(flatten)]
+        copied: Copied,
+    },
+    /// How long the guests that are still here take, as far as measurements tell.
+    Outlook {
+        node: String,
+        guests: usize,
+        at_least_seconds: Option<u64>,
+        at_most_seconds: Option<u64>,
     },
     /// The guest runs on another node and its pod here has ended.
     Moved {

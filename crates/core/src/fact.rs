@@ -270,4 +270,6 @@ pub enum Fact {
     LeaseGone(Key),
     /// Something around virtual machines.
     Machine(crate::machines::Seen),
+    /// How far guests have been copied, by the agent of the node they leave.
+    Transfers(BTreeMap<Key, crate::transfer::Sample>),
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fact::{Budget, Existence, Fact, Key, Lease, Node, Pod, Uid, VmRole};
 use crate::machines::{Instance, Kind, Machines, Seen};
+use crate::transfer::Sample;
 
 /// A position in the order of changes this index has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -39,6 +40,7 @@ pub struct Index {
     budgets_visible: bool,
     machines: Machines,
     sight: Sight,
+    transfers: BTreeMap<Key, Sample>,
 }
 
 impl Index {
@@ -87,6 +89,7 @@ impl Index {
             Fact::Machine(seen) => {
                 self.machines.apply(seen);
             }
+            Fact::Transfers(samples) => self.transfers.extend(samples),
         }
     }
 
@@ -193,6 +196,11 @@ impl Index {
         let instance = self.machines.instance(&Key::new(pod.key.namespace.clone(), name.clone()))?;
         let same = pod.controller.as_ref().is_none_or(|owner| owner.uid == instance.uid);
         (same && pod.node.as_deref() == Some(instance.node.as_str())).then_some(instance)
+    }
+
+    /// What was last read about the copy of an instance's memory, of whichever migration.
+    pub fn transfer(&self, instance: &Key) -> Option<&Sample> {
+        self.transfers.get(instance)
     }
 
     /// Without the right to read budgets we can still drain, but only by trying.

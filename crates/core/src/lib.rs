@@ -41,6 +41,7 @@ pub mod tenants;
 #[cfg(test)]
 #[allow(clippy::return_self_not_must_use, reason = "builders for tests")]
 mod testing;
+pub mod transfer;
 pub mod vm_reason;
 
 pub use action::{Action, Outcome};

@@ -28,6 +28,7 @@ use crate::policy::{DryRun, Policy, back_off};
 use crate::reason::Reason;
 use crate::run::{FORGOTTEN_AFTER, PodRun, PodState, Run, after, failure_text};
 use crate::step::{Event, Step};
+use crate::transfer::Copying;
 use crate::vm_reason::VmReason;
 
 /// Failures in a row, in one drain, after which a guest is named as one that cannot be moved.
@@ -48,6 +49,14 @@ pub(crate) struct Move {
     pub began: Timestamp,
     pub phase_since: Timestamp,
     pub target: String,
+    /// The memory of the guest in bytes; 0 if it is not known.
+    pub memory: u64,
+    /// Which migration of this guest it is that this drain sees.
+    pub attempt: u32,
+    /// When it left the queue, and when its guest was gone from here.
+    pub under_way_since: Option<Timestamp>,
+    pub ended: Option<Timestamp>,
+    pub copying: Option<Copying>,
     failure_told: Option<Uid>,
     /// When its pods are to be read, and how often that was done.
     look_at: Option<Timestamp>,
@@ -65,6 +74,11 @@ impl Move {
             began: now,
             phase_since: now,
             target: String::new(),
+            memory: 0,
+            attempt: 0,
+            under_way_since: None,
+            ended: None,
+            copying: None,
             failure_told: None,
             look_at: None,
             looks: 0,
@@ -106,7 +120,7 @@ fn failures(machines: &Machines, instance: &Key, since: Timestamp, now: Timestam
     })
 }
 
-fn unfinished<'a>(machines: &'a Machines, instance: &Key) -> Option<&'a Migration> {
+pub(crate) fn unfinished<'a>(machines: &'a Machines, instance: &Key) -> Option<&'a Migration> {
     machines.migrations_of(instance).into_iter().rev().find(|one| !one.phase.is_final())
 }
 
@@ -157,13 +171,21 @@ pub(crate) fn follow(
         }
         if let Some(migration) = unfinished(machines, &instance.key) {
             if moving.migration.as_ref() != Some(&migration.uid) {
-                **moving = Move { parked: moving.parked, ..Move::new(instance.key.clone(), now) };
+                **moving = Move {
+                    parked: moving.parked,
+                    attempt: moving.attempt + 1,
+                    memory: instance.memory,
+                    ..Move::new(instance.key.clone(), now)
+                };
                 moving.migration = Some(migration.uid.clone());
             } else if moving.phase == migration.phase {
                 continue;
             }
             moving.phase = migration.phase;
             moving.phase_since = now;
+            if migration.phase.is_under_way() {
+                moving.under_way_since.get_or_insert(now);
+            }
             moving.look_at =
                 (migration.phase == MigrationPhase::Scheduling).then(|| after(now, LOOK_AT_TARGET));
             step.events.push(Event::MovePhase {
@@ -459,4 +481,4 @@ impl PodRun {
 
 #[cfg(test)]
 #[path = "moving_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -19,7 +19,7 @@ use crate::tenants::{Marks, Progress};
 use crate::testing::{at, budget, index, pod};
 
 /// A running guest on node `n` that can be moved.
-fn guest(name: &str) -> Instance {
+pub(crate) fn guest(name: &str) -> Instance {
     let mut vmi = boot(&machine(name, RunStrategy::Always), Phase::Running);
     vmi.node = "n".into();
     vmi.eviction_strategy = Some("LiveMigrate".into());
@@ -45,15 +45,15 @@ fn launcher(of: &Instance) -> Pod {
     pod
 }
 
-struct Case {
-    index: Index,
-    policy: Policy,
-    run: Run,
-    now: i64,
+pub(crate) struct Case {
+    pub index: Index,
+    pub policy: Policy,
+    pub run: Run,
+    pub now: i64,
 }
 
 impl Case {
-    fn new(guests: &[Instance]) -> Self {
+    pub fn new(guests: &[Instance]) -> Self {
         let mut index = index(guests.iter().map(launcher).collect(), Vec::new());
         index.set_sight(Sight::Clear);
         index.reset_machines(
@@ -64,13 +64,13 @@ impl Case {
         Self { index, policy: Policy::default(), run, now: 0 }
     }
 
-    fn step(&mut self) -> Step {
+    pub fn step(&mut self) -> Step {
         let step = step(&self.index, &self.policy, &mut self.run, at(self.now));
         assert_eq!(check(&self.index, &step.actions), []);
         step
     }
 
-    fn later(&mut self, seconds: i64) -> Step {
+    pub fn later(&mut self, seconds: i64) -> Step {
         self.now += seconds;
         self.step()
     }
@@ -84,7 +84,7 @@ impl Case {
         made
     }
 
-    fn cordoned(&mut self) -> Step {
+    pub fn cordoned(&mut self) -> Step {
         let first = self.step();
         let [action @ Action::Cordon { node, mark, .. }] = first.actions.as_slice() else {
             panic!("{first:?}")
@@ -97,12 +97,12 @@ impl Case {
         self.step()
     }
 
-    fn seen(&mut self, seen: Seen) {
+    pub fn seen(&mut self, seen: Seen) {
         self.index.apply(Fact::Machine(seen));
     }
 
     /// The server carries out a migration that was asked for.
-    fn carry_out(&mut self, action: &Action) -> Migration {
+    pub fn carry_out(&mut self, action: &Action) -> Migration {
         let Action::Migrate { instance, name, node, owner, .. } = action else { panic!("{action:?}") };
         let vmi = self.index.machines().instance(instance).unwrap().clone();
         let mut made = migration(name, &vmi, MigrationPhase::Pending);
@@ -117,7 +117,7 @@ impl Case {
         made
     }
 
-    fn enter(&mut self, migration: &Migration, phase: MigrationPhase) -> Migration {
+    pub fn enter(&mut self, migration: &Migration, phase: MigrationPhase) -> Migration {
         let mut next = self.index.machines().migration(&migration.key).unwrap().clone();
         next.phase = phase;
         next.phase_times.push((phase.text().into(), at(self.now).to_string()));

@@ -53,6 +53,8 @@ pub struct Policy {
     pub standing: bool,
     /// Nodes on which virtual machines may be shut down although they would not come back.
     pub shutdown_on: BTreeSet<String>,
+    /// The pause between readings of how far guests have been copied; without it nothing is read.
+    pub measure: Option<Duration>,
 }
 
 impl Default for Policy {
@@ -75,6 +77,7 @@ impl Default for Policy {
             settle: Duration::from_secs(5),
             standing: false,
             shutdown_on: BTreeSet::new(),
+            measure: None,
         }
     }
 }

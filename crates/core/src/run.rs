@@ -26,6 +26,7 @@ use crate::policy::back_off;
 use crate::proof::Proof;
 use crate::reason::Reason;
 use crate::tenants::Progress;
+use crate::transfer::measure::{Meter, Unreadable};
 
 /// One thing in the way, with the moment it was first seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -183,6 +184,8 @@ pub struct Run {
     pub(crate) stopping: bool,
     pub(crate) never_since: BTreeMap<String, Timestamp>,
     pub(crate) claim_refusal_told: bool,
+    pub(crate) meters: BTreeMap<String, Meter>,
+    pub(crate) unreadable: Unreadable,
 }
 
 impl Run {
@@ -201,6 +204,8 @@ impl Run {
             stopping: false,
             never_since: BTreeMap::new(),
             claim_refusal_told: false,
+            meters: BTreeMap::new(),
+            unreadable: Unreadable::default(),
         }
     }
 
@@ -215,6 +220,7 @@ impl Run {
         self.nodes.retain(|known| known.name != node);
         self.pods.retain(|_, pod| pod.node != node);
         self.never_since.remove(node);
+        self.meters.remove(node);
     }
 
     /// From now on nothing new is started.
@@ -251,6 +257,7 @@ impl Run {
                     pod.record_move(outcome, now);
                 }
             }
+            Action::ReadTransfers { node, uid, .. } => self.record_measurement(node, uid, &outcome, now),
             // What comes of these is seen in the cluster.
             Action::Abort { .. } | Action::ReadLaunchers { .. } => {}
             Action::Evict { uid, .. } | Action::Delete { uid, .. } => {

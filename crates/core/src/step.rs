@@ -27,6 +27,7 @@ use crate::run::{Blocker, End, NodePhase, NodeRun, PodRun, PodState, Run, after}
 use crate::send::{charges, send};
 use crate::standing;
 use crate::tenants::Progress;
+use crate::transfer::measure::measure;
 use crate::vm_reason::VmReason;
 
 #[derive(Debug, Clone, Default)]
@@ -88,6 +89,7 @@ pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> St
     if !run.stopping {
         for (assessment, since) in &draining {
             moving::send(index, policy, run, assessment, *since, now, &mut step);
+            measure(index, policy, run, assessment, now, &mut step);
         }
         send(index, policy, run, draining.iter().map(|(assessment, _)| assessment), now, &mut step);
     }

@@ -1,12 +1,20 @@
 //! Performs one action and says what became of it.
 
+use std::time::Duration;
+
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::wire::{LauncherPod, Migration};
 use evac_api::wire::{self, List};
 use evac_api::{Call, call, call_for, classify};
+use evac_core::transfer::exposition;
 use evac_core::{Action, Fact, Outcome, Pod, claim};
 
 use crate::http::{Http, HttpError, parse};
+
+/// An agent with hundreds of guests writes a few megabytes.
+const METRICS_SIZE: usize = 16 << 20;
+/// Later they would tell of the past.
+const METRICS_WITHIN: Duration = Duration::from_secs(5);
 
 /// What came back: the outcome for the run, and what was learned on the way for the index.
 #[derive(Debug)]
@@ -41,6 +49,14 @@ pub async fn perform(http: &Http, action: Action) -> Done {
                 let pods = list.items.into_iter().map(|pod| Learned::Fact(Fact::Machine(pod.seen())));
                 (Outcome::Done, pods.collect())
             }
+            Err(error) => (Outcome::from(&error), Vec::new()),
+        };
+        return Done { action, outcome, learned };
+    }
+    if let Action::ReadTransfers { pod, .. } = &action {
+        let call = Call::get(call::agent_metrics_path(pod));
+        let (outcome, learned) = match http.read_text(&call, METRICS_SIZE, METRICS_WITHIN).await {
+            Ok(text) => (Outcome::Done, vec![Learned::Fact(Fact::Transfers(exposition::parse(&text)))]),
             Err(error) => (Outcome::from(&error), Vec::new()),
         };
         return Done { action, outcome, learned };

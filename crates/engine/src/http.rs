@@ -10,6 +10,7 @@ use evac_api::{Answer, Call};
 use evac_clock::Clock;
 use evac_core::Outcome;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -142,7 +143,23 @@ impl Http {
     }
 
     pub async fn send_accepting(&self, call: &Call, accept: &'static str) -> Result<Answer, HttpError> {
-        let mut limit = self.limit;
+        self.exchange(call, accept, usize::MAX, self.limit).await
+    }
+
+    /// What is not an object: no more than `size` bytes of it, and not later than `within`.
+    pub async fn read_text(&self, call: &Call, size: usize, within: Duration) -> Result<String, HttpError> {
+        let answer = self.exchange(call, "text/plain", size, within.min(self.limit)).await?;
+        refused(&answer)?;
+        Ok(String::from_utf8_lossy(&answer.body).into_owned())
+    }
+
+    async fn exchange(
+        &self,
+        call: &Call,
+        accept: &'static str,
+        size: usize,
+        mut limit: Duration,
+    ) -> Result<Answer, HttpError> {
         let _pass = if call.method == "GET" {
             None
         } else {
@@ -160,7 +177,8 @@ impl Http {
         let exchange = async {
             let response = self.client.send(request).await.map_err(|error| lost_or_unsent(&error))?;
             let (parts, body) = response.into_parts();
-            let body = body.collect_bytes().await.map_err(|error| HttpError::Lost(error.to_string()))?;
+            let body = Limited::new(body, size).collect().await;
+            let body = body.map_err(|error| HttpError::Lost(error.to_string()))?.to_bytes();
             let retry_after = parts
                 .headers
                 .get(RETRY_AFTER)
@@ -205,16 +223,19 @@ fn not_leading() -> HttpError {
 }
 
 pub fn parse<T: DeserializeOwned>(answer: &Answer) -> Result<T, HttpError> {
-    if !answer.is_success() {
-        let failure = answer.failure();
-        let message = if failure.message.is_empty() {
-            format!("HTTP status {}", answer.status)
-        } else {
-            failure.message
-        };
-        return Err(HttpError::Status { status: answer.status, reason: failure.reason, message });
-    }
+    refused(answer)?;
     serde_json::from_slice(&answer.body).map_err(HttpError::Body)
+}
+
+/// The failure that the server answered with, if it did.
+fn refused(answer: &Answer) -> Result<(), HttpError> {
+    if answer.is_success() {
+        return Ok(());
+    }
+    let failure = answer.failure();
+    let message =
+        if failure.message.is_empty() { format!("HTTP status {}", answer.status) } else { failure.message };
+    Err(HttpError::Status { status: answer.status, reason: failure.reason, message })
 }
 
 /// Only a failure to connect proves that nothing was carried out.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod cluster;
+mod copying;
 mod crashes;
 #[allow(dead_code, reason = "shared with the tests of the machines")]
 #[path = "../machines/cluster.rs"]

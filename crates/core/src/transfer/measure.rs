@@ -1,0 +1,246 @@
+//! When the metrics of a node agent are read, and what is told of them.
+//!
+//! Only while memory of a guest on the node is being copied, at the pace the policy allows, one reading at a time for each node. What cannot
+//! be read is left alone: nobody waits for it, and nobody is told.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::outlook::{Moved, Outlook, Staying, outlook};
+use super::{Copying, Sample};
+use crate::action::{Action, Outcome};
+use crate::assess::{Assessment, Fate};
+use crate::fact::{Pod, PodPhase, Uid};
+use crate::index::Index;
+use crate::machines::{Instance, Migration, MigrationPhase};
+use crate::moving::{Move, unfinished};
+use crate::policy::{DryRun, Policy};
+use crate::reason::Severity;
+use crate::run::{PodRun, Run, after};
+use crate::step::{Event, Step};
+
+/// A copy that has just begun has nothing to show yet.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+
+/// What was read and told of one node.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Meter {
+    /// A reading is on its way.
+    reading: bool,
+    pause: Duration,
+    not_before: Option<Timestamp>,
+    told: Option<(usize, Option<Outlook>)>,
+}
+
+/// What must not be read again in this run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Unreadable {
+    /// We may not read metrics at all.
+    all: bool,
+    pods: BTreeSet<Uid>,
+}
+
+/// Looks after one node that is being emptied.
+pub(crate) fn measure(
+    index: &Index,
+    policy: &Policy,
+    run: &mut Run,
+    assessment: &Assessment,
+    now: Timestamp,
+    step: &mut Step,
+) {
+    let Some(pause) = policy.measure.filter(|_| policy.dry_run == DryRun::None) else { return };
+    let news = tell_copies(index, run, assessment, step);
+    tell_outlook(index, run, assessment, news, now, step);
+    read(index, run, assessment, pause, now, step);
+}
+
+/// The guests of a node that are to be moved, with what is known of their way.
+fn guests<'a>(
+    index: &'a Index,
+    assessment: &'a Assessment,
+) -> impl Iterator<Item = (&'a Uid, &'a Instance, Option<&'a Migration>)> {
+    assessment.of_fate(Fate::Migrate).filter_map(|verdict| {
+        let instance = index.pod(&verdict.pod).and_then(|pod| index.instance_of(pod))?;
+        Some((&verdict.uid, instance, unfinished(index.machines(), &instance.key)))
+    })
+}
+
+/// True if there was something new to tell.
+fn tell_copies(index: &Index, run: &mut Run, assessment: &Assessment, step: &mut Step) -> bool {
+    let mut news = false;
+    for (pod, instance, migration) in guests(index, assessment) {
+        let Some(migration) = migration.filter(|one| one.phase == MigrationPhase::Running) else { continue };
+        let Some(sample) = index.transfer(&instance.key).filter(|one| belongs(one, instance, migration))
+        else {
+            continue;
+        };
+        let Some(PodRun { key, moving: Some(moving), .. }) = run.pods.get_mut(pod) else { continue };
+        if !moving.take(*sample) {
+            continue;
+        }
+        news = true;
+        step.events.extend(moving.copying.as_ref().map(|copying| Event::Copying {
+            instance: instance.key.clone(),
+            pod: key.clone(),
+            node: assessment.node.clone(),
+            migration: migration.key.name.clone(),
+            attempt: moving.attempt,
+            copied: copying.told(),
+        }));
+    }
+    news
+}
+
+/// An agent may still hold samples of an earlier attempt. Its clock wrote both the samples and the start, in whole seconds.
+fn belongs(sample: &Sample, instance: &Instance, migration: &Migration) -> bool {
+    let Some(state) = instance.migration.as_ref().filter(|state| state.uid == migration.uid.0) else {
+        return false;
+    };
+    let Ok(start) = state.start.parse::<Timestamp>() else { return true };
+    let start = start.checked_sub(SignedDuration::from_secs(1)).unwrap_or(start);
+    sample.at.is_none_or(|at| at >= start)
+}
+
+impl Move {
+    fn take(&mut self, sample: Sample) -> bool {
+        match &mut self.copying {
+            Some(copying) => copying.take(sample),
+            None => {
+                self.copying = Some(Copying::begin(sample));
+                true
+            }
+        }
+    }
+}
+
+/// Told when there are new numbers, or when one guest less is to be waited for.
+fn tell_outlook(
+    index: &Index,
+    run: &mut Run,
+    assessment: &Assessment,
+    news: bool,
+    now: Timestamp,
+    step: &mut Step,
+) {
+    let staying: Vec<Staying> = guests(index, assessment)
+        .filter_map(|(pod, instance, migration)| {
+            let known = run.pods.get(pod)?;
+            let given_up =
+                known.blocked.as_ref().is_some_and(|(reason, _)| reason.severity() == Severity::Never);
+            (!given_up).then(|| staying(known, instance, migration, now))
+        })
+        .collect();
+    let meter = run.meters.get(&assessment.node);
+    let known = meter.and_then(|meter| meter.told);
+    if !news && known.is_none_or(|(guests, _)| guests == staying.len()) {
+        return;
+    }
+    let config = &index.machines().config;
+    let limit = config.parallel_outbound_per_node.min(config.parallel_per_cluster) as usize;
+    let under_way = staying.iter().filter(|guest| guest.under_way.is_some()).count();
+    let moved: Vec<Moved> = run.pods.values().filter_map(|pod| moved(pod, &assessment.node)).collect();
+    let told = (staying.len(), outlook(&staying, &moved, limit.max(under_way)));
+    if known == Some(told) {
+        return;
+    }
+    run.meters.entry(assessment.node.clone()).or_default().told = Some(told);
+    step.events.push(Event::Outlook {
+        node: assessment.node.clone(),
+        guests: told.0,
+        at_least_seconds: told.1.map(|range| range.at_least.as_secs()),
+        at_most_seconds: told.1.and_then(|range| range.at_most).map(|most| most.as_secs_f64().ceil() as u64),
+    });
+}
+
+fn staying(known: &PodRun, instance: &Instance, migration: Option<&Migration>, now: Timestamp) -> Staying {
+    let moving = known.moving.as_ref().filter(|_| migration.is_some_and(|one| one.phase.is_under_way()));
+    let since = moving.and_then(|moving| moving.under_way_since);
+    let copying = moving.and_then(|moving| moving.copying.as_ref());
+    Staying {
+        memory: instance.memory,
+        under_way: since.map(|since| now.duration_since(since).as_secs_f64()),
+        copied: copying.map(|copying| *copying.newest()),
+    }
+}
+
+fn moved(pod: &PodRun, node: &str) -> Option<Moved> {
+    pod.went_to().filter(|_| pod.node == node)?;
+    let moving = pod.moving.as_ref()?;
+    let seconds = moving.ended?.duration_since(moving.under_way_since?).as_secs_f64();
+    (seconds > 0.0).then_some(Moved { memory: moving.memory, seconds })
+}
+
+/// Asks for a reading if one is due.
+fn read(
+    index: &Index,
+    run: &mut Run,
+    assessment: &Assessment,
+    pause: Duration,
+    now: Timestamp,
+    step: &mut Step,
+) {
+    if run.unreadable.all {
+        return;
+    }
+    let copied_since = guests(index, assessment)
+        .filter(|(_, _, migration)| migration.is_some_and(|one| one.phase == MigrationPhase::Running))
+        .filter_map(|(pod, ..)| Some(run.pods.get(pod)?.moving.as_ref()?.phase_since))
+        .min();
+    let Some(since) = copied_since else { return };
+    let Some(agent) = agent(index, run, &assessment.node) else { return };
+    let meter = run.meters.entry(assessment.node.clone()).or_default();
+    if meter.reading {
+        return;
+    }
+    let due = meter.not_before.unwrap_or(since).max(after(since, FIRST_LOOK));
+    if due > now {
+        return step.wake_at(due);
+    }
+    meter.reading = true;
+    meter.pause = pause;
+    meter.not_before = Some(after(now, pause));
+    step.actions.push(Action::ReadTransfers {
+        node: assessment.node.clone(),
+        pod: agent.key.clone(),
+        uid: agent.uid.clone(),
+    });
+}
+
+/// The pod that knows about the guests of a node. Anybody may label a pod so, which is why what it says is shown and nothing more.
+fn agent<'a>(index: &'a Index, run: &Run, node: &str) -> Option<&'a Pod> {
+    index.pods_on(node).find(|pod| {
+        pod.labels.get("kubevirt.io").is_some_and(|part| part == "virt-handler")
+            && pod.daemon_set().is_some()
+            && pod.phase == PodPhase::Running
+            && pod.deletion.is_none()
+            && !run.unreadable.pods.contains(&pod.uid)
+    })
+}
+
+impl Run {
+    /// Takes in how a reading went. What was read is in the index.
+    pub(crate) fn record_measurement(&mut self, node: &str, pod: &Uid, outcome: &Outcome, now: Timestamp) {
+        if let Some(meter) = self.meters.get_mut(node) {
+            meter.reading = false;
+            if *outcome != Outcome::Done {
+                // However long it took to fail: there is a pause before the next.
+                meter.not_before = Some(after(now, meter.pause));
+            }
+        }
+        match outcome {
+            // Neither becomes better by asking again.
+            Outcome::Forbidden { .. } => self.unreadable.all = true,
+            Outcome::Gone => {
+                self.unreadable.pods.insert(pod.clone());
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "measure_tests.rs"]
+mod tests;

@@ -1,0 +1,214 @@
+//! Reading what agents say, bars that do not run backwards, and ranges from what was measured.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::exposition::parse;
+use super::outlook::{Moved, Outlook, Staying, outlook};
+use super::{Copying, Sample, Share};
+use crate::fact::Key;
+use crate::testing::at;
+
+const MIB: u64 = 1 << 20;
+
+fn sample(seconds: i64, processed: u64, remaining: u64, rate: u64, dirty: u64) -> Sample {
+    Sample {
+        at: Some(at(seconds)),
+        processed: processed * MIB,
+        remaining: remaining * MIB,
+        total: Some(1024 * MIB),
+        rate: Some(rate * MIB),
+        dirty_rate: Some(dirty * MIB),
+    }
+}
+
+#[test]
+fn the_newest_of_several_samples_counts_and_other_lines_do_not() {
+    let text = r#"
+# HELP kubevirt_vmi_migration_data_remaining_bytes The rest.
+# TYPE kubevirt_vmi_migration_data_remaining_bytes gauge
+kubevirt_vmi_migration_data_remaining_bytes{name="web",namespace="shop",node="n"} 3e+08 1767225610000
+kubevirt_vmi_migration_data_remaining_bytes{name="web",namespace="shop",node="n"} 2e+08 1767225615000
+kubevirt_vmi_migration_data_remaining_bytes{name="web",namespace="shop",node="n"} 4e+08 1767225605000
+kubevirt_vmi_migration_data_processed_bytes{name="web",namespace="shop",node="n"} 7e+08 1767225610000
+kubevirt_vmi_migration_data_processed_bytes{name="web",namespace="shop",node="n"} 8.00000001e+08 1767225615000
+kubevirt_vmi_migration_data_bytes_total{name="web",namespace="shop",node="n"} 1e+09 1767225615000
+kubevirt_vmi_migration_dirty_memory_rate_bytes{name="web",namespace="shop",node="n"} 1e+06 1767225615000
+kubevirt_vmi_migration_memory_transfer_rate_bytes{name="web",namespace="shop",node="n"} 2e+07 1767225615000
+kubevirt_vmi_memory_used_bytes{name="web",namespace="shop",node="n"} 5
+go_goroutines 12
+"#;
+    let found = parse(text);
+    let newest = Sample {
+        at: Some(at(15)),
+        processed: 800_000_001,
+        remaining: 200_000_000,
+        total: Some(1_000_000_000),
+        rate: Some(20_000_000),
+        dirty_rate: Some(1_000_000),
+    };
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), [(Key::new("shop", "web"), newest)]);
+}
+
+#[test]
+fn older_names_missing_times_and_escapes_are_understood() {
+    let text = concat!(
+        r#"kubevirt_vmi_migration_data_remaining_bytes{namespace="a", name="odd\"}{ \\x",} 10"#,
+        "\n",
+        r#"kubevirt_vmi_migration_data_processed_bytes {name="odd\"}{ \\x",namespace="a"} 20"#,
+        "\n",
+        r#"kubevirt_vmi_migration_data_total_bytes{name="odd\"}{ \\x",namespace="a"} 30"#,
+        "\r\n",
+        r#"kubevirt_vmi_migration_disk_transfer_rate_bytes{name="odd\"}{ \\x",namespace="a"} 5"#,
+    );
+    let expected =
+        Sample { processed: 20, remaining: 10, total: Some(30), rate: Some(5), ..Sample::default() };
+    assert_eq!(parse(text).into_iter().collect::<Vec<_>>(), [(Key::new("a", r#"odd"}{ \x"#), expected)]);
+}
+
+#[test]
+fn what_is_no_sample_is_passed_over() {
+    for lines in [
+        // No rest.
+        r#"kubevirt_vmi_migration_data_processed_bytes{name="a",namespace="b"} 20"#,
+        // Nobody's.
+        "kubevirt_vmi_migration_data_processed_bytes{name=\"a\"} 1\nkubevirt_vmi_migration_data_remaining_bytes{name=\"a\"} 1",
+        "kubevirt_vmi_migration_data_processed_bytes{name=\"\",namespace=\"b\"} 1\nkubevirt_vmi_migration_data_remaining_bytes{name=\"\",namespace=\"b\"} 1",
+        // No counts.
+        "kubevirt_vmi_migration_data_processed_bytes{name=\"a\",namespace=\"b\"} NaN\nkubevirt_vmi_migration_data_remaining_bytes{name=\"a\",namespace=\"b\"} -1",
+        // Nothing has begun.
+        "kubevirt_vmi_migration_data_processed_bytes{name=\"a\",namespace=\"b\"} 0\nkubevirt_vmi_migration_data_remaining_bytes{name=\"a\",namespace=\"b\"} 0",
+        // Cut off.
+        r#"kubevirt_vmi_migration_data_processed_bytes{name="a",namespace="b"#,
+        r"kubevirt_vmi_migration_data_processed_bytes{",
+        "<html>not what you think</html>",
+    ] {
+        assert!(parse(lines).is_empty(), "{lines}");
+    }
+}
+
+#[test]
+fn a_share_never_runs_backwards_and_is_not_whole_before_the_end() {
+    let mut copying = Copying::begin(sample(0, 100, 900, 100, 0));
+    assert_eq!(copying.told().share.percent(), 10);
+    assert!(copying.take(sample(5, 1000, 0, 100, 0)));
+    assert_eq!(copying.told().share.percent(), 99);
+    assert!(copying.take(sample(10, 1100, 400, 100, 50)));
+    assert_eq!(copying.told().share.percent(), 99);
+    assert_eq!(copying.told().remaining_bytes, 400 * MIB);
+}
+
+#[test]
+fn what_the_guest_changes_meanwhile_is_part_of_the_way() {
+    // Half as fast as the copy: of what is left as much again will follow.
+    let copying = Copying::begin(sample(0, 500, 500, 100, 50));
+    assert_eq!(copying.told().share.percent(), 33);
+}
+
+#[test]
+fn a_guest_that_is_faster_than_its_copy_is_named_after_two_samples_and_its_bar_stands_still() {
+    let mut copying = Copying::begin(sample(0, 200, 800, 100, 20));
+    let before = copying.told().share;
+    copying.take(sample(5, 700, 600, 100, 100));
+    assert_eq!((copying.told().share, copying.converging()), (before, Some(true)));
+    copying.take(sample(10, 1200, 600, 100, 120));
+    assert_eq!((copying.told().share, copying.converging()), (before, Some(false)));
+    copying.take(sample(15, 1700, 100, 100, 20));
+    assert!(copying.told().share > before);
+    assert_eq!(copying.converging(), Some(true));
+}
+
+#[test]
+fn an_old_sample_or_the_same_again_is_no_news_and_a_missing_rate_is_computed() {
+    let first = Sample { rate: None, ..sample(10, 100, 900, 0, 0) };
+    let mut copying = Copying::begin(first);
+    assert_eq!(copying.converging(), None);
+    assert!(!copying.take(first));
+    assert!(!copying.take(sample(5, 50, 950, 10, 0)));
+    assert!(copying.take(Sample { rate: None, ..sample(15, 200, 800, 0, 0) }));
+    assert_eq!(copying.told().bytes_per_second, Some(20 * MIB));
+    let timeless = Sample { at: None, ..sample(0, 300, 700, 10, 0) };
+    assert!(copying.take(timeless));
+    assert!(!copying.take(timeless));
+}
+
+proptest! {
+    #[test]
+    fn nothing_an_agent_says_breaks_the_reader_or_turns_a_bar_back(
+        text in "(kubevirt_vmi_migration_data_(processed|remaining)_bytes)?[{}\"\\\\a-c=, 0-9\n]{0,60}",
+        samples in prop::collection::vec((0..5000_u64, 0..5000_u64, 0..300_u64, 0..300_u64), 1..20),
+    ) {
+        parse(&text);
+        let mut copying: Option<Copying> = None;
+        let mut shown = Share::default();
+        for (number, (processed, remaining, rate, dirty)) in samples.into_iter().enumerate() {
+            let next = sample(number as i64, processed, remaining, rate, dirty);
+            match &mut copying {
+                Some(copying) => { copying.take(next); }
+                None => copying = Some(Copying::begin(next)),
+            }
+            let share = copying.as_ref().unwrap().told().share;
+            prop_assert!(share >= shown && share.percent() <= 99);
+            shown = share;
+        }
+    }
+}
+
+fn waiting(memory: u64) -> Staying {
+    Staying { memory: memory * MIB, under_way: None, copied: None }
+}
+
+fn moving(rest: Sample) -> Staying {
+    Staying { memory: 1024 * MIB, under_way: Some(3.0), copied: Some(rest) }
+}
+
+fn range(at_least: f64, at_most: f64) -> Outlook {
+    Outlook { at_least: Duration::from_secs_f64(at_least), at_most: Some(Duration::from_secs_f64(at_most)) }
+}
+
+/// To a tenth of a second.
+fn rounded(found: Option<Outlook>) -> Option<Outlook> {
+    let tenth = |span: Duration| Duration::from_secs_f64((span.as_secs_f64() * 10.0).round() / 10.0);
+    found.map(|found| Outlook { at_least: tenth(found.at_least), at_most: found.at_most.map(tenth) })
+}
+
+#[test]
+fn nothing_measured_nothing_said() {
+    assert_eq!(outlook(&[waiting(100)], &[], 2), None);
+    assert_eq!(outlook(&[], &[Moved { memory: MIB, seconds: 1.0 }], 2), None);
+    // One guest of which nothing can be known is enough.
+    let unknown = Staying { memory: 0, under_way: None, copied: None };
+    assert_eq!(outlook(&[moving(sample(0, 500, 500, 100, 0)), unknown], &[], 2), None);
+}
+
+#[test]
+fn a_copy_takes_from_its_pace_now_to_half_of_it() {
+    let copying = moving(sample(0, 500, 500, 100, 50));
+    assert_eq!(rounded(outlook(&[copying], &[], 2)), Some(range(5.0, 20.0)));
+}
+
+#[test]
+fn those_who_wait_are_measured_by_those_who_moved_and_share_the_places() {
+    let moved = [10.0, 12.0, 11.0].map(|seconds| Moved { memory: 100 * MIB, seconds });
+    // 10 to 12 seconds each.
+    assert_eq!(rounded(outlook(&[waiting(100)], &moved, 2)), Some(range(10.0, 12.0)));
+    let four = [waiting(100); 4];
+    assert_eq!(rounded(outlook(&four, &moved, 2)), Some(range(20.0, 30.0)));
+    // The largest decides, however many places there are.
+    assert_eq!(rounded(outlook(&[waiting(300), waiting(100)], &moved, 2)), Some(range(30.0, 42.0)));
+    // One alone may have been lucky.
+    assert_eq!(rounded(outlook(&[waiting(100)], &moved[..1], 2)), Some(range(10.0, 20.0)));
+    // What is under way has part of it behind it.
+    let begun = Staying { under_way: Some(4.0), ..waiting(100) };
+    assert_eq!(rounded(outlook(&[begun], &moved, 2)), Some(range(6.0, 12.0)));
+    // Without its memory a guest is one like the others.
+    assert_eq!(rounded(outlook(&[waiting(0)], &moved, 2)), Some(range(10.0, 12.0)));
+}
+
+#[test]
+fn a_guest_that_is_faster_than_its_copy_has_no_latest_end() {
+    let endless = moving(sample(0, 500, 500, 100, 100));
+    let found = outlook(&[endless], &[], 2).unwrap();
+    assert_eq!((found.at_least, found.at_most), (Duration::from_secs(5), None));
+}
