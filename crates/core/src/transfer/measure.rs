@@ -106,13 +106,11 @@ fn belongs(sample: &Sample, instance: &Instance, migration: &Migration) -> bool 
 
 impl Move {
     fn take(&mut self, sample: Sample) -> bool {
-        match &mut self.copying {
-            Some(copying) => copying.take(sample),
-            None => {
-                self.copying = Some(Copying::begin(sample));
-                true
-            }
+        if let Some(copying) = &mut self.copying {
+            return copying.take(sample);
         }
+        self.copying = Some(Copying::begin(sample));
+        true
     }
 }
 

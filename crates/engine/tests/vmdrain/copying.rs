@@ -110,7 +110,7 @@ async fn a_new_migration_is_a_new_attempt_with_a_share_of_its_own() {
     let of = |attempt: u32| copies.iter().filter(move |one| one.0 == attempt).map(|one| one.1.share);
     assert!(of(1).count() >= 3 && of(2).count() >= 3, "{:#?}", told.events);
     assert!(of(1).is_sorted() && of(2).is_sorted());
-    assert!(of(2).next() < of(1).last(), "{copies:?}");
+    assert!(of(2).next() < of(1).next_back(), "{copies:?}");
 }
 
 #[tokio::test(start_paused = true)]
