@@ -76,12 +76,11 @@ impl Case {
     }
 
     /// The migrations that are there once those are asked for, too, that only wait in line.
-    fn asked_for(&mut self) -> Vec<Migration> {
-        let mut made: Vec<Migration> = Vec::new();
-        for step in [self.cordoned(), self.later(1)] {
-            made.extend(step.actions.iter().map(|action| self.carry_out(action)));
-        }
-        made
+    pub fn asked_for(&mut self) -> Vec<Migration> {
+        let steps = [self.cordoned(), self.later(1)];
+        let moves = steps.iter().flat_map(|step| &step.actions);
+        let moves = moves.filter(|action| matches!(action, Action::Migrate { .. }));
+        moves.map(|action| self.carry_out(action)).collect()
     }
 
     pub fn cordoned(&mut self) -> Step {

@@ -29,10 +29,8 @@ fn copying(guests: &[Instance], pods: Vec<Pod>) -> Case {
         }
         case.index.apply(Fact::Pod(Box::new(pod)));
     }
-    let asked = case.cordoned();
-    let moves = asked.actions.iter().filter(|action| matches!(action, Action::Migrate { .. }));
-    let made: Vec<Migration> = moves.map(|action| case.carry_out(action)).collect();
-    case.later(10);
+    let made = case.asked_for();
+    case.later(9);
     for (migration, vmi) in made.iter().zip(guests) {
         begin(&mut case, migration, vmi, 10);
     }
