@@ -21,7 +21,7 @@ use crate::assess::{Assessment, Fate};
 use crate::fact::{Key, Pod, Uid};
 use crate::index::Index;
 use crate::machines::fact::asks_for_evacuation;
-use crate::machines::migration::under_way;
+use crate::machines::line::under_way;
 use crate::machines::slots::{self, Ledger};
 use crate::machines::{Instance, Launcher, Machines, Migration, MigrationPhase, condition, names};
 use crate::policy::{DryRun, Policy, back_off};

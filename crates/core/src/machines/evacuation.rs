@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use super::action::{Action, Decision, Kind, Part, Tree};
 use super::condition::{self, Condition, Conditions};
 use super::fact::{Instance, MigrationPhase};
-use super::migration::active_pods;
+use super::line::active_pods;
 use super::names;
 use super::store::Machines;
 use super::strategy::{Course, course};

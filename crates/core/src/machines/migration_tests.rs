@@ -1,5 +1,7 @@
 use super::*;
 use crate::fact::{PodPhase, Uid};
+use crate::machines::line::under_way;
+use crate::machines::slots::Ledger;
 use crate::machines::testing::{Known, deletes, events, instance, later, launcher, now, patches, text, view};
 use crate::machines::{Seen, testing};
 

@@ -13,6 +13,7 @@ pub mod eviction;
 pub mod fact;
 pub mod guard;
 pub mod instance;
+pub mod line;
 pub mod machine;
 pub mod migration;
 pub mod names;

@@ -10,7 +10,7 @@ use super::store::Machines;
 use super::{evacuation, guard, instance, machine, migration, replica_set};
 use crate::fact::Key;
 
-/// `next` is [`migration::next_in_line`], which is the same for all who wait.
+/// `next` is [`super::line::next_in_line`], which is the same for all who wait.
 pub fn decide(
     machines: &Machines,
     roles: &Roles,

@@ -32,7 +32,7 @@ use std::time::Duration;
 use evac_api::kubevirt::request;
 use evac_api::kubevirt::settings::Sources;
 use evac_clock::Clock;
-use evac_core::machines::{Config, Decision, Kind, Machines, Role, Roles, Subject, decide, migration};
+use evac_core::machines::{Config, Decision, Kind, Machines, Role, Roles, Subject, decide, line};
 use evac_core::maintenance::queue::Limits;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -207,7 +207,7 @@ impl Loop {
             self.missing.difference(&self.absent).map(|kind| format!("list of {}", request::plural(*kind)));
         Condition {
             queues: self.agenda.queues(now),
-            migrations: migration::under_way(&self.machines).len(),
+            migrations: line::under_way(&self.machines).len(),
             leads: self.http.gate().is_open(now),
             missing: kinds.chain(self.unread.iter().map(|name| format!("settings in {name}"))).collect(),
         }
@@ -290,7 +290,7 @@ impl Loop {
         }
         let ready = self.agenda.ready(now);
         let waiting = ready.iter().any(|subject| subject.kind == Kind::Migration);
-        let next = if waiting { migration::next_in_line(&self.machines, now) } else { BTreeSet::new() };
+        let next = if waiting { line::next_in_line(&self.machines, now) } else { BTreeSet::new() };
         for subject in ready {
             let decision = decide(&self.machines, &self.roles, &subject, now, &next);
             if let Some(at) = decision.look_again {
@@ -312,11 +312,11 @@ impl Loop {
     ) {
         self.agenda.begin(&subject);
         let performer = self.performer.clone();
-        let over = migration::ended(&self.machines).map(|one| one.uid.clone());
+        let over = line::ended(&self.machines).map(|one| one.uid.clone());
         let wants_slot = decision.actions.iter().any(|action| action.slot().is_some());
         let slots = perform::Slots {
             over: if wants_slot { over.collect() } else { BTreeSet::new() },
-            under_way: if wants_slot { migration::under_way(&self.machines) } else { Vec::new() },
+            under_way: if wants_slot { line::under_way(&self.machines) } else { Vec::new() },
             config: self.machines.config.clone(),
             ledger: self.machines.ledger().clone(),
         };
