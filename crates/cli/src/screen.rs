@@ -66,7 +66,9 @@ struct Pace {
 
 impl Pace {
     fn new(bar: ProgressBar, name: &str, began: Timestamp) -> Self {
-        if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len} pods  {msg}") {
+        let width = bar_width(output::columns(), name.chars().count());
+        let template = format!("{{prefix}} [{{bar:{width}}}] {{pos}}/{{len}} pods  {{msg}}");
+        if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.set_prefix(output::clean(name));
@@ -272,6 +274,12 @@ impl Screen {
     }
 }
 
+/// On a narrow terminal the bar gives way to the name of the node and to the words behind it.
+fn bar_width(columns: usize, name: usize) -> usize {
+    const WORDS: usize = 38;
+    columns.saturating_sub(name + WORDS).clamp(8, 24)
+}
+
 fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
@@ -325,6 +333,13 @@ mod tests {
         assert_eq!(after(10, 10, 20, 0), "20s to 40s left");
         assert_eq!(after(10, 10, 0, 0), "");
         assert_eq!(after(10, 30, 2, 0), "a few seconds left");
+    }
+
+    #[test]
+    fn the_bar_of_a_node_gives_way_on_a_narrow_terminal() {
+        assert_eq!([120, 80, 60, 50, 20].map(|columns| bar_width(columns, 6)), [24, 24, 16, 8, 8]);
+        let line = format!("node-1 [{}] 10/99 pods  {}", "=".repeat(bar_width(60, 6)), range(81, 160));
+        assert!(line.len() <= 60, "{line}");
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl Move {
     }
 }
 
-/// Told when there are new numbers, or when one guest less is to be waited for.
+/// Told when there are new numbers, or when one guest less is to be waited for. Those who have moved are a measure, too, where agents say nothing.
 fn tell_outlook(
     index: &Index,
     run: &mut Run,
@@ -131,17 +131,17 @@ fn tell_outlook(
             (!given_up).then(|| staying(known, instance, migration, now))
         })
         .collect();
-    let meter = run.meters.get(&assessment.node);
-    let known = meter.and_then(|meter| meter.told);
-    if !news && known.is_none_or(|(guests, _)| guests == staying.len()) {
+    let moved: Vec<Moved> = run.pods.values().filter_map(|pod| moved(pod, &assessment.node)).collect();
+    let known = run.meters.get(&assessment.node).and_then(|meter| meter.told);
+    let fewer = known.map_or(!moved.is_empty(), |(guests, _)| guests != staying.len());
+    if !news && !fewer {
         return;
     }
     let config = &index.machines().config;
     let limit = config.parallel_outbound_per_node.min(config.parallel_per_cluster) as usize;
     let under_way = staying.iter().filter(|guest| guest.under_way.is_some()).count();
-    let moved: Vec<Moved> = run.pods.values().filter_map(|pod| moved(pod, &assessment.node)).collect();
     let told = (staying.len(), outlook(&staying, &moved, limit.max(under_way)));
-    if known == Some(told) {
+    if known.is_none() && told.1.is_none() {
         return;
     }
     run.meters.entry(assessment.node.clone()).or_default().told = Some(told);

@@ -44,6 +44,7 @@ fn begin(case: &mut Case, migration: &Migration, vmi: &Instance, start: i64) {
     let state = MigrationState {
         uid: migration.uid.0.clone(),
         started: true,
+        target_node: "m".into(),
         start: at(start).to_string(),
         ..MigrationState::default()
     };
@@ -166,20 +167,42 @@ fn a_sample_is_told_once_and_one_of_an_earlier_attempt_never() {
     assert_eq!(told(&case.step()), [(2, 10)]);
 }
 
+fn outlooks(step: &Step) -> Vec<(usize, Option<u64>, Option<u64>)> {
+    let one = |event: &Event| match event {
+        Event::Outlook { guests, at_least_seconds, at_most_seconds, .. } => {
+            Some((*guests, *at_least_seconds, *at_most_seconds))
+        }
+        _ => None,
+    };
+    step.events.iter().filter_map(one).collect()
+}
+
+fn large(name: &str) -> Instance {
+    Instance { memory: 1000 * MIB, ..guest(name) }
+}
+
+#[test]
+fn those_who_have_moved_are_a_measure_where_no_agent_can_be_asked() {
+    let after_the_first = |guests: &[Instance]| {
+        // A pod that is still leaving keeps the drain going.
+        let mut case = copying(guests, vec![pod("web")]);
+        assert_eq!(outlooks(&case.later(20)), []);
+        let first = case.index.machines().migrations().next().unwrap().clone();
+        case.enter(&first, MigrationPhase::Succeeded);
+        let launcher = Key::new("default", format!("virt-launcher-{}", first.instance.name));
+        let ended = case.index.pod(&launcher).unwrap().clone().in_phase(PodPhase::Succeeded);
+        case.index.apply(Fact::Pod(Box::new(ended)));
+        outlooks(&case.step())
+    };
+    // It took 20 seconds, the others have been under way for as long.
+    assert_eq!(after_the_first(&[large("a"), large("b"), large("c")]), [(2, Some(0), Some(60))]);
+    assert_eq!(after_the_first(&[large("a")]), []);
+}
+
 #[test]
 fn the_outlook_is_told_with_new_numbers_and_covers_those_who_wait() {
-    let large = |name: &str| Instance { memory: 1000 * MIB, ..guest(name) };
     let guests: Vec<Instance> = ["a", "b", "c", "d", "e"].into_iter().map(large).collect();
     let mut case = copying(&guests, vec![handler()]);
-    let outlooks = |step: &Step| -> Vec<(usize, Option<u64>, Option<u64>)> {
-        let one = |event: &Event| match event {
-            Event::Outlook { guests, at_least_seconds, at_most_seconds, .. } => {
-                Some((*guests, *at_least_seconds, *at_most_seconds))
-            }
-            _ => None,
-        };
-        step.events.iter().filter_map(one).collect()
-    };
     assert_eq!(outlooks(&case.later(3)), []);
     says(&mut case, "a", 13, 500, 500);
     // A whole guest takes 10 to 20 seconds; four are on their way at once, for 3 seconds now, and the first has half of it behind it.

@@ -77,6 +77,8 @@ fn what_is_no_sample_is_passed_over() {
         "kubevirt_vmi_migration_data_processed_bytes{name=\"\",namespace=\"b\"} 1\nkubevirt_vmi_migration_data_remaining_bytes{name=\"\",namespace=\"b\"} 1",
         // No counts.
         "kubevirt_vmi_migration_data_processed_bytes{name=\"a\",namespace=\"b\"} NaN\nkubevirt_vmi_migration_data_remaining_bytes{name=\"a\",namespace=\"b\"} -1",
+        "kubevirt_vmi_migration_data_processed_bytes{name=\"a\",namespace=\"b\"} 7\nkubevirt_vmi_migration_data_remaining_bytes{name=\"a\",namespace=\"b\"} +Inf",
+        "kubevirt_vmi_migration_data_processed_bytes{name=\"a\",namespace=\"b\"} 1e300\nkubevirt_vmi_migration_data_remaining_bytes{name=\"a\",namespace=\"b\"} 7",
         // Nothing has begun.
         "kubevirt_vmi_migration_data_processed_bytes{name=\"a\",namespace=\"b\"} 0\nkubevirt_vmi_migration_data_remaining_bytes{name=\"a\",namespace=\"b\"} 0",
         // Cut off.
