@@ -36,9 +36,9 @@ pub async fn run(guests: &[usize]) -> Result<()> {
     };
     let (kubernetes, evac) = (program("EVAC_KUBERNETES")?, program("EVAC")?);
     println!(
-        "| guests | tool | seconds | ÷ floor | slot refill p50, s | tool's requests | refused | all requests per guest | pod gone → ended, s |"
+        "| guests | tool | seconds | ÷ floor | slot refill p50, s | copy to copy p50, s | tool's requests | refused | all requests per guest | pod gone → ended, s |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     for count in guests {
         for tool in [Tool::Evac, Tool::Kubectl] {
             let stage = Stage::set(&kubernetes, &evac, *count).await?;
@@ -53,11 +53,12 @@ pub async fn run(guests: &[usize]) -> Result<()> {
 fn print(count: usize, tool: Tool, measured: &Measured) {
     let floor = count as f64 / AT_ONCE as f64 * MIGRATION_SECONDS;
     println!(
-        "| {count} | {} | {:.1} | {:.3} | {:.2} | {} | {} | {:.1} | {:.2} |",
+        "| {count} | {} | {:.1} | {:.3} | {:.2} | {:.2} | {} | {} | {:.1} | {:.2} |",
         tool.name(),
         measured.seconds,
         measured.seconds / floor,
         median(&measured.refills),
+        median(&measured.pauses),
         measured.requests,
         measured.refused,
         measured.all as f64 / count as f64,
@@ -86,7 +87,9 @@ impl Tool {
 struct Measured {
     seconds: f64,
     /// Between the end of a migration and the begin of the one that takes its place.
+    /// From the end of a copy to the target pod of the next guest, and to the begin of its copy.
     refills: Vec<f64>,
+    pauses: Vec<f64>,
     requests: usize,
     refused: usize,
     all: usize,
@@ -98,6 +101,7 @@ struct Measured {
 /// What was seen of migrations and of the pods that left.
 #[derive(Default)]
 struct Seen {
+    prepared: BTreeMap<String, Timestamp>,
     began: BTreeMap<String, Timestamp>,
     ended: BTreeMap<String, Timestamp>,
     left: BTreeMap<String, Timestamp>,
@@ -209,8 +213,7 @@ impl Stage {
     /// Notes when the copying of a guest begins and ends, by the account of the node agents, and when pods of guests end.
     async fn note(&self, seen: Arc<Mutex<Seen>>) -> Result<()> {
         let mut guests = self.cluster.events(INSTANCES).await?;
-        let launchers = "labelSelector=kubevirt.io%3Dvirt-launcher&fieldSelector=spec.nodeName%3Dnode-1";
-        let mut pods = self.cluster.events(&format!("/api/v1/pods?{launchers}")).await?;
+        let mut pods = self.cluster.events("/api/v1/pods?labelSelector=kubevirt.io%3Dvirt-launcher").await?;
         loop {
             let (event, is_pod) = tokio::select! {
                 Some(event) = guests.next() => (event?, false),
@@ -222,7 +225,10 @@ impl Stage {
             let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let Ok(mut seen) = seen.lock() else { bail!("nobody takes notes") };
             if is_pod {
-                if event["type"] == "DELETED" || status["phase"] == "Succeeded" {
+                let is_target = object["metadata"]["labels"]["kubevirt.io/migrationJobUID"].is_string();
+                if is_target {
+                    seen.prepared.entry(name).or_insert(now);
+                } else if event["type"] == "DELETED" || status["phase"] == "Succeeded" {
                     seen.left.entry(name).or_insert(now);
                 }
                 continue;
@@ -269,12 +275,16 @@ impl Stage {
             times.sort_unstable();
             times
         };
-        let (starts, ends, left) = (sorted(&seen.began), sorted(&seen.ended), sorted(&seen.left));
+        let (ends, left) = (sorted(&seen.ended), sorted(&seen.left));
         let gap = |from: Timestamp, to: Timestamp| to.duration_since(from).as_secs_f64();
-        let refills = starts.iter().skip(AT_ONCE).zip(&ends).map(|(start, end)| gap(*end, *start)).collect();
+        let after_ends = |starts: &BTreeMap<String, Timestamp>| -> Vec<f64> {
+            let starts = sorted(starts);
+            starts.iter().skip(AT_ONCE).zip(&ends).map(|(start, end)| gap(*end, *start)).collect()
+        };
         let mut measured = Measured {
             seconds: gap(began, ended),
-            refills,
+            refills: after_ends(&seen.prepared),
+            pauses: after_ends(&seen.began),
             requests: 0,
             refused: 0,
             all: 0,
