@@ -26,8 +26,7 @@ impl Room {
     pub const ENDLESS: Self = Self { pressing: usize::MAX, in_all: usize::MAX };
 
     pub fn of(machines: &Machines, node: &str) -> Self {
-        let config = &machines.config;
-        let limit = config.parallel_outbound_per_node.min(config.parallel_per_cluster) as usize;
+        let limit = machines.config.at_once_from_a_node();
         let from_here = machines
             .unfinished()
             .filter(|one| machines.instance(&one.instance).is_some_and(|instance| instance.node == node));

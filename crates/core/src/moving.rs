@@ -21,7 +21,7 @@ use crate::assess::{Assessment, Fate};
 use crate::fact::{Key, Pod, Uid};
 use crate::index::Index;
 use crate::machines::fact::asks_for_evacuation;
-use crate::machines::line::under_way;
+use crate::machines::line::{target_of, under_way};
 use crate::machines::slots::{self, Ledger};
 use crate::machines::{Instance, Launcher, Machines, Migration, MigrationPhase, condition, names};
 use crate::policy::{DryRun, Policy, back_off};
@@ -124,10 +124,6 @@ pub(crate) fn unfinished<'a>(machines: &'a Machines, instance: &Key) -> Option<&
     machines.migrations_of(instance).into_iter().rev().find(|one| !one.phase.is_final())
 }
 
-fn target<'a>(machines: &'a Machines, instance: &Instance, migration: &Migration) -> Option<&'a Launcher> {
-    machines.launchers_of(&instance.uid).into_iter().find(|pod| pod.job.as_ref() == Some(&migration.uid))
-}
-
 /// The instance lists more pods than the one that runs the guest. Those may have ended: an earlier move leaves its source behind.
 fn has_other_pods(instance: &Instance, pod: &Uid) -> bool {
     instance.active_pods.keys().any(|uid| *uid != pod.0)
@@ -225,7 +221,7 @@ pub(crate) fn waiting_for(
     let Some(instance) = index.instance_of(pod) else { return (None, None) };
     if let Some(migration) = unfinished(machines, &instance.key) {
         let name = migration.key.name.clone();
-        let copy = target(machines, instance, migration);
+        let copy = target_of(machines, migration, instance);
         let reason = match migration.phase {
             MigrationPhase::Unset | MigrationPhase::Pending => match left_over(machines, instance, pod) {
                 Some(other) => VmReason::VmPodLeft { migration: name, node: other.node.clone() },
@@ -423,7 +419,7 @@ fn look_after(
             }
             moving.look_at.into_iter().for_each(|at| step.wake_at(at));
         }
-        let placeless = target(machines, instance, migration).is_some_and(Launcher::is_unschedulable);
+        let placeless = target_of(machines, migration, instance).is_some_and(Launcher::is_unschedulable);
         let ours = migration.annotations.get(names::DRAIN) == Some(&owner);
         let gives_way = after(moving.phase_since, GIVE_WAY);
         if placeless && ours && crowded {

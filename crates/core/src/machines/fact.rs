@@ -158,6 +158,11 @@ impl Instance {
         condition::is_true(&self.conditions, "Paused")
     }
 
+    /// What the node agents say here about a migration, if it is the one they were last told of.
+    pub fn account_of(&self, migration: &Migration) -> Option<&MigrationState> {
+        self.migration.as_ref().filter(|state| state.uid == migration.uid.0)
+    }
+
     pub fn is_migrating(&self) -> bool {
         self.migration.as_ref().is_some_and(|state| state.started && !state.ended)
     }

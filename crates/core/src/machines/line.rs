@@ -13,7 +13,7 @@ use crate::fact::Key;
 const BACKOFF_SECONDS: i64 = 20;
 
 /// The pod that a migration moves its guest to.
-pub(super) fn target_of<'a>(
+pub(crate) fn target_of<'a>(
     machines: &'a Machines,
     migration: &Migration,
     instance: &Instance,
@@ -27,10 +27,8 @@ fn has_ended(machines: &Machines, migration: &Migration) -> bool {
     migration.phase.is_final() || account(machines, migration).is_some_and(MigrationState::is_over)
 }
 
-/// What its instance says of a migration.
 fn account<'a>(machines: &'a Machines, migration: &Migration) -> Option<&'a MigrationState> {
-    let instance = machines.instance(&migration.instance)?;
-    instance.migration.as_ref().filter(|state| state.uid == migration.uid.0)
+    machines.instance(&migration.instance)?.account_of(migration)
 }
 
 /// The migrations that need no slot any more.

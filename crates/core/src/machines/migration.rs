@@ -125,7 +125,7 @@ struct Look<'a> {
 impl Look<'_> {
     /// The instance's account of this migration.
     fn state(&self) -> Option<&MigrationState> {
-        self.instance.migration.as_ref().filter(|state| state.uid == self.migration.uid.0)
+        self.instance.account_of(self.migration)
     }
 
     fn is_handed_over(&self) -> bool {
@@ -143,7 +143,7 @@ impl Look<'_> {
             let other = self.machines.migrations_of(&migration.instance).into_iter().find(|other| {
                 other.key != migration.key
                     && !other.phase.is_final()
-                    && self.instance.migration.as_ref().is_some_and(|state| state.uid == other.uid.0)
+                    && self.instance.account_of(other).is_some()
             });
             return other.map(|other| {
                 Failure::new(format!("VMI is already being migrated by migration {}", other.key.name))

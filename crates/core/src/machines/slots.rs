@@ -3,7 +3,7 @@
 //! The ledger is one object in the cluster that names the running migrations. A migration gets a target pod only after its entry
 //! was written, and every write states which version of the ledger it read. So the limits hold whoever writes: two
 //! operators that both believe to lead, or one with an old view, collide on the ledger and not in the cluster.
-//! An entry leaves when its migration is known to be over or gone, both of which can never become untrue again.
+//! An entry leaves when nothing is copied for it any more or its migration is gone, both of which can never become untrue again.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

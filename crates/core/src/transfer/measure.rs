@@ -96,9 +96,7 @@ fn tell_copies(index: &Index, run: &mut Run, assessment: &Assessment, step: &mut
 
 /// An agent may still hold samples of an earlier attempt. Its clock wrote both the samples and the start, in whole seconds.
 fn belongs(sample: &Sample, instance: &Instance, migration: &Migration) -> bool {
-    let Some(state) = instance.migration.as_ref().filter(|state| state.uid == migration.uid.0) else {
-        return false;
-    };
+    let Some(state) = instance.account_of(migration) else { return false };
     let Ok(start) = state.start.parse::<Timestamp>() else { return true };
     let start = start.checked_sub(SignedDuration::from_secs(1)).unwrap_or(start);
     sample.at.is_none_or(|at| at >= start)
@@ -137,8 +135,7 @@ fn tell_outlook(
     if !news && !fewer {
         return;
     }
-    let config = &index.machines().config;
-    let limit = config.parallel_outbound_per_node.min(config.parallel_per_cluster) as usize;
+    let limit = index.machines().config.at_once_from_a_node();
     let under_way = staying.iter().filter(|guest| guest.under_way.is_some()).count();
     let told = (staying.len(), outlook(&staying, &moved, limit.max(under_way)));
     if known.is_none() && told.1.is_none() {
