@@ -176,9 +176,13 @@ struct Step {
 
 async fn perform(api: Api, discovery: Discovery, step: Step) -> Outcome {
     let Step { task, out: wanted } = step;
-    let (afterwards, writes) = wanted.writes.into_iter().partition::<Vec<_>, _>(Write::is_event);
-    let mut outcome =
-        Outcome { task, again: wanted.again, results: Vec::new(), answers: Answers::new(), afterwards };
+    let mut outcome = Outcome {
+        task,
+        again: wanted.again,
+        results: Vec::new(),
+        answers: Answers::new(),
+        afterwards: Vec::new(),
+    };
     if !wanted.asks.is_empty() {
         for ask in wanted.asks {
             let reply = asks::answer(&api, &discovery, &ask).await;
@@ -186,16 +190,19 @@ async fn perform(api: Api, discovery: Discovery, step: Step) -> Outcome {
         }
         return outcome;
     }
-    for write in writes {
+    for write in wanted.writes {
+        if write.is_event() {
+            outcome.afterwards.push(write);
+            continue;
+        }
         let result = api.perform(&write).await;
-        let ends = result.is_err() && !write.optional;
         if let Err(error) = &result {
             tracing::debug!(key = %write.key, %error, "write failed");
         }
+        let ends = result.is_err() && !write.optional;
         outcome.results.push((write, result));
+        // What was to be told after this has not happened.
         if ends {
-            // It is decided anew, and would be told twice.
-            outcome.afterwards.clear();
             break;
         }
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use evac_apiserver::Service;
@@ -19,6 +20,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 struct Bench {
+    server: Arc<Server>,
     client: Client,
     clock: Clock,
     world: World,
@@ -32,9 +34,9 @@ impl Bench {
     fn with(options: Options) -> Self {
         let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
         let server = Server::new(clock, Settings { seed: options.seed, ..Settings::default() });
-        let client = Client::new(Service::trusted(server, Identity::admin()), "default");
+        let client = Client::new(Service::trusted(server.clone(), Identity::admin()), "default");
         let world = World::start(client.clone(), clock, options);
-        Self { client, clock, world }
+        Self { server, client, clock, world }
     }
 
     fn pods(&self) -> Api<Pod> {
@@ -180,6 +182,34 @@ async fn a_deployment_spreads_rolls_and_goes_with_all_it_owns() {
         })
         .await;
     bench.world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_come_after_what_they_are_about() {
+    for parallel_writes in [1, 8] {
+        let options = Options { parallel_writes, ..Options::cluster(NodeSpec::workers(1)) };
+        let bench = Bench::with(options);
+        bench.until_nodes_ready(1).await;
+        let commits = Arc::new(Mutex::new(Vec::new()));
+        let log = commits.clone();
+        bench.server.store.observe(move |resource, change| {
+            let object = change.object.value();
+            let what = match resource {
+                "pods" => &object["status"]["phase"],
+                "events" => &object["reason"],
+                _ => return,
+            };
+            log.lock().unwrap().push(format!("{resource} {}", what.as_str().unwrap_or_default()));
+        });
+        bench.create::<Deployment>(deployment("web", 1)).await;
+        bench.until_ready("app=web", 1, 20).await;
+        bench.world.idle().await;
+        let commits = commits.lock().unwrap().clone();
+        let at = |wanted: &str| commits.iter().position(|commit| commit == wanted);
+        let (running, started) = (at("pods Running").unwrap(), at("events Started").unwrap());
+        assert!(running < started, "{parallel_writes} at once: {commits:?}");
+        bench.world.stop().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
