@@ -12,10 +12,18 @@ use crate::kubevirt::{self, request};
 pub const FIELD_MANAGER: &str = "evac";
 /// Says on a drain's lease which node it is about.
 const LEASE_ANNOTATION: &str = "evac.dev/node";
+/// On the lease of a drain: when somebody asked whether it is still at work, and the last question that it answered.
+pub(crate) const ASKED_ANNOTATION: &str = "evac.dev/asked";
+pub(crate) const ANSWERED_ANNOTATION: &str = "evac.dev/answered";
 /// Marks the migrations of drains, so that they can be found; whose they are says the annotation of the same name.
 const DRAIN_LABEL: &str = "migration";
 /// Where the node agents of KubeVirt serve their metrics.
 const AGENT_PORT: u16 = 8443;
+/// Where the leases of drains are, among those of kubelets, and what tells them apart.
+pub const CLAIMS: (&str, &str) = (
+    "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
+    "labelSelector=app.kubernetes.io/managed-by%3Devac",
+);
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// A request without the server's address.
@@ -86,7 +94,17 @@ pub fn call_for(action: &Action) -> Option<Call> {
         Action::Delete { pod, uid, grace_seconds, dry_run } => {
             Some(delete(pod, uid, *grace_seconds, *dry_run))
         }
-        Action::Hold { node, uid, holder, at, over } => Some(hold(node, uid, holder, *at, over.as_deref())),
+        Action::Hold { node, uid, holder, at, seconds, answered, over } => {
+            let marks = json!({
+                "labels": {"app.kubernetes.io/managed-by": "evac"},
+                "annotations": {LEASE_ANNOTATION: node},
+            });
+            let answered = answered.map(|at| json!({ANSWERED_ANNOTATION: micros(at)}));
+            let notes = answered.unwrap_or_else(|| json!({ANSWERED_ANNOTATION: Value::Null}));
+            let claim = LeaseClaim { key: claim::key(node), holder, seconds: *seconds, marks, notes };
+            Some(write_lease(&claim, (node, uid), *at, over.as_deref()))
+        }
+        Action::Ask { node, at } => Some(ask(node, *at)),
         Action::Release { node, resource_version } => Some(release(node, Some(resource_version))),
         Action::Migrate { instance, name, node, owner, dry_run, .. } => {
             Some(migrate(instance, name, node, owner, *dry_run))
@@ -181,14 +199,16 @@ pub fn undo(node: &str, resource_version: &str, undo: &Undo, dry_run: bool) -> C
     patch_node(node, &body, dry_run)
 }
 
-/// Creates the lease of a drain, renews it, or takes over the one that was last seen; fails if that changed since.
-fn hold(node: &str, uid: &Uid, holder: &str, at: Timestamp, over: Option<&Lease>) -> Call {
-    let marks = json!({
-        "labels": {"app.kubernetes.io/managed-by": "evac"},
-        "annotations": {LEASE_ANNOTATION: node},
-    });
-    let claim = LeaseClaim { key: claim::key(node), holder, seconds: claim::DURATION.as_secs(), marks };
-    write_lease(&claim, (node, uid), at, over)
+/// Asks on its lease whether the drain of a node is still at work.
+pub fn ask(node: &str, at: Timestamp) -> Call {
+    let body = json!({"metadata": {"annotations": {ASKED_ANNOTATION: micros(at)}}});
+    let path = query(&lease_path(&claim::key(node)), &[("fieldManager", FIELD_MANAGER)]);
+    Call::with_json("PATCH", path, MERGE_PATCH, &body)
+}
+
+/// The form in which leases have their times.
+fn micros(at: Timestamp) -> String {
+    format!("{at:.6}")
 }
 
 /// A lease that somebody wants to hold about a node.
@@ -198,6 +218,8 @@ pub(crate) struct LeaseClaim<'a> {
     pub seconds: u64,
     /// Labels and annotations of a new one.
     pub marks: Value,
+    /// Annotations that are set with each write; null removes one.
+    pub notes: Value,
 }
 
 /// Creates a lease about a node, renews it, or takes over the one that was last seen; fails if that changed since.
@@ -207,8 +229,8 @@ pub(crate) fn write_lease(
     at: Timestamp,
     over: Option<&Lease>,
 ) -> Call {
-    let LeaseClaim { key, holder, seconds, marks } = claim;
-    let now = format!("{at:.6}");
+    let LeaseClaim { key, holder, seconds, marks, notes } = claim;
+    let now = micros(at);
     let mut spec = json!({"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": now});
     let manager = [("fieldManager", FIELD_MANAGER)];
     if let Some(seen) = over {
@@ -216,12 +238,16 @@ pub(crate) fn write_lease(
             spec["acquireTime"] = json!(now);
             spec["leaseTransitions"] = json!(seen.transitions + 1);
         }
-        let body = json!({"metadata": {"resourceVersion": seen.resource_version}, "spec": spec});
+        let metadata = json!({"resourceVersion": seen.resource_version, "annotations": notes});
+        let body = json!({"metadata": metadata, "spec": spec});
         return Call::with_json("PATCH", query(&lease_path(key), &manager), MERGE_PATCH, &body);
     }
     spec["acquireTime"] = json!(now);
     spec["leaseTransitions"] = json!(0);
     let mut metadata = marks.clone();
+    for (name, value) in notes.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
+        metadata["annotations"][name] = value.clone();
+    }
     metadata["name"] = json!(key.name);
     metadata["namespace"] = json!(key.namespace);
     // A node that is removed takes the lease with it.

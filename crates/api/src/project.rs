@@ -5,6 +5,9 @@ use evac_core::ownership::{self, MarkState};
 use evac_core::selector::Selector;
 use evac_core::{Budget, Deletion, Fact, Key, Lease, Node, Owner, Pod, PodPhase, Uid, VmRole};
 
+use jiff::Timestamp;
+
+use crate::call;
 use crate::wire::{self, Condition, IntOrString, Meta};
 
 /// An API object of which a fact can be made.
@@ -194,6 +197,9 @@ impl Project for wire::Budget {
 
 impl From<wire::Lease> for Lease {
     fn from(lease: wire::Lease) -> Self {
+        // What is no time was not written by us and is no question.
+        let time_in =
+            |name: &str| lease.metadata.annotations.get(name).and_then(|text| text.parse::<Timestamp>().ok());
         Self {
             key: Key::new(lease.metadata.namespace, lease.metadata.name),
             holder: lease.spec.holder_identity.unwrap_or_default(),
@@ -201,7 +207,23 @@ impl From<wire::Lease> for Lease {
             duration_seconds: lease.spec.lease_duration_seconds.unwrap_or(0),
             resource_version: lease.metadata.resource_version,
             transitions: lease.spec.lease_transitions.unwrap_or(0),
+            asked: time_in(call::ASKED_ANNOTATION),
+            answered: time_in(call::ANSWERED_ANNOTATION),
         }
+    }
+}
+
+impl Project for wire::Lease {
+    fn metadata(&self) -> &Meta {
+        &self.metadata
+    }
+
+    fn seen(self) -> Fact {
+        Fact::Lease(self.into())
+    }
+
+    fn gone(self) -> Fact {
+        Fact::LeaseGone(Key::new(self.metadata.namespace, self.metadata.name))
     }
 }
 

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use clap::Args;
-use evac_core::claim::{self, Life};
-use evac_core::ownership::{MarkState, Ownership, lease_key, ownership};
+use evac_core::claim;
+use evac_core::ownership::{MarkState, Ownership, is_marked_by_other, lease_key, ownership};
 use evac_core::{Fact, Index};
 use evac_engine::call_back::{Whose, call_back};
-use evac_engine::{Http, nodes};
+use evac_engine::{Http, life, nodes};
 
 use crate::cluster::{ClusterArgs, OwnerArgs};
 use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
+use crate::look::ask;
 use crate::output;
 use crate::select::{NodeArgs, from_server};
 
@@ -53,7 +54,9 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
         if let Some(lease) = nodes::lease(&http, &lease_key(name)).await {
             index.apply(Fact::Lease(lease));
         }
-        if let Some(fact) = nodes::claim(&http, name).await {
+        let asks = dry_run == DryRunArg::None && !args.force && is_marked_by_other(&node, &me);
+        let claim = if asks { ask(&http, name).await } else { life::read(&http, name).await };
+        if let Some(fact) = claim {
             index.apply(fact);
         }
         if let Ownership::Other(reason) = ownership(&index, &node, &me, http.clock().now())
@@ -76,7 +79,7 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
             ends.push(Exit::Done);
             continue;
         }
-        let drained_until_now = matches!(claim::life(&index, name, http.clock().now()), Life::Alive { .. });
+        let drained_until_now = claim::life(&index, name, http.clock().now()).perhaps_alive().is_some();
         match nodes::undo(&http, name, false, dry_run == DryRunArg::Server).await {
             Ok(undone) => {
                 output::data(&format!("node/{name} drain cancelled{}", dry_run.suffix()));

@@ -1,15 +1,39 @@
 //! A reading of nodes, their pods, DaemonSets and budgets at one moment, for the verbs that only look.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use evac_api::call::escape;
 use evac_api::wire;
+use evac_core::claim::ANSWER_WITHIN;
 use evac_core::{Fact, Index, Key, Node};
 use evac_engine::watch::{Source, list};
-use evac_engine::{Http, HttpError, guests, nodes};
+use evac_engine::{Http, HttpError, guests, life, nodes};
+use futures::future::join_all;
 
 use crate::exit::Failure;
+use crate::output;
 use crate::select::from_server;
+
+/// Asks the drain of a node whether it is still at work; a person who has to wait for that is told.
+pub async fn ask(http: &Http, node: &str) -> Option<Fact> {
+    let clock = http.clock();
+    let answer = life::ask(http, node);
+    tokio::pin!(answer);
+    tokio::select! {
+        biased;
+        fact = &mut answer => return fact,
+        () = clock.sleep(TELL_AFTER) => {}
+    }
+    output::talk(&format!(
+        "node {node}: its drain does not answer; waiting for it up to {} s",
+        ANSWER_WITHIN.as_secs()
+    ));
+    answer.await
+}
+
+/// How long to wait before saying so.
+const TELL_AFTER: Duration = Duration::from_secs(1);
 
 /// Reads the pods of these nodes, what they belong to, who drains them, and all budgets into an index.
 pub async fn look(http: &Http, chosen: Vec<Node>) -> Result<Index, Failure> {
@@ -18,10 +42,9 @@ pub async fn look(http: &Http, chosen: Vec<Node>) -> Result<Index, Failure> {
         chosen.iter().filter(|node| node.mark.is_some()).map(|node| node.name.clone()).collect();
     let names: Vec<String> = chosen.iter().map(|node| node.name.clone()).collect();
     index.reset_nodes(chosen);
-    for name in marked {
-        if let Some(fact) = nodes::claim(http, &name).await {
-            index.apply(fact);
-        }
+    let claims = marked.iter().map(|name| ask(http, name));
+    for fact in join_all(claims).await.into_iter().flatten() {
+        index.apply(fact);
     }
     for name in &names {
         let query = format!("fieldSelector={}", escape(&format!("spec.nodeName={name}")));

@@ -24,7 +24,8 @@ pub enum StatusFormat {
 
 /// Show which nodes are being drained, by whom, and what is left on them
 ///
-/// Without names: all nodes that are cordoned or carry the mark of a drain.
+/// Without names: all nodes that are cordoned or carry the mark of a drain. Drains that run are asked for a sign of life by an
+/// annotation on their lease; without the right to write it, their last one is shown.
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {
     #[command(flatten)]
@@ -135,8 +136,9 @@ impl Row {
     fn drainer(&self) -> serde_json::Value {
         let (holder, seen, alive) = match &self.life {
             Life::Unclaimed => return serde_json::Value::Null,
-            Life::Alive { holder, seen } => (holder, seen, true),
-            Life::Dead { holder, seen } => (holder, seen, false),
+            Life::Alive { holder, seen } => (holder, seen, Some(true)),
+            Life::Unheard { holder, seen } => (holder, seen, None),
+            Life::Dead { holder, seen } => (holder, seen, Some(false)),
         };
         json!({"owner": holder.owner, "run": holder.instance, "lastSeen": seen.to_string(), "alive": alive})
     }
@@ -145,7 +147,9 @@ impl Row {
         let ago = |seen: &jiff::Timestamp| span(now.duration_since(*seen).as_secs().max(0));
         match &self.life {
             Life::Unclaimed => "-".into(),
-            Life::Alive { holder, seen } => format!("{} (seen {} ago)", holder.instance, ago(seen)),
+            Life::Alive { holder, seen } | Life::Unheard { holder, seen } => {
+                format!("{} (seen {} ago)", holder.instance, ago(seen))
+            }
             Life::Dead { holder, seen } => format!("{} (lost {} ago)", holder.instance, ago(seen)),
         }
     }

@@ -35,15 +35,21 @@ pub enum Action {
     ReadLaunchers { instance: Key, uid: Uid },
     /// Reads from the metrics of this node agent how far the guests of its node have been copied.
     ReadTransfers { node: String, pod: Key, uid: Uid },
-    /// Writes or renews the lease that shows that this drain is alive; `over` is the lease as it was last seen.
+    /// Writes or renews the lease that shows that this drain is alive; `over` is the lease as it was last seen, `answered` the
+    /// question that this answers, where we watch for questions.
     Hold {
         node: String,
         uid: Uid,
         holder: String,
         at: Timestamp,
+        seconds: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        answered: Option<Timestamp>,
         #[serde(skip)]
         over: Option<Box<Lease>>,
     },
+    /// Asks on its lease whether the drain of a node is still at work.
+    Ask { node: String, at: Timestamp },
     /// Removes our lease, if it is still as we left it.
     Release { node: String, resource_version: String },
     /// Reads the node and its pods from the store itself, for the proof at the end.

@@ -89,6 +89,7 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
             }
             Action::Prove { .. }
             | Action::Hold { .. }
+            | Action::Ask { .. }
             | Action::Release { .. }
             | Action::Abort { .. }
             | Action::ReadLaunchers { .. }

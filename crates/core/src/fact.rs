@@ -241,9 +241,18 @@ pub struct Lease {
     pub resource_version: String,
     /// How often the holder changed.
     pub transitions: i64,
+    /// When somebody last asked whether the holder is still at work, by the clock of the asker.
+    pub asked: Option<Timestamp>,
+    /// The last question that was answered. Only holders that watch their lease have this, and have it from the beginning.
+    pub answered: Option<Timestamp>,
 }
 
 impl Lease {
+    /// The question that a holder who answers has not answered yet.
+    pub fn open_question(&self) -> Option<Timestamp> {
+        self.asked.filter(|asked| self.answered.is_some_and(|answered| answered != *asked))
+    }
+
     /// A lease protects its holder while it is not overdue and was not renewed in the future.
     pub fn is_valid(&self, now: Timestamp) -> bool {
         let Some(renewed) = self.renewed else { return false };

@@ -81,7 +81,10 @@ impl Index {
                 self.terminating_namespaces.insert(name);
             }
             Fact::Lease(lease) => {
-                self.leases.insert(lease.key.clone(), lease);
+                let known = self.leases.get(&lease.key).map(|known| known.resource_version.as_str());
+                if known.is_none_or(|known| !precedes(&lease.resource_version, known)) {
+                    self.leases.insert(lease.key.clone(), lease);
+                }
             }
             Fact::LeaseGone(key) => {
                 self.leases.remove(&key);
@@ -266,9 +269,11 @@ impl Index {
 
 /// Answers to our own writes may overtake the watch: an older state of the same node must not come back after them.
 fn is_older(seen: &Node, known: &Node) -> bool {
-    let number = |node: &Node| node.resource_version.parse::<u64>().ok();
-    seen.uid == known.uid
-        && matches!((number(seen), number(known)), (Some(seen), Some(known)) if seen < known)
+    seen.uid == known.uid && precedes(&seen.resource_version, &known.resource_version)
+}
+
+fn precedes(version: &str, other: &str) -> bool {
+    matches!((version.parse::<u64>(), other.parse::<u64>()), (Ok(version), Ok(other)) if version < other)
 }
 
 #[cfg(test)]

@@ -103,6 +103,8 @@ mod tests {
             duration_seconds: 15,
             resource_version: "7".into(),
             transitions: 0,
+            asked: None,
+            answered: None,
         };
         Sight { lease, since: at(since) }
     }

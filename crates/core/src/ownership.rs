@@ -74,10 +74,15 @@ pub enum Ownership {
     Abandoned(Reason),
 }
 
+/// Whether somebody else drains or drained the node, so that it matters whether they are still at work.
+pub fn is_marked_by_other(node: &Node, owner: &str) -> bool {
+    matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner != owner)
+}
+
 pub fn ownership(index: &Index, node: &Node, owner: &str, now: Timestamp) -> Ownership {
     match &node.mark {
         Some(MarkState::Valid(mark)) if mark.owner == owner => return Ownership::Ours(mark.clone()),
-        Some(MarkState::Valid(mark)) => return owned_by_other(mark, claim::life(index, &node.name, now)),
+        Some(MarkState::Valid(mark)) => return owned_by_other(mark, &claim::life(index, &node.name, now)),
         Some(MarkState::Unreadable(text)) => {
             return Ownership::Other(Reason::MarkUnreadable { text: text.clone() });
         }
@@ -92,15 +97,16 @@ pub fn ownership(index: &Index, node: &Node, owner: &str, now: Timestamp) -> Own
     if node.unschedulable { Ownership::ForeignCordon } else { Ownership::Free }
 }
 
-fn owned_by_other(mark: &DrainMark, life: Life) -> Ownership {
+fn owned_by_other(mark: &DrainMark, life: &Life) -> Ownership {
     let owner = mark.owner.clone();
-    let (instance, seen) = match life {
-        Life::Dead { holder, seen } if holder.owner == owner => {
-            return Ownership::Abandoned(Reason::Abandoned { owner, instance: holder.instance, seen });
-        }
-        Life::Alive { holder, seen } if holder.owner == owner => (Some(holder.instance), Some(seen)),
-        _ => (None, None),
-    };
+    if let Life::Dead { holder, seen } = life
+        && holder.owner == owner
+    {
+        let (instance, seen) = (holder.instance.clone(), *seen);
+        return Ownership::Abandoned(Reason::Abandoned { owner, instance, seen });
+    }
+    let run = life.perhaps_alive().filter(|(holder, _)| holder.owner == owner);
+    let (instance, seen) = run.map(|(holder, seen)| (holder.instance.clone(), seen)).unzip();
     Ownership::Other(Reason::OwnedByEvac { owner, since: mark.since, instance, seen })
 }
 
@@ -343,6 +349,8 @@ mod tests {
             duration_seconds: 60,
             resource_version: "1".into(),
             transitions: 0,
+            asked: None,
+            answered: None,
         };
         index.apply(Fact::Lease(lease));
         assert!(matches!(
@@ -367,6 +375,8 @@ mod tests {
             duration_seconds: 90,
             resource_version: "1".into(),
             transitions: 0,
+            asked: None,
+            answered: None,
         };
         index.apply(Fact::Lease(claimed(50)));
         assert!(matches!(

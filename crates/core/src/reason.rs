@@ -171,6 +171,12 @@ pub enum Reason {
         instance: String,
         seen: Timestamp,
     },
+    /// The drainer that left its mark was asked whether it is still at work, and is silent so far.
+    Unanswered {
+        owner: String,
+        instance: String,
+        until: Timestamp,
+    },
     /// Another run of the same owner was at it.
     Continued {
         instance: String,
@@ -247,6 +253,7 @@ impl Reason {
             Self::TakenOver { .. } => "TakenOver",
             Self::CancelledElsewhere => "CancelledElsewhere",
             Self::Abandoned { .. } => "Abandoned",
+            Self::Unanswered { .. } => "Unanswered",
             Self::Continued { .. } => "Continued",
             Self::ContinuedElsewhere { .. } => "ContinuedElsewhere",
             Self::LeaseUnavailable { .. } => "LeaseUnavailable",
@@ -265,6 +272,7 @@ impl Reason {
             | Self::VmHotplug
             | Self::ForeignCordon
             | Self::Abandoned { .. }
+            | Self::Unanswered { .. }
             | Self::Continued { .. }
             | Self::LeaseUnavailable { .. }
             | Self::TakenOver { .. } => Severity::Note,
@@ -459,6 +467,11 @@ impl Reason {
             Self::Abandoned { owner, instance, seen } => format!(
                 "is taken over from {owner} ({instance}), whose drain gave its last sign of life at {seen}"
             ),
+            Self::Unanswered { owner, instance, until } => {
+                format!(
+                    "is being drained by {owner} ({instance}), who does not answer; waiting until {until}"
+                )
+            }
             Self::Continued { instance, seen } => {
                 format!(
                     "goes on where your run {instance} left off at {seen}; if that still runs, it will end"

@@ -17,6 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::action::{Action, Outcome};
+use crate::claim::question::Question;
 use crate::claim::{Claim, Trace};
 use crate::fact::{Key, Pod, Uid, VmRole};
 use crate::index::{Index, Revision};
@@ -99,6 +100,10 @@ pub struct NodeRun {
     pub(crate) claim_trace: Trace,
     pub(crate) release_failures: u32,
     pub(crate) release_not_before: Option<Timestamp>,
+    /// Since when our lease is not to be seen any more.
+    pub(crate) missing_since: Option<Timestamp>,
+    pub(crate) question: Question,
+    pub(crate) question_failures: u32,
     /// Why the cluster does not let us claim, until it is told.
     pub(crate) claim_refused: Option<String>,
     /// The run that took our claim over.
@@ -127,6 +132,9 @@ impl NodeRun {
             release_failures: 0,
             ask_ahead_at: None,
             release_not_before: None,
+            missing_since: None,
+            question: Question::Unasked,
+            question_failures: 0,
             claim_refused: None,
             claim_lost: None,
             attire,
@@ -179,6 +187,8 @@ pub struct Run {
     pub owner: String,
     /// Which run of this owner it is; without it no signs of life are given.
     pub(crate) instance: Option<String>,
+    /// Leases are watched, so questions on ours are answered, and answers of others are heard.
+    pub(crate) answers: bool,
     pub nodes: Vec<NodeRun>,
     pub(crate) pods: BTreeMap<Uid, PodRun>,
     pub(crate) stopping: bool,
@@ -199,6 +209,7 @@ impl Run {
         Self {
             owner: owner.into(),
             instance: None,
+            answers: false,
             nodes,
             pods: BTreeMap::new(),
             stopping: false,
@@ -251,7 +262,8 @@ impl Run {
             Action::Cordon { node, .. } => self.record_cordon(node, &outcome, now),
             Action::Prove { node } => self.record_reading(node, &outcome, now),
             Action::Hold { node, .. } => self.record_hold(index, node, &outcome, now),
-            Action::Release { node, .. } => self.record_release(node, &outcome, now),
+            Action::Release { node, .. } => self.record_release(index, node, &outcome, now),
+            Action::Ask { node, .. } => self.record_question(node, &outcome),
             Action::Migrate { pod, .. } => {
                 if let Some(pod) = self.pods.get_mut(pod) {
                     pod.record_move(outcome, now);

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use crate::action::Action;
 use crate::assess::{Assessment, Fate, Verdict, assess};
 use crate::budget::{Charges, Gate, cut_off, gate};
-use crate::claim::{self, Life, claim};
+use crate::claim::{self, claim, question};
 use crate::departures;
 pub use crate::event::Event;
 use crate::explain::{refusal, waiting_for};
@@ -65,6 +65,7 @@ pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> St
         claim(index, policy.dry_run, run, now, &mut step);
         return step;
     }
+    claim::heed(index, run, now);
     departures::note(index, policy, run, now, &mut step);
     let charges = charges(index, run);
     let mut draining = Vec::new();
@@ -150,10 +151,14 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
     };
     let assessment = assess(index, policy, &name, now);
     let blockers = refusals(index, &assessment, now);
+    let hopeless = !blockers.is_empty() && !policy.standing;
+    if !hopeless && question::is_awaited(index, policy, run, position, now, step) {
+        return;
+    }
     if run.nodes[position].cordon_failures == 0 {
         step.events.push(Event::Planned { node: name.clone(), assessment });
     }
-    if !blockers.is_empty() && !policy.standing {
+    if hopeless {
         return end(run, position, End::NotStarted { blockers }, step);
     }
     let owner = ownership::ownership(index, node, &run.owner, now);
@@ -176,11 +181,11 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
             step.events.push(Event::Noted { node: name.clone(), reason: reason.clone() });
         }
         Ownership::Ours(_) => {
-            if let Life::Alive { holder, seen } = claim::life(index, &name, now)
+            if let Some((holder, seen)) = claim::life(index, &name, now).perhaps_alive()
                 && holder.owner == run.owner
                 && run.instance.as_ref().is_some_and(|instance| *instance != holder.instance)
             {
-                let reason = Reason::Continued { instance: holder.instance, seen };
+                let reason = Reason::Continued { instance: holder.instance.clone(), seen };
                 step.events.push(Event::Noted { node: name.clone(), reason });
             }
         }

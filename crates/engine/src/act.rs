@@ -10,6 +10,7 @@ use evac_core::transfer::exposition;
 use evac_core::{Action, Fact, Outcome, Pod, claim};
 
 use crate::http::{Http, HttpError, parse};
+use crate::life;
 
 /// An agent with hundreds of guests writes a few megabytes.
 const METRICS_SIZE: usize = 16 << 20;
@@ -92,11 +93,11 @@ pub async fn perform(http: &Http, action: Action) -> Done {
                         learned.push(Learned::Fact(Fact::Lease(lease.into())));
                     }
                 }
-                (Action::Hold { node, .. }, Outcome::Gone) => {
+                (Action::Hold { node, .. } | Action::Ask { node, .. }, Outcome::Gone) => {
                     learned.push(Learned::Fact(Fact::LeaseGone(claim::key(node))));
                 }
-                (Action::Hold { node, .. }, Outcome::Conflict { .. }) => {
-                    learned.extend(read_claim(http, node).await.map(Learned::Fact));
+                (Action::Hold { node, .. } | Action::Release { node, .. }, Outcome::Conflict { .. }) => {
+                    learned.extend(life::read(http, node).await.map(Learned::Fact));
                 }
                 _ => {}
             }
@@ -104,16 +105,6 @@ pub async fn perform(http: &Http, action: Action) -> Done {
         }
     };
     Done { action, outcome, learned }
-}
-
-/// The lease of a node's drain, or that there is none; nothing if that could not be found out.
-pub async fn read_claim(http: &Http, node: &str) -> Option<Fact> {
-    let key = claim::key(node);
-    match http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
-        Ok(lease) => Some(Fact::Lease(lease.into())),
-        Err(error) if error.is_not_found() => Some(Fact::LeaseGone(key)),
-        Err(_) => None,
-    }
 }
 
 /// Reads a node and its pods from the store itself: a request without a resource version is answered consistently.

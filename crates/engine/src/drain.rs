@@ -23,11 +23,12 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::act::{Done, Learned, perform, read_claim};
+use crate::act::{Done, Learned, perform};
 use crate::http::{Http, HttpError, parse};
 use crate::nodes;
 use crate::watch::{Opening, Report, Source, follow};
 
+mod claims;
 mod machines;
 pub mod service;
 
@@ -64,6 +65,7 @@ enum Input {
     Node(Report<wire::Node>),
     Pod(String, Report<wire::Pod>),
     Budget(Report<wire::Budget>),
+    Claim(Report<wire::Lease>),
     Instance(Report<VirtualMachineInstance>),
     Migration(Report<Migration>),
     Done(u64, Box<Done>),
@@ -77,11 +79,17 @@ struct Missing {
     pods: BTreeSet<String>,
     instances: bool,
     migrations: bool,
+    claims: bool,
 }
 
 impl Missing {
     fn nothing(&self) -> bool {
-        !self.nodes && !self.budgets && self.pods.is_empty() && !self.instances && !self.migrations
+        !self.nodes
+            && !self.budgets
+            && self.pods.is_empty()
+            && !self.instances
+            && !self.migrations
+            && !self.claims
     }
 }
 
@@ -97,6 +105,8 @@ enum Scope {
 struct Started {
     budgets: bool,
     machines: bool,
+    /// Leases may not be watched.
+    deaf: bool,
     /// Machines that were asked for.
     asked: BTreeSet<Key>,
 }
@@ -134,6 +144,7 @@ pub async fn drain(
         pods: request.nodes.iter().cloned().collect(),
         instances: false,
         migrations: false,
+        claims: false,
     };
     let started = Started::default();
     let clock = http.clock();
@@ -191,7 +202,7 @@ impl Loop<'_> {
         }
     }
 
-    fn start_watches(&self, tasks: &mut JoinSet<()>, sender: &mpsc::UnboundedSender<Input>) {
+    fn start_watches(&mut self, tasks: &mut JoinSet<()>, sender: &mpsc::UnboundedSender<Input>) {
         let one_node = match self.request.nodes.as_slice() {
             [node] => format!("fieldSelector={}", escape(&format!("metadata.name={node}"))),
             _ => String::new(),
@@ -200,6 +211,7 @@ impl Loop<'_> {
         for node in &self.request.nodes {
             self.watch_pods(tasks, sender, node);
         }
+        self.watch_claims(tasks, sender);
     }
 
     fn watch_pods(
@@ -287,6 +299,7 @@ impl Loop<'_> {
                     self.index.apply(fact);
                 }
             }
+            Input::Claim(report) => self.take_claims(report),
             Input::Instance(report) => self.take_instances(report)?,
             Input::Migration(report) => self.take_migrations(report)?,
             Input::Done(number, done) => {
@@ -390,17 +403,6 @@ impl Loop<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Whether those who marked our nodes before are still alive. Unmarked nodes have nobody to ask about.
-    async fn read_claims(&mut self) {
-        for node in self.request.nodes.clone() {
-            if self.index.node(&node).is_some_and(|node| node.mark.is_some())
-                && let Some(fact) = read_claim(&self.http, &node).await
-            {
-                self.index.apply(fact);
-            }
-        }
     }
 
     /// Finds out which DaemonSets exist: a few by name, many with one list.

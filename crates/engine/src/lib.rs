@@ -7,6 +7,7 @@ pub mod failover;
 pub mod gate;
 pub mod guests;
 pub mod http;
+pub mod life;
 pub mod metrics;
 pub mod nodes;
 pub mod operator;

@@ -4,12 +4,11 @@ use evac_api::call::{self, escape};
 use evac_api::{Call, wire};
 use evac_core::fact::Existence;
 use evac_core::taints::{self, Changed, TaintChange, TaintError};
-use evac_core::{Fact, Key, Node, ownership};
+use evac_core::{Key, Node, ownership};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::act::read_claim;
 use crate::http::{Http, HttpError, parse};
 use crate::watch::{Source, list};
 
@@ -159,11 +158,6 @@ pub async fn taint(http: &Http, name: &str, request: &TaintRequest) -> Result<(C
 /// The lease of a remediation operator, if there is one we may read.
 pub async fn lease(http: &Http, key: &evac_core::Key) -> Option<evac_core::Lease> {
     http.read::<wire::Lease>(&Call::get(call::lease_path(key))).await.ok().map(Into::into)
-}
-
-/// What the lease of a node's drain says; `None` if it could not be read.
-pub async fn claim(http: &Http, node: &str) -> Option<Fact> {
-    read_claim(http, node).await
 }
 
 /// Whether a DaemonSet exists, as far as we may know.

@@ -28,7 +28,7 @@ pub enum Report<T> {
     Listed(Vec<T>),
     Seen(T),
     Gone(T),
-    /// The list failed; the loop tries again unless it makes no sense.
+    /// The list failed, or it may be listed and not watched; the loop tries again unless it makes no sense.
     Failed {
         error: HttpError,
         final_: bool,
@@ -238,13 +238,7 @@ where
     let mut events: Events<T> = match answer {
         Ok(events) => Box::pin(events),
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => return Err(NoStream::Refused),
-        Err(kube::Error::Api(status)) => {
-            return Err(NoStream::Failed(HttpError::Status {
-                status: status.code,
-                reason: status.reason.clone(),
-                message: status.message.clone(),
-            }));
-        }
+        Err(kube::Error::Api(status)) => return Err(NoStream::Failed(refused(&status))),
         Err(error) => return Err(NoStream::Failed(lost_or_unsent(&error))),
     };
     let (mut items, mut changes) = (Vec::new(), Vec::new());
@@ -265,17 +259,15 @@ where
                     return Ok(Opened { items, changes, version, rest: Some(events) });
                 }
             }
-            Some(Ok(WatchEvent::Error(status))) => {
-                return Err(NoStream::Failed(HttpError::Status {
-                    status: status.code,
-                    reason: status.reason.clone(),
-                    message: status.message.clone(),
-                }));
-            }
+            Some(Ok(WatchEvent::Error(status))) => return Err(NoStream::Failed(refused(&status))),
             Some(Err(error)) => return Err(NoStream::Failed(lost_or_unsent(&error))),
             None => return Err(NoStream::Failed(HttpError::Lost("the list ended early".into()))),
         }
     }
+}
+
+fn refused(status: &kube::core::Status) -> HttpError {
+    HttpError::Status { status: status.code, reason: status.reason.clone(), message: status.message.clone() }
 }
 
 fn count(http: &Http, error: Option<&kube::Error>) {
@@ -329,6 +321,13 @@ where
                 Err(kube::Error::Api(status)) if status.code == 410 => return Ok(()),
                 Err(error) => {
                     tracing::debug!(path = %source.path, %error, "watch was refused");
+                    if let kube::Error::Api(status) = &error
+                        && status.code == 403
+                    {
+                        let failed = Report::Failed { error: refused(status), final_: false };
+                        // Whether anybody hears it is seen next.
+                        let _ = reports.send(wrap(failed));
+                    }
                     if reports.is_closed() {
                         return Err(Closed);
                     }

@@ -204,7 +204,7 @@ const DRAIN: &[Right] = &[
     within(Place::Cluster, "", "configmaps", SETTINGS, &["get"]),
     // Whoever else works on a node says so in a lease.
     everywhere(LEASES, "leases", &["get"]),
-    within(Place::NodeLeases, LEASES, "leases", &[], &["create", "patch", "delete"]),
+    within(Place::NodeLeases, LEASES, "leases", &[], &["list", "watch", "create", "patch", "delete"]),
 ];
 
 /// What a role needs beyond [`shared`], whether another one brings it, too, or not.

@@ -63,6 +63,7 @@ pub fn take_lease(node: &str, uid: &Uid, at: Timestamp, over: Option<&Lease>) ->
         holder: HOLDER,
         seconds: LEASE_SECONDS.unsigned_abs(),
         marks: json!({}),
+        notes: json!({}),
     };
     write_lease(&claim, (node, uid), at, over)
 }

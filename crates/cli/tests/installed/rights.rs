@@ -44,6 +44,7 @@ const DRAINS: &[&str] = &[
     "drain/plain.scenario",
     "drain/blocked.scenario",
     "drain/second.scenario",
+    "drain/unanswered.scenario",
     "vm/drain-moves.scenario",
     "install/person.scenario",
 ];

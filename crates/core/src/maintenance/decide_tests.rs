@@ -41,6 +41,8 @@ fn lease(node: &str, holder: &str, renewed: i64) -> Lease {
         duration_seconds: LEASE_SECONDS,
         resource_version: "7".into(),
         transitions: 0,
+        asked: None,
+        answered: None,
     }
 }
 

@@ -116,6 +116,7 @@ async fn serve(
                 pods: BTreeSet::new(),
                 instances: false,
                 migrations: false,
+                claims: false,
             },
             started: Started::default(),
             sent: 0,

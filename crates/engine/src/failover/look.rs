@@ -4,16 +4,14 @@ use evac_api::failover::{ATTACHMENTS, Attachment, KUBELET_LEASES, ServerVersion,
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::wire::{LauncherPod, VirtualMachine, VirtualMachineInstance};
 use evac_api::{Call, call, wire};
-use evac_core::claim;
 use evac_core::failover::{Doubt, GuestFate, Suspect, doubts, fates};
 use evac_core::machines::{Config, Kind, Machines};
-use evac_core::ownership::lease_key;
+use evac_core::ownership::{is_marked_by_other, lease_key};
 use evac_core::{Fact, Index, Pod, VmRole};
 
-use crate::act::read_claim;
-use crate::guests;
 use crate::http::{Http, HttpError};
 use crate::watch::{Source, list};
+use crate::{guests, life};
 
 const PAGE: u32 = 500;
 pub(super) const MACHINES: &str = "/apis/kubevirt.io/v1/virtualmachines";
@@ -48,18 +46,23 @@ pub async fn suspect(http: &Http, name: &str) -> Result<Suspect, HttpError> {
     Ok(suspect)
 }
 
-pub async fn look(http: &Http, name: &str) -> Result<Look, HttpError> {
+/// `may_ask` is who wants to know whether a drain of somebody else is still at work.
+pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<Look, HttpError> {
     let suspect = suspect(http, name).await?;
     let mut index = Index::new();
     index.reset_nodes(vec![suspect.node.clone()]);
-    for key in [lease_key(name), claim::key(name)] {
-        if let Ok(lease) = http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
-            index.apply(Fact::Lease(lease.into()));
-        }
+    let maintenance = Call::get(call::lease_path(&lease_key(name)));
+    if let Ok(lease) = http.read_patiently::<wire::Lease>(&maintenance).await {
+        index.apply(Fact::Lease(lease.into()));
     }
-    if suspect.node.mark.is_some()
-        && let Some(fact) = read_claim(http, name).await
-    {
+    let claim = if may_ask.is_some_and(|owner| is_marked_by_other(&suspect.node, owner)) {
+        life::ask(http, name).await
+    } else if suspect.node.mark.is_some() {
+        life::read(http, name).await
+    } else {
+        None
+    };
+    if let Some(fact) = claim {
         index.apply(fact);
     }
     let pods: wire::List<wire::Pod> = http.read_patiently(&Call::get(call::pods_on_node_path(name))).await?;

@@ -61,7 +61,8 @@ pub async fn failover(
 ) -> Result<End, FailoverError> {
     let clock = http.clock();
     let deadline = request.timeout.and_then(|limit| clock.now().checked_add(limit).ok());
-    let found = look(http, &request.node).await.map_err(|error| not_found(error, &request.node))?;
+    let may_ask = (!request.dry_run).then_some(request.owner.as_str());
+    let found = look(http, &request.node, may_ask).await.map_err(|error| not_found(error, &request.node))?;
     let now = clock.now();
     tell(now, &Event::Report(Box::new(report(&found, now))));
     let owned = ownership::ownership(&found.index, &found.suspect.node, &request.owner, now);
@@ -87,7 +88,7 @@ pub async fn failover(
         return Ok(End::Stopped { released: false });
     }
     // A drain may have changed much of what was seen.
-    let found = if answers { look(http, &request.node).await? } else { found };
+    let found = if answers { look(http, &request.node, None).await? } else { found };
     let how = request.release.unwrap_or_else(|| suitable(found.server));
     match prove_and_release(http, request, how, stop, tell).await? {
         Progress::Released(at) => {

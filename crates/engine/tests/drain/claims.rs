@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use evac_api::Call;
-use evac_core::claim;
+use evac_core::claim::{Life, life_of};
 use evac_core::run::End;
 use evac_core::step::Event;
-use evac_core::{DryRun, Reason};
+use evac_core::{DryRun, Fact, Reason};
+use evac_engine::life;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +56,7 @@ async fn killed_after(bench: &Bench, request: evac_engine::DrainRequest, seconds
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_running_drain_holds_a_lease_renews_it_and_removes_it_at_the_end() {
+async fn a_running_drain_holds_a_lease_answers_questions_and_removes_it_at_the_end() {
     let bench = blocked().await;
     let stop = CancellationToken::new();
     let (told, ()) = tokio::join!(bench.drain_until(patient(&bench, "ann", "box:1"), stop.clone()), async {
@@ -65,42 +66,121 @@ async fn a_running_drain_holds_a_lease_renews_it_and_removes_it_at_the_end() {
         assert_eq!(first["metadata"]["ownerReferences"][0]["name"], "node-1");
         bench.clock.sleep(Duration::from_secs(300)).await;
         let later = lease(&bench).await.expect("a lease");
-        assert_ne!(first["spec"]["renewTime"], later["spec"]["renewTime"]);
-        assert_eq!(first["spec"]["acquireTime"], later["spec"]["acquireTime"]);
+        assert_eq!(first, later, "nobody asked");
+        let heard = life::ask(&bench.admin, "node-1").await;
+        assert_eq!(word(&bench, heard), "alive");
+        let answered = lease(&bench).await.expect("a lease");
+        assert_ne!(first["spec"]["renewTime"], answered["spec"]["renewTime"]);
+        assert_eq!(first["spec"]["acquireTime"], answered["spec"]["acquireTime"]);
         stop.cancel();
     });
     assert!(matches!(told.end(), End::Stopped { .. }), "{:?}", told.end());
     assert!(lease(&bench).await.is_none());
-    let writes = bench.wire.count("evac-drain-node-1");
-    assert!(writes <= 12, "{writes} requests for a sign of life in five minutes");
+    // Written, answered, removed: however long a drain lasts.
+    assert_eq!(leases_written(&bench), 3, "{:?}", bench.wire.requests());
+}
+
+fn leases_written(bench: &Bench) -> usize {
+    let requests = bench.wire.requests();
+    requests.iter().filter(|line| line.contains("/leases") && !line.starts_with("GET")).count()
+}
+
+/// What the drain of the node is taken for.
+fn word(bench: &Bench, claim: Option<Fact>) -> &'static str {
+    let Some(Fact::Lease(lease)) = claim else { return "unclaimed" };
+    match life_of(&lease, bench.clock.now()) {
+        Life::Unclaimed => "unclaimed",
+        Life::Alive { .. } => "alive",
+        Life::Unheard { .. } => "unheard",
+        Life::Dead { .. } => "dead",
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_living_drainer_is_named_with_its_host_and_a_dead_one_is_taken_over() {
+async fn a_living_drainer_is_named_with_its_host_and_a_killed_one_is_taken_over_within_seconds() {
     let bench = blocked().await;
     let before = bench.node("node-1").await;
-    killed_after(&bench, patient(&bench, "ann", "box:1"), 10).await;
-    let refused = bench.drain(patient(&bench, "bob", "lab:2")).await;
+    let refused = tokio::select! {
+        _ = bench.drain(patient(&bench, "ann", "box:1")) => panic!("it should still be waiting"),
+        refused = async {
+            bench.clock.sleep(Duration::from_secs(1000)).await;
+            bench.drain(patient(&bench, "bob", "lab:2")).await
+        } => refused,
+    };
     let End::Refused { reason } = refused.end() else { panic!("{:?}", refused.end()) };
     assert!(
         matches!(reason, Reason::OwnedByEvac { owner, instance: Some(run), seen: Some(_), .. } if owner == "ann" && run == "box:1"),
         "{reason:?}"
     );
     assert!(reason.message().contains("ann (box:1) since 2026"), "{}", reason.message());
+    assert!(refused.took < 1.0, "{}", refused.took);
+    assert!(notes(&refused).is_empty(), "{:?}", notes(&refused));
 
-    bench.clock.sleep(claim::DURATION).await;
+    // The answer was good for a moment.
+    bench.clock.sleep(Duration::from_secs(20)).await;
     let stop = CancellationToken::new();
     let (told, ()) = tokio::join!(bench.drain_until(patient(&bench, "bob", "lab:2"), stop.clone()), async {
-        bench.clock.sleep(Duration::from_secs(2)).await;
+        bench.clock.sleep(Duration::from_secs(12)).await;
         let held = lease(&bench).await.expect("a lease");
         assert_eq!(held["spec"]["holderIdentity"], "bob/lab:2");
         assert_eq!(held["spec"]["leaseTransitions"], 1);
         stop.cancel();
     });
-    assert_eq!(notes(&told), ["Abandoned"]);
+    assert_eq!(notes(&told), ["Unanswered", "Abandoned"]);
     assert!(lease(&bench).await.is_none());
     evac_engine::nodes::undo(&bench.admin, "node-1", false, false).await.unwrap();
     assert_eq!(bench.node("node-1").await.unschedulable, before.unschedulable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_drain_is_found_dead_by_whoever_asks_and_stays_so() {
+    let bench = blocked().await;
+    killed_after(&bench, patient(&bench, "ann", "box:1"), 10).await;
+    let read = life::read(&bench.admin, "node-1").await;
+    assert_eq!(word(&bench, read), "unheard", "nobody has asked");
+    let began = bench.clock.now();
+    let asked = life::ask(&bench.admin, "node-1").await;
+    assert_eq!(word(&bench, asked), "dead");
+    assert_eq!(bench.clock.now().duration_since(began).as_secs(), 10);
+    let read = life::read(&bench.admin, "node-1").await;
+    assert_eq!(word(&bench, read), "dead", "those who may not ask see it too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_ask_or_not_hear_the_answer_takes_nobody_for_dead() {
+    for (method, watched) in [("PATCH", false), ("GET", true)] {
+        let bench = blocked().await;
+        killed_after(&bench, patient(&bench, "ann", "box:1"), 10).await;
+        bench.wire.fail(move |asked, path| {
+            let hit = asked == method && path.contains("/leases") && path.contains("watch=true") == watched;
+            hit.then(|| Fault::forbidden("leases"))
+        });
+        let asked = life::ask(&bench.http, "node-1").await;
+        assert_eq!(word(&bench, asked), "unheard", "{method}");
+        let refused = bench.drain(patient(&bench, "bob", "lab:2")).await;
+        assert!(
+            matches!(refused.end(), End::Refused { reason: Reason::OwnedByEvac { .. } }),
+            "{method}: {:?}",
+            refused.end()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_right_to_watch_leases_a_drain_renews_its_own_so_that_others_see_it_alive() {
+    let bench = blocked().await;
+    bench.wire.fail(|method, path| {
+        let watches = method == "GET" && path.contains("/leases") && path.contains("managed-by");
+        watches.then(|| Fault::forbidden("leases"))
+    });
+    killed_after(&bench, patient(&bench, "ann", "box:1"), 300).await;
+    let writes = leases_written(&bench);
+    assert!((9..=12).contains(&writes), "{writes} signs of life in five minutes");
+    let read = life::ask(&bench.admin, "node-1").await;
+    assert_eq!(word(&bench, read), "alive", "without being asked");
+    bench.clock.sleep(Duration::from_secs(90)).await;
+    let read = life::ask(&bench.admin, "node-1").await;
+    assert_eq!(word(&bench, read), "dead");
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,6 +203,7 @@ async fn the_same_owner_goes_on_at_once_after_a_kill_and_an_older_run_that_lives
         *second.end(),
         End::Refused { reason: Reason::ContinuedElsewhere { instance: "box:3".into() } }
     );
+    assert!(second.took < 6.0, "it notices at once: {}", second.took);
     assert!(matches!(third.end(), End::Stopped { .. }), "{:?}", third.end());
     assert!(lease(&bench).await.is_none());
 }

@@ -35,7 +35,7 @@ async fn a_server_that_refuses_streamed_lists_is_asked_in_the_old_way() {
     });
     let told = bench.drain(bench.request(&["node-1"])).await;
     assert!(is_drained(told.end()), "{:?}", told.end());
-    assert_eq!(bench.wire.count("sendInitialEvents"), 3, "asked once per kind");
+    assert_eq!(bench.wire.count("sendInitialEvents"), 4, "asked once per kind");
     assert!(bench.wire.requests().iter().any(|line| line.starts_with("GET /api/v1/nodes?fieldSelector")));
 }
 

@@ -1,0 +1,68 @@
+//! Asks the drain of a node whether it is still at work, for the commands that are not drains themselves.
+
+use evac_api::call::{self, CLAIMS, escape};
+use evac_api::{Call, wire};
+use evac_core::claim::{self, ANSWER_WITHIN, Life, life_of};
+use evac_core::{Fact, Lease};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::http::{Http, parse};
+use crate::watch::{Opening, Report, Source, follow};
+
+/// The lease of a node's drain, or that there is none; nothing if that could not be found out.
+pub async fn read(http: &Http, node: &str) -> Option<Fact> {
+    let key = claim::key(node);
+    match http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
+        Ok(lease) => Some(Fact::Lease(lease.into())),
+        Err(error) if error.is_not_found() => Some(Fact::LeaseGone(key)),
+        Err(_) => None,
+    }
+}
+
+/// The lease of a node's drain, asked for a sign of life where it gives one on demand. Without an answer in time, or without the
+/// right to ask, it is what it was; nothing if it could not be read.
+pub async fn ask(http: &Http, node: &str) -> Option<Fact> {
+    let mut fact = read(http, node).await?;
+    let clock = http.clock();
+    let is_unheard = |fact: &Fact| match fact {
+        Fact::Lease(lease) => matches!(life_of(lease, clock.now()), Life::Unheard { .. }),
+        _ => false,
+    };
+    if !is_unheard(&fact) {
+        return Some(fact);
+    }
+    let asked = clock.now();
+    match http.send(&call::ask(node, asked)).await.and_then(|answer| parse::<wire::Lease>(&answer)) {
+        Ok(lease) => fact = Fact::Lease(lease.into()),
+        Err(error) if error.is_not_found() => return Some(Fact::LeaseGone(claim::key(node))),
+        Err(_) => return Some(fact),
+    }
+    let (sender, mut reports) = mpsc::unbounded_channel();
+    let (path, _) = CLAIMS;
+    let key = claim::key(node);
+    let query = format!("fieldSelector={}", escape(&format!("metadata.name={}", key.name)));
+    let source = Source { path: path.into(), query, page: 1 };
+    // Ends with this function.
+    let mut watching = JoinSet::new();
+    let wrap = |report: Report<wire::Lease>| report;
+    watching.spawn(follow(http.clone(), source, Opening::Stream, sender, wrap));
+    let deadline = asked.checked_add(ANSWER_WITHIN).unwrap_or(asked);
+    while is_unheard(&fact) {
+        let report = tokio::select! {
+            biased;
+            report = reports.recv() => report,
+            () = clock.sleep_until(deadline) => None,
+        };
+        match report {
+            Some(Report::Listed(leases)) => {
+                let lease = leases.into_iter().map(Lease::from).find(|lease| lease.key == key);
+                fact = lease.map_or_else(|| Fact::LeaseGone(key.clone()), Fact::Lease);
+            }
+            Some(Report::Failed { error, final_ }) if final_ || error.is_forbidden() => break,
+            None => break,
+            Some(report) => fact = report.into_fact().unwrap_or(fact),
+        }
+    }
+    Some(fact)
+}
