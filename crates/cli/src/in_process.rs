@@ -34,7 +34,7 @@ pub fn local() -> Settings {
 
 /// The embedded server has no service network; reviews reach us by function call.
 fn answer_reviews(api: &Arc<Api>, http: &Http, operator: &Operator) {
-    let reviewer = Reviewer::new(http.clone(), operator.config());
+    let reviewer = Reviewer::new(http.clone(), operator.view());
     for path in Reviewer::paths() {
         let reviewer = reviewer.clone();
         let handler = move |review: Value| -> BoxFuture<'static, Result<Value, String>> {

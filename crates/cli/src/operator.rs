@@ -179,7 +179,7 @@ async fn open(
     };
     let wanted =
         Wanted { listen, advertise: args.advertise.clone(), service: args.service_name.clone(), reviews };
-    let front = Front::open(http, operator.config(), &wanted)
+    let front = Front::open(http, operator.view(), &wanted)
         .await
         .map_err(|error| Failure::error(error.to_string()))?;
     log::say(&format!(

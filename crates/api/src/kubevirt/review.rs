@@ -115,6 +115,10 @@ pub fn allow(review: &Value) -> Value {
     answer(review, json!({"allowed": true}))
 }
 
+pub fn is_allowed(answer: &Value) -> bool {
+    answer["response"]["allowed"] == true
+}
+
 pub fn deny(review: &Value, denial: &Denial) -> Value {
     let reason = if denial.code == 422 { "Invalid" } else { "" };
     let causes: Vec<Value> = denial

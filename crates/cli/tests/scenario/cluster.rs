@@ -227,7 +227,7 @@ async fn serve(http: &Http, operator: &Operator) -> Served {
         service: "virt-api".into(),
         reviews: Reviews::of(&Roles::all()),
     };
-    let front = Served::open(http, operator.config(), &wanted).await.expect("the operator can serve");
+    let front = Served::open(http, operator.view(), &wanted).await.expect("the operator can serve");
     served(http.client()).await;
     front
 }

@@ -8,7 +8,9 @@ use super::admission::{Cause, Denial};
 use super::config::Config;
 use super::fact::Instance;
 use super::names;
+use super::store::Machines;
 use super::strategy::{Course, course};
+use crate::fact::Key;
 
 /// The parts of a pod that the answer depends on.
 #[derive(Debug, Clone, Default)]
@@ -71,7 +73,8 @@ fn refuse(reason: &'static str, message: String) -> Denial {
     Denial { code: 429, message, causes: vec![cause] }
 }
 
-pub fn launcher(pod: &Asked, instance: &Instance, config: &Config) -> Answer {
+/// The answer about the launcher of an instance that runs on `node`.
+pub fn launcher(node: &str, instance: &Instance, config: &Config) -> Answer {
     let name = &instance.key;
     match course(instance, config) {
         Course::ShutDown => return Answer::Allow,
@@ -88,10 +91,22 @@ pub fn launcher(pod: &Asked, instance: &Instance, config: &Config) -> Answer {
     if instance.evacuation_node.as_ref().is_some_and(|node| *node == instance.node) {
         return Answer::Deny(refuse(IN_PROGRESS, format!("Evacuation in progress: {triggered}")));
     }
-    if instance.node != pod.node {
+    if instance.node != node {
         return Answer::Deny(refuse(TARGET, "Eviction request for target Pod".into()));
     }
-    Answer::Mark { node: pod.node.clone(), denial: refuse(IN_PROGRESS, triggered) }
+    Answer::Mark { node: node.to_owned(), denial: refuse(IN_PROGRESS, triggered) }
+}
+
+/// Why the eviction of a pod would be refused, as far as it follows from what is known. A refusal may rest on an old view, because
+/// whoever drains a node asks again; a permission may not.
+pub fn known_refusal(machines: &Machines, pod: &Key) -> Option<Denial> {
+    let pod = machines.launcher(pod).filter(|pod| !pod.is_finished())?;
+    let key = Key::new(pod.key.namespace.clone(), pod.instance_name.clone());
+    let instance = machines.instance(&key).filter(|instance| instance.uid == pod.instance)?;
+    match launcher(&pod.node, instance, &machines.config) {
+        Answer::Deny(denial) => Some(denial),
+        Answer::Allow | Answer::Mark { .. } => None,
+    }
 }
 
 /// The instance could not be read, or is not there while its launcher runs: nobody can say that it may be shut down.
@@ -132,8 +147,9 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::machines::testing::instance;
-    use crate::machines::{Condition, Phase};
+    use crate::fact::{PodPhase, Uid};
+    use crate::machines::testing::{self, instance, view};
+    use crate::machines::{Condition, Launcher, Phase, Seen};
 
     fn pod(name: &str) -> Asked {
         Asked {
@@ -191,7 +207,7 @@ mod tests {
         #[case] expected: &str,
     ) {
         let config = Config { eviction_strategy: cluster.map(Into::into), ..Config::default() };
-        let answer = launcher(&pod("virt-launcher-a"), &vmi(own, migratable), &config);
+        let answer = launcher("n1", &vmi(own, migratable), &config);
         assert_eq!(in_words(&answer), expected);
         if let Answer::Mark { node, denial } = answer {
             assert_eq!((node.as_str(), denial.code), ("n1", 429));
@@ -215,16 +231,41 @@ mod tests {
         let config = Config::default();
         let mut vmi = vmi(Some("LiveMigrate"), true);
         vmi.evacuation_node = Some("n1".into());
-        assert_eq!(in_words(&launcher(&pod("l"), &vmi, &config)), "in progress");
+        assert_eq!(in_words(&launcher("n1", &vmi, &config)), "in progress");
         vmi.evacuation_node = Some("n0".into());
-        assert_eq!(in_words(&launcher(&pod("l"), &vmi, &config)), "mark");
+        assert_eq!(in_words(&launcher("n1", &vmi, &config)), "mark");
+    }
+
+    #[test]
+    fn what_is_known_refuses_and_never_permits() {
+        type Change = fn(&mut Launcher);
+        let refusal = |strategy: &str, migratable: bool, marked: bool, change: Change| {
+            let mut vmi = vmi(Some(strategy), migratable);
+            vmi.evacuation_node = marked.then(|| "n1".into());
+            let mut pod = testing::launcher(&vmi, "n1");
+            change(&mut pod);
+            let key = pod.key.clone();
+            let machines = view([Seen::Instance(Box::new(vmi)), Seen::Launcher(Box::new(pod))]);
+            known_refusal(&machines, &key).map(|denial| denial.causes[0].reason)
+        };
+        let elsewhere: Change = |pod| pod.node = "n2".into();
+        assert_eq!(refusal("LiveMigrate", true, true, |_| {}), Some(IN_PROGRESS));
+        assert_eq!(refusal("External", false, true, |_| {}), Some(IN_PROGRESS));
+        assert_eq!(refusal("LiveMigrate", false, false, |_| {}), Some(NOT_MIGRATABLE));
+        assert_eq!(refusal("LiveMigrate", true, false, elsewhere), Some(TARGET));
+        // To be marked, allowed, over, or of another incarnation: that has to be read.
+        assert_eq!(refusal("LiveMigrate", true, false, |_| {}), None);
+        assert_eq!(refusal("None", true, true, |_| {}), None);
+        assert_eq!(refusal("LiveMigrate", true, true, |pod| pod.phase = PodPhase::Succeeded), None);
+        assert_eq!(refusal("LiveMigrate", true, true, |pod| pod.instance = Uid("former".into())), None);
+        assert_eq!(known_refusal(&view([]), &Key::new("default", "unknown")), None);
     }
 
     #[test]
     fn w30_the_target_of_a_migration_stays_and_marks_nobody() {
         let mut vmi = vmi(Some("LiveMigrate"), true);
         vmi.node = "n2".into();
-        assert_eq!(in_words(&launcher(&pod("l"), &vmi, &Config::default())), "target");
+        assert_eq!(in_words(&launcher("n1", &vmi, &Config::default())), "target");
     }
 
     #[test]
@@ -255,7 +296,7 @@ mod tests {
             Answer::Deny(denial) | Answer::Mark { denial, .. } => denial.causes[0].reason,
             Answer::Allow => "",
         };
-        assert_eq!(reason(launcher(&pod("l"), &vmi(Some("LiveMigrate"), true), &config)), IN_PROGRESS);
-        assert_eq!(reason(launcher(&pod("l"), &vmi(Some("LiveMigrate"), false), &config)), NOT_MIGRATABLE);
+        assert_eq!(reason(launcher("n1", &vmi(Some("LiveMigrate"), true), &config)), IN_PROGRESS);
+        assert_eq!(reason(launcher("n1", &vmi(Some("LiveMigrate"), false), &config)), NOT_MIGRATABLE);
     }
 }

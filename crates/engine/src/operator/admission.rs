@@ -11,11 +11,11 @@ use evac_api::maintenance::review::PATH as MAINTENANCE_PATH;
 use evac_api::wire::List;
 use evac_core::Key;
 use evac_core::machines::eviction::{self, Answer, Asked, Question};
-use evac_core::machines::{Config, Instance, Kind, Migration, names};
+use evac_core::machines::{Instance, Kind, Migration, names};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 use super::maintenance;
+use super::view::View;
 use crate::http::{Http, HttpError};
 
 /// The paths a [`Reviewer`] answers.
@@ -34,12 +34,12 @@ pub const PATHS: &[&str] = &[
 #[derive(Clone)]
 pub struct Reviewer {
     http: Http,
-    config: watch::Receiver<Config>,
+    view: View,
 }
 
 impl Reviewer {
-    pub fn new(http: Http, config: watch::Receiver<Config>) -> Self {
-        Self { http, config }
+    pub fn new(http: Http, view: View) -> Self {
+        Self { http, view }
     }
 
     /// Every path under which reviews arrive.
@@ -56,7 +56,7 @@ impl Reviewer {
             MIGRATION_UPDATE_PATH => Ok(review::migration_update(review)),
             MIGRATION_MUTATE_PATH => Ok(review::migration_mutate(review)),
             INSTANCE_MUTATE_PATH => {
-                let strategy = self.config.borrow().default_strategy().to_owned();
+                let strategy = self.view.config.borrow().default_strategy().to_owned();
                 Ok(review::instance_mutate(review, &strategy))
             }
             MIGRATION_CREATE_PATH => self.migration(review).await.map_err(|error| error.to_string()),
@@ -68,9 +68,13 @@ impl Reviewer {
         }
     }
 
-    /// Reads the pod and its instance from the server: an old view could let a machine be shut down.
+    /// Drains ask again and again while a guest is on its way, so refusals come from what is known. Everything else is read from the server: an
+    /// old view could let a machine be shut down.
     async fn eviction(&self, review: &Value) -> Value {
         let text = |key: &str| review["request"][key].as_str().unwrap_or_default();
+        if let Some(denial) = self.view.refusal(Key::new(text("namespace"), text("name"))).await {
+            return review::deny(review, &denial);
+        }
         let pod = match self.pod(text("namespace"), text("name")).await {
             Ok(Some(pod)) => pod,
             Ok(None) => return review::allow(review),
@@ -107,7 +111,7 @@ impl Reviewer {
             }
             Err(error) => return Answer::Deny(eviction::unreadable(&error.to_string())),
         };
-        let answer = eviction::launcher(pod, &instance, &self.config.borrow().clone());
+        let answer = eviction::launcher(&pod.node, &instance, &self.view.config.borrow().clone());
         if let Answer::Mark { node, .. } = &answer
             && let Err(error) = self.mark(&instance, node, review).await
         {
@@ -148,7 +152,8 @@ impl Reviewer {
         }
     }
 
-    /// Asks the server itself: an old view would let a second migration through.
+    /// Others are read from the server: an old view would let a second migration through. How the instance is gets looked at again before
+    /// anything begins, so it is read only to be sure of a refusal.
     async fn migration(&self, review: &Value) -> Result<Value, HttpError> {
         let Some(new) = review::migration_of(review) else { return Ok(review::allow(review)) };
         if new.instance.name.is_empty() {
@@ -157,10 +162,18 @@ impl Reviewer {
         let selector = escape(&format!("{}={}", names::MIGRATION_SELECTOR, new.instance.name));
         let path = request::in_namespace(Kind::Migration, &new.instance.namespace);
         let call = Call::get(format!("{path}?labelSelector={selector}"));
-        let (instance, list) =
-            tokio::try_join!(self.instance(&new.instance), self.http.read::<List<wire::Migration>>(&call))?;
+        let list: List<wire::Migration> = self.http.read(&call).await?;
         let others: Vec<Migration> = list.items.into_iter().map(Migration::from).collect();
-        Ok(review::migration_create(review, self.http.home(), instance.as_ref(), &others))
+        let decide = |instance: Option<&Instance>| {
+            review::migration_create(review, self.http.home(), instance, &others)
+        };
+        if let Some(known) = self.view.instance(new.instance.clone()).await {
+            let answer = decide(Some(&known));
+            if review::is_allowed(&answer) {
+                return Ok(answer);
+            }
+        }
+        Ok(decide(self.instance(&new.instance).await?.as_ref()))
     }
 }
 

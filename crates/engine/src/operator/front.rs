@@ -2,13 +2,12 @@
 
 use std::net::SocketAddr;
 
-use evac_core::machines::Config;
 use thiserror::Error;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::publish::{self, Advertise, Place, PublishError, Reviews};
 use super::serve::{ServeError, Server};
+use super::view::View;
 use crate::http::Http;
 
 #[derive(Debug, Error)]
@@ -38,14 +37,10 @@ pub struct Front {
 
 impl Front {
     /// Opens the server, waits until it has certificates, and tells the cluster.
-    pub async fn open(
-        http: &Http,
-        config: watch::Receiver<Config>,
-        wanted: &Wanted,
-    ) -> Result<Self, FrontError> {
+    pub async fn open(http: &Http, view: View, wanted: &Wanted) -> Result<Self, FrontError> {
         let named = wanted.advertise.clone().unwrap_or_else(|| Advertise::for_address(wanted.listen));
         let server =
-            Server::open(http, config, wanted.listen, named.names(&wanted.service, http.home())).await?;
+            Server::open(http, view, wanted.listen, named.names(&wanted.service, http.home())).await?;
         let advertise = wanted.advertise.clone().unwrap_or_else(|| Advertise::for_address(server.address));
         let place = Place {
             advertise,

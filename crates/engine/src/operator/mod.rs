@@ -24,6 +24,7 @@ pub mod pulse;
 pub mod serve;
 pub mod tenants;
 mod tls;
+pub mod view;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ use agenda::{Agenda, Ending};
 use feeds::{Input, Setting};
 use perform::{Done, Performer};
 use pulse::{Condition, Pulse, Question};
+use view::{Asking, View};
 
 use crate::http::Http;
 
@@ -54,7 +56,7 @@ const PARALLEL: usize = 32;
 pub struct Operator {
     stop: CancellationToken,
     tasks: Vec<tokio::task::JoinHandle<()>>,
-    config: watch::Receiver<Config>,
+    view: View,
     pulses: Vec<Pulse>,
 }
 
@@ -83,6 +85,7 @@ impl Operator {
         let visits = roles
             .has(Role::Tenants)
             .then(|| tokio::spawn(tenants::run(http.clone(), config.clone(), tenants, stop.clone())));
+        let (view, asked) = View::new(config, http.clock());
         let failovers = roles
             .has(Role::Failover)
             .then(|| tokio::spawn(failover::run(http.clone(), failover::programs(), stop.clone())));
@@ -94,14 +97,19 @@ impl Operator {
             tokio::spawn(maintenance::run(http.clone(), maintenance, stop.clone(), questions))
         });
         let state = Loop::new(http, roles, publish);
-        let task = tokio::spawn(state.run(stop.clone(), questions));
+        let task = tokio::spawn(state.run(stop.clone(), questions, asked));
         let tasks = visits.into_iter().chain(upkeep).chain(failovers).chain([task]).collect();
-        Self { stop, tasks, config, pulses }
+        Self { stop, tasks, view, pulses }
     }
 
     /// The cluster's settings as they are now.
     pub fn config(&self) -> watch::Receiver<Config> {
-        self.config.clone()
+        self.view.config.clone()
+    }
+
+    /// What is known, for those who answer requests.
+    pub fn view(&self) -> View {
+        self.view.clone()
     }
 
     /// To ask the loops how they are.
@@ -165,7 +173,12 @@ impl Loop {
         }
     }
 
-    async fn run(mut self, stop: CancellationToken, mut questions: mpsc::Receiver<Question>) {
+    async fn run(
+        mut self,
+        stop: CancellationToken,
+        mut questions: mpsc::Receiver<Question>,
+        mut asked: mpsc::Receiver<Asking>,
+    ) {
         let (sender, mut inbox) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         feeds::start(&self.http, &sender, &mut tasks);
@@ -193,6 +206,7 @@ impl Loop {
                     // Whoever asked may have given up.
                     let _ = question.send(self.condition());
                 }
+                Some(asking) = asked.recv() => if self.missing.is_empty() { asking.answer(&self.machines) },
                 // Whatever was touched meanwhile is acted upon now.
                 Ok(()) = openings.changed() => {}
                 () = sleep_until(self.clock, alarm) => {}

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evac_clock::Clock;
-use evac_core::machines::Config;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -37,6 +36,7 @@ use super::caller::{Callers, Wish};
 use super::certificates::Keeper;
 use super::power;
 use super::tls;
+use super::view::View;
 use crate::http::Http;
 
 /// A review holds an object twice; the API server takes objects of up to 3 MiB.
@@ -58,7 +58,7 @@ pub struct ServeError {
 struct Desk {
     http: Http,
     reviewer: Reviewer,
-    config: watch::Receiver<Config>,
+    view: View,
     callers: Callers,
     keeper: Keeper,
     clock: Clock,
@@ -76,7 +76,7 @@ impl Server {
     /// Opens a server that is called by these names, and starts to answer. Until there are certificates callers wait.
     pub async fn open(
         http: &Http,
-        config: watch::Receiver<Config>,
+        view: View,
         address: SocketAddr,
         names: BTreeSet<String>,
     ) -> Result<Self, ServeError> {
@@ -85,8 +85,8 @@ impl Server {
         let address = listener.local_addr().map_err(failed)?;
         let desk = Arc::new(Desk {
             http: http.clone(),
-            reviewer: Reviewer::new(http.clone(), config.clone()),
-            config,
+            reviewer: Reviewer::new(http.clone(), view.clone()),
+            view,
             callers: Callers::follow(http),
             keeper: Keeper::start(http, names),
             clock: http.clock(),
@@ -277,7 +277,7 @@ impl Desk {
             Ok(body) => body,
             Err(refusal) => return refusal,
         };
-        let config = self.config.borrow().clone();
+        let config = self.view.config.borrow().clone();
         let reply = power::answer(&self.http, &config, method.as_str(), path, &body).await;
         match reply.body {
             Some(body) => json_reply(reply.code, &body),

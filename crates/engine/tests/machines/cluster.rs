@@ -149,7 +149,7 @@ impl Cluster {
 }
 
 fn serve(api: &Arc<Api>, http: &Http, operator: &Operator) {
-    let reviewer = Reviewer::new(http.clone(), operator.config());
+    let reviewer = Reviewer::new(http.clone(), operator.view());
     for path in Reviewer::paths() {
         let reviewer = reviewer.clone();
         let handler = move |review: Value| {

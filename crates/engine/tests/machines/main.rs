@@ -4,6 +4,9 @@
 
 mod certificates;
 mod cluster;
+#[allow(dead_code, reason = "shared with the tests of drains")]
+#[path = "../drain/wire.rs"]
+mod counted;
 mod evacuation;
 mod guests;
 mod https;
@@ -13,6 +16,7 @@ mod maintenance;
 mod protection;
 mod requests;
 mod turns;
+mod view;
 mod wire;
 
 use cluster::{Cluster, SUB, VMIMS, VMIRS, VMIS, VMS, template, vm};
