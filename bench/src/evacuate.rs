@@ -2,12 +2,13 @@
 //! `kubectl drain` against the operator's roles.
 //!
 //! Every migration takes five seconds and two run at once, so the floor is the number of guests, divided by two, times five.
-//! Requests are counted by the server's audit log. When migrations begin and end is seen by a watch from outside.
+//! Requests are counted by the server's audit log, by whose they are. When migrations begin and end is seen by a watch from outside.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use evac_clock::Clock;
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::cluster::Cluster;
-use crate::process::Tree;
+use crate::process::{Tree, cpu};
 use crate::report::median;
 
 const MIGRATION_SECONDS: f64 = 5.0;
@@ -29,6 +30,8 @@ const INSTANCES: &str = "/apis/kubevirt.io/v1/virtualmachineinstances";
 const MACHINES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
 /// As whom `evac drain` works, so that its requests are told from the operator's.
 const DRAINER: &str = "bench-drainer";
+/// Nobody has asked about guests for so long: everybody has come to rest. The garbage collector tries again later and later what it does not know yet.
+const QUIET: Duration = Duration::from_secs(45);
 
 pub async fn run(guests: &[usize]) -> Result<()> {
     let program = |name: &str| -> Result<PathBuf> {
@@ -36,9 +39,9 @@ pub async fn run(guests: &[usize]) -> Result<()> {
     };
     let (kubernetes, evac) = (program("EVAC_KUBERNETES")?, program("EVAC")?);
     println!(
-        "| guests | tool | seconds | ÷ floor | slot refill p50, s | copy to copy p50, s | tool's requests | refused | all requests per guest | pod gone → ended, s |"
+        "| guests | tool | seconds | ÷ floor | slot refill p50, s | copy to copy p50, s | tool's requests | refused | requests per guest: all = tool + operator + nodes + Kubernetes | operator's CPU per guest, ms | pod gone → ended, s |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for count in guests {
         for tool in [Tool::Evac, Tool::Kubectl] {
             let stage = Stage::set(&kubernetes, &evac, *count).await?;
@@ -52,8 +55,11 @@ pub async fn run(guests: &[usize]) -> Result<()> {
 
 fn print(count: usize, tool: Tool, measured: &Measured) {
     let floor = count as f64 / AT_ONCE as f64 * MIGRATION_SECONDS;
+    let per_guest = |amount: usize| amount as f64 / count as f64;
+    let parts = Party::ALL.map(|party| measured.by_party.get(&party).copied().unwrap_or(0));
+    let sum = parts.map(|part| format!("{:.1}", per_guest(part))).join(" + ");
     println!(
-        "| {count} | {} | {:.1} | {:.3} | {:.2} | {:.2} | {} | {} | {:.1} | {:.2} |",
+        "| {count} | {} | {:.1} | {:.3} | {:.2} | {:.2} | {} | {} | {:.1} = {sum} | {:.1} | {:.2} |",
         tool.name(),
         measured.seconds,
         measured.seconds / floor,
@@ -61,7 +67,8 @@ fn print(count: usize, tool: Tool, measured: &Measured) {
         median(&measured.pauses),
         measured.requests,
         measured.refused,
-        measured.all as f64 / count as f64,
+        per_guest(parts.iter().sum()),
+        measured.cpu.as_secs_f64() * 1000.0 / count as f64,
         measured.last,
     );
     for (who, requests) in &measured.by_agent {
@@ -84,16 +91,42 @@ impl Tool {
     }
 }
 
+/// Whose a request is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Party {
+    Tool,
+    Operator,
+    /// Kubelets and the agents of hypervisors.
+    Nodes,
+    /// Scheduler, controller manager and the server itself.
+    Kubernetes,
+}
+
+impl Party {
+    const ALL: [Self; 4] = [Self::Tool, Self::Operator, Self::Nodes, Self::Kubernetes];
+
+    fn of(agent: &str, is_tool: bool) -> Self {
+        match agent {
+            _ if is_tool => Self::Tool,
+            // The simulated nodes of this program give no name.
+            "" => Self::Nodes,
+            agent if agent.starts_with("evac") => Self::Operator,
+            _ => Self::Kubernetes,
+        }
+    }
+}
+
 struct Measured {
     seconds: f64,
-    /// Between the end of a migration and the begin of the one that takes its place.
     /// From the end of a copy to the target pod of the next guest, and to the begin of its copy.
     refills: Vec<f64>,
     pauses: Vec<f64>,
     requests: usize,
     refused: usize,
-    all: usize,
+    by_party: BTreeMap<Party, usize>,
     by_agent: BTreeMap<String, usize>,
+    /// What the operator used.
+    cpu: Duration,
     /// From the end of the last guest's pod to the end of the command.
     last: f64,
 }
@@ -207,7 +240,36 @@ impl Stage {
         for node in 2..=4 {
             self.cluster.cordon(&format!("node-{node}"), false).await?;
         }
-        Ok(())
+        self.settle().await
+    }
+
+    /// Waits until the guests have booted and the garbage collector, which looks for new kinds every half minute, has found theirs and verified
+    /// what they own. In a cluster that is not seconds old none of that falls into a drain.
+    async fn settle(&self) -> Result<()> {
+        let collector = |event: &Value| {
+            event["verb"] == "watch"
+                && event["objectRef"]["resource"] == "virtualmachineinstances"
+                && event["userAgent"]
+                    .as_str()
+                    .is_some_and(|agent| agent.starts_with("kube-controller-manager"))
+        };
+        let mut seen = 0;
+        loop {
+            Clock::real().sleep(QUIET).await;
+            let text = fs::read_to_string(&self.audit)?;
+            let events: Vec<Value> =
+                text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+            let about_guests =
+                events.iter().filter(|event| event["objectRef"]["apiGroup"] == "kubevirt.io").count();
+            if about_guests == seen && events.iter().any(collector) {
+                return Ok(());
+            }
+            seen = about_guests;
+        }
+    }
+
+    fn operator_cpu(&self) -> Result<Duration> {
+        self.operator.id().and_then(cpu).context("the operator has ended")
     }
 
     /// Notes when the copying of a guest begins and ends, by the account of the node agents, and when pods of guests end.
@@ -258,7 +320,7 @@ impl Stage {
             }
         };
         command.env("KUBECONFIG", &self.tree.kubeconfig);
-        let before = self.lines()?;
+        let (before, used) = (self.lines()?, self.operator_cpu()?);
         let began = Clock::real().now();
         let output = tokio::select! {
             output = command.output() => output?,
@@ -287,8 +349,9 @@ impl Stage {
             pauses: after_ends(&seen.began),
             requests: 0,
             refused: 0,
-            all: 0,
+            by_party: BTreeMap::new(),
             by_agent: BTreeMap::new(),
+            cpu: self.operator_cpu()?.saturating_sub(used),
             last: left.last().map_or(f64::NAN, |last| gap(*last, ended)),
         };
         self.count(tool, before..after, &mut measured)?;
@@ -322,7 +385,7 @@ impl Stage {
             if !is_tool && (resource == "leases" || resource == "nodes") {
                 continue;
             }
-            measured.all += 1;
+            *measured.by_party.entry(Party::of(agent, is_tool)).or_default() += 1;
             let who = if drains { "evac drain" } else { agent.split(['/', ' ']).next().unwrap_or(agent) };
             let verb = event["verb"].as_str().unwrap_or_default();
             *measured.by_agent.entry(format!("{who} {verb} {resource}")).or_default() += 1;

@@ -91,7 +91,8 @@ fn stat(pid: u32) -> Option<Vec<String>> {
     Some(rest.split_whitespace().map(str::to_owned).collect())
 }
 
-fn cpu(pid: u32) -> Option<Duration> {
+/// The CPU time that one process has used.
+pub fn cpu(pid: u32) -> Option<Duration> {
     let fields = stat(pid)?;
     let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
     // Linux reports in hundredths of a second on every platform we run on.
