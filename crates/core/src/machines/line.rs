@@ -1,11 +1,15 @@
 //! Who may begin: the migrations that wait, those that are under way, and the line between them.
+//!
+//! The line is looked at whenever one of those who wait is, so it must not cost much per head: who is on a full node is passed over before anything
+//! else is asked about them.
 
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::action::{Kind, Subject};
 use super::fact::{Instance, Launcher, Migration, MigrationPhase, MigrationState, Phase};
-use super::slots::{self, Ledger, Slot, Waiting};
+use super::slots::{self, Ledger, Room, Slot, Waiting};
 use super::store::Machines;
 use super::{evacuation, names};
 use crate::fact::Key;
@@ -18,8 +22,7 @@ pub(crate) fn target_of<'a>(
     migration: &Migration,
     instance: &Instance,
 ) -> Option<&'a Launcher> {
-    let mut launchers = machines.launchers_of(&instance.uid).into_iter();
-    launchers.find(|pod| pod.job.as_ref() == Some(&migration.uid))
+    machines.any_launchers_of(&instance.uid).find(|pod| pod.job.as_ref() == Some(&migration.uid))
 }
 
 /// Nothing is copied any more: it is over, or the node agents have said so and it is going to be.
@@ -79,12 +82,14 @@ pub(super) fn is_eligible(machines: &Machines, migration: &Migration, now: Times
 
 /// The migrations under way as this view knows them, each with the node it leaves.
 pub fn under_way(machines: &Machines) -> Vec<Slot> {
-    let unfinished = machines.unfinished().filter(|one| !has_ended(machines, one));
-    unfinished
+    machines
+        .unfinished()
         .filter_map(|one| {
-            let (state, instance) = (account(machines, one), machines.instance(&one.instance));
+            let instance = machines.instance(&one.instance);
+            let state = instance.and_then(|vmi| vmi.account_of(one));
+            let copied = state.is_some_and(MigrationState::is_over);
             let has_target = || instance.is_some_and(|vmi| target_of(machines, one, vmi).is_some());
-            let begun = one.phase.is_under_way() || state.is_some() || has_target();
+            let begun = !copied && (one.phase.is_under_way() || state.is_some() || has_target());
             let node = match state {
                 Some(state) => state.source_node.clone(),
                 None => instance.map(|instance| instance.node.clone()).unwrap_or_default(),
@@ -92,6 +97,20 @@ pub fn under_way(machines: &Machines) -> Vec<Slot> {
             begun.then(|| Slot { uid: one.uid.clone(), migration: one.key.clone(), node })
         })
         .collect()
+}
+
+/// Whether a migration waits for a slot, so that it matters whose turn it is.
+pub fn waits(machines: &Machines, key: &Key) -> bool {
+    let pending = machines.migration(key).filter(|one| one.phase == MigrationPhase::Pending);
+    pending.is_some_and(|one| !machines.ledger().holds(&one.uid))
+}
+
+/// Who has to be looked at when slots were taken or became free: those whose turn it is, and those who hold one. The others wait on.
+pub fn called(machines: &Machines, now: Timestamp) -> BTreeSet<Subject> {
+    let ledger = live_ledger(machines);
+    let next = in_line(machines, &ledger, now);
+    let holding = machines.ledger().slots.iter().chain(&ledger.slots).map(|slot| &slot.migration);
+    next.into_iter().chain(holding).map(|key| Subject::new(Kind::Migration, key.clone())).collect()
 }
 
 /// Those of the waiting that the free slots go to.
@@ -103,23 +122,27 @@ pub fn next_in_line(machines: &Machines, now: Timestamp) -> BTreeSet<Key> {
 pub(super) fn in_line<'a>(machines: &'a Machines, ledger: &Ledger, now: Timestamp) -> Vec<&'a Key> {
     let waiting = machines
         .unfinished()
-        .filter(|one| !ledger.holds(&one.uid) && is_eligible(machines, one, now))
-        .filter_map(|one| {
-            let instance = machines.instance(&one.instance)?;
+        .filter_map(|one| Some((one, machines.instance(&one.instance)?)))
+        .filter(|(one, vmi)| {
+            ledger.room(&machines.config, &vmi.node) == Room::Free
+                && !ledger.holds(&one.uid)
+                && is_eligible(machines, one, now)
+        })
+        .map(|(one, instance)| {
             let automatic = one.is_automatic();
-            Some(Waiting {
+            Waiting {
                 key: &one.key,
                 node: instance.node.as_str(),
                 rank: one.rank(),
                 failures: if automatic { evacuation::failures(machines, &one.instance) } else { 0 },
                 size: if automatic { instance.memory } else { 0 },
                 created: one.created,
-            })
+            }
         })
         .collect();
     slots::admitted(ledger, &machines.config, waiting)
 }
 
 pub(super) fn active_pods(machines: &Machines, instance: &Instance) -> usize {
-    machines.launchers_of(&instance.uid).iter().filter(|pod| !pod.is_finished()).count()
+    machines.any_launchers_of(&instance.uid).filter(|pod| !pod.is_finished()).count()
 }

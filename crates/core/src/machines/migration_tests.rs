@@ -1,6 +1,6 @@
 use super::*;
 use crate::fact::{PodPhase, Uid};
-use crate::machines::line::under_way;
+use crate::machines::line::{self, under_way};
 use crate::machines::slots::Ledger;
 use crate::machines::testing::{Known, deletes, events, instance, later, launcher, now, patches, text, view};
 use crate::machines::{Seen, testing};
@@ -131,8 +131,11 @@ fn a_slot_is_free_as_soon_as_the_agents_say_that_nothing_is_copied_any_more() {
         let is_about_it = !over.uid.is_empty();
         arrived.migration = Some(MigrationState { completed: true, ..over });
         let mut machines = machines.clone();
-        let touched = machines.apply((&arrived).known());
-        assert!(touched.contains(&crate::machines::Subject::new(Kind::Migration, m.key.clone())));
+        machines.take_line_moved();
+        machines.apply((&arrived).known());
+        assert!(machines.take_line_moved());
+        let called = line::called(&machines, now());
+        assert_eq!(called.iter().any(|subject| subject.key == m.key), is_about_it);
         assert_eq!(
             takes_slot(&decide(&machines, &m.key, now())),
             is_about_it,
@@ -469,4 +472,60 @@ fn m44_a_target_over_quota_waits_and_says_so_until_there_is_room() {
     let decision = decide(&scene(&vmi, &m, vec![(&cold).known()]), &m.key, now());
     let fields = patches(&decision, Kind::Migration)[0];
     assert_eq!(fields.get(&["status", "conditions"]), Some(&Tree::List(Vec::new())));
+}
+
+#[test]
+fn when_a_slot_becomes_free_only_those_are_looked_at_whose_turn_it_is_or_who_hold_one() {
+    let guests: Vec<Instance> = (0..40).map(|n| running(&format!("vm-{n:02}"))).collect();
+    let jobs: Vec<Migration> = guests
+        .iter()
+        .enumerate()
+        .map(|(n, vmi)| {
+            let phase = if n < 2 { MigrationPhase::Running } else { MigrationPhase::Pending };
+            job(&format!("m-{n:02}"), vmi, phase)
+        })
+        .collect();
+    let pods = guests.iter().map(|vmi| (&launcher(vmi, "n1")).known());
+    let mut machines = view(pods.chain(guests.iter().map(Known::known)).chain(jobs.iter().map(Known::known)));
+    machines.enter(ledger(jobs[..2].iter().map(|one| slot(one, "n1")).collect()));
+    let called = |machines: &Machines| -> Vec<String> {
+        line::called(machines, now()).into_iter().map(|subject| subject.key.name).collect()
+    };
+    assert!(machines.take_line_moved());
+    assert_eq!(called(&machines), ["m-00", "m-01"], "the node is full");
+    assert!(!machines.take_line_moved(), "nothing has happened since");
+
+    let mut arrived = guests[0].clone();
+    arrived.version = "2".into();
+    arrived.migration = Some(MigrationState { ended: true, ..state(&jobs[0]) });
+    machines.apply((&arrived).known());
+    assert!(machines.take_line_moved());
+    assert_eq!(called(&machines), ["m-00", "m-01", "m-02"]);
+
+    machines.enter(Ledger { version: "2".into(), slots: vec![slot(&jobs[1], "n1"), slot(&jobs[2], "n1")] });
+    assert!(machines.take_line_moved());
+    assert_eq!(called(&machines), ["m-01", "m-02"]);
+
+    machines.configure(super::super::Config { parallel_outbound_per_node: 3, ..Default::default() });
+    assert!(machines.take_line_moved());
+    assert_eq!(called(&machines), ["m-01", "m-02", "m-03"]);
+    machines.apply(Seen::MigrationGone(jobs[3].key.clone(), jobs[3].uid.clone()));
+    assert!(machines.take_line_moved());
+    assert_eq!(called(&machines), ["m-01", "m-02", "m-04"]);
+}
+
+#[test]
+fn whose_turn_it_is_matters_to_those_who_wait_for_a_slot_only() {
+    let vmi = running("a");
+    for (phase, held, expected) in [
+        (MigrationPhase::Pending, false, true),
+        (MigrationPhase::Pending, true, false),
+        (MigrationPhase::Unset, false, false),
+        (MigrationPhase::Running, false, false),
+    ] {
+        let m = job("m", &vmi, phase);
+        let mut machines = scene(&vmi, &m, vec![]);
+        machines.enter(ledger(held.then(|| slot(&m, "n1")).into_iter().collect()));
+        assert_eq!(line::waits(&machines, &m.key), expected, "{phase:?} {held}");
+    }
 }

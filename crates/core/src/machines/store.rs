@@ -36,6 +36,8 @@ pub struct Machines {
     hosts: BTreeMap<String, Host>,
     instances_on: BTreeMap<String, BTreeSet<Key>>,
     ledger: Ledger,
+    /// Slots have changed, so it may be somebody else's turn.
+    line_moved: bool,
     troubles: BTreeMap<Subject, Trouble>,
     gone: Gone,
 }
@@ -141,7 +143,7 @@ impl Machines {
                     self.unlink_instance(&before, &key);
                 }
                 if frees_slot {
-                    self.touch_waiting(&mut touched);
+                    self.line_moved = true;
                 }
                 if !node.is_empty() {
                     self.instances_on.entry(node).or_default().insert(key.clone());
@@ -182,7 +184,7 @@ impl Machines {
                 touched.insert(Subject::new(Kind::Migration, key));
                 touched.insert(Subject::new(Kind::Instance, instance));
                 if is_final && !was_final {
-                    self.touch_waiting(&mut touched);
+                    self.line_moved = true;
                 }
                 if joins_the_line {
                     self.touch_scheduling(&mut touched);
@@ -194,7 +196,7 @@ impl Machines {
                     self.unfinished.remove(&key);
                     self.touch_around_instance(&gone.instance, &mut touched);
                 }
-                self.touch_waiting(&mut touched);
+                self.line_moved = true;
             }
             Seen::Launcher(launcher) => {
                 let (key, instance) = (launcher.key.clone(), launcher.instance.clone());
@@ -269,7 +271,7 @@ impl Machines {
         let mut touched = BTreeSet::new();
         if self.config != config {
             self.config = config;
-            self.touch_waiting(&mut touched);
+            self.line_moved = true;
             // The key of the drain taint or the default strategy may have changed.
             touched.extend(self.instances.keys().map(|key| Subject::new(Kind::Instance, key.clone())));
         }
@@ -277,13 +279,11 @@ impl Machines {
     }
 
     /// The ledger of running migrations was read or written.
-    pub fn enter(&mut self, ledger: Ledger) -> BTreeSet<Subject> {
-        let mut touched = BTreeSet::new();
+    pub fn enter(&mut self, ledger: Ledger) {
         if !is_older(&ledger.version, &self.ledger.version) && ledger != self.ledger {
             self.ledger = ledger;
-            self.touch_waiting(&mut touched);
+            self.line_moved = true;
         }
-        touched
     }
 
     /// How the last attempt for a subject ended. True if that is news.
@@ -358,8 +358,10 @@ impl Machines {
         touched.extend(scheduling.map(|one| Subject::new(Kind::Migration, one.key.clone())));
     }
 
-    fn touch_waiting(&self, touched: &mut BTreeSet<Subject>) {
-        touched.extend(self.unfinished.iter().map(|key| Subject::new(Kind::Migration, key.clone())));
+    /// Whether something has happened since the last time for which [`super::line::called`] has to be asked: a slot was taken or became free, or
+    /// there are more or fewer of them.
+    pub fn take_line_moved(&mut self) -> bool {
+        std::mem::take(&mut self.line_moved)
     }
 
     pub fn machine(&self, key: &Key) -> Option<&Machine> {
@@ -430,10 +432,15 @@ impl Machines {
         self.launchers.get(key)
     }
 
+    /// The launchers of one incarnation of an instance, in any order.
+    pub fn any_launchers_of(&self, instance: &Uid) -> impl Iterator<Item = &Launcher> {
+        let keys = self.launchers_of.get(instance).into_iter().flatten();
+        keys.filter_map(|key| self.launchers.get(key))
+    }
+
     /// The launchers of one incarnation of an instance, oldest first.
     pub fn launchers_of(&self, instance: &Uid) -> Vec<&Launcher> {
-        let keys = self.launchers_of.get(instance).into_iter().flatten();
-        let mut found: Vec<_> = keys.filter_map(|key| self.launchers.get(key)).collect();
+        let mut found: Vec<_> = self.any_launchers_of(instance).collect();
         found.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
         found
     }

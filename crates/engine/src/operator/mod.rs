@@ -51,6 +51,10 @@ use crate::http::Http;
 
 /// How many subjects are acted upon at the same time.
 const PARALLEL: usize = 32;
+/// How many subjects are told about at the same time, and how much later. Events are for people, and often arise when one guest has arrived and the
+/// next one is waited for: the server has more urgent things to do then.
+const TELLING: usize = 4;
+const TELL_AFTER: Duration = Duration::from_millis(500);
 
 /// A running operator, and its settings for those who answer requests.
 pub struct Operator {
@@ -153,6 +157,7 @@ struct Loop {
     agenda: Agenda<Subject>,
     performer: Arc<Performer>,
     room: Arc<Semaphore>,
+    telling: Arc<Semaphore>,
 }
 
 impl Loop {
@@ -170,6 +175,7 @@ impl Loop {
             unread: Setting::PLACES.into(),
             agenda: Agenda::default(),
             room: Arc::new(Semaphore::new(PARALLEL)),
+            telling: Arc::new(Semaphore::new(TELLING)),
         }
     }
 
@@ -244,7 +250,10 @@ impl Loop {
                 touched.extend(self.count_nodes());
                 touched
             }
-            Input::Ledger(ledger) => self.machines.enter(ledger),
+            Input::Ledger(ledger) => {
+                self.machines.enter(ledger);
+                return;
+            }
             Input::Setting(setting) => {
                 self.unread.remove(setting.place());
                 match setting {
@@ -285,7 +294,7 @@ impl Loop {
             touched.extend(self.machines.apply(seen));
         }
         if let Some(ledger) = ledger {
-            touched.extend(self.machines.enter(ledger));
+            self.machines.enter(ledger);
         }
         self.agenda.touch(touched);
         let news = match trouble {
@@ -302,9 +311,14 @@ impl Loop {
         if !self.missing.is_empty() || !self.http.gate().is_open(now) {
             return;
         }
+        if self.machines.take_line_moved() {
+            self.agenda.touch(line::called(&self.machines, now));
+        }
         let ready = self.agenda.ready(now);
-        let waiting = ready.iter().any(|subject| subject.kind == Kind::Migration);
-        let next = if waiting { line::next_in_line(&self.machines, now) } else { BTreeSet::new() };
+        let waits =
+            |subject: &Subject| subject.kind == Kind::Migration && line::waits(&self.machines, &subject.key);
+        let next =
+            if ready.iter().any(waits) { line::next_in_line(&self.machines, now) } else { BTreeSet::new() };
         for subject in ready {
             let decision = decide(&self.machines, &self.roles, &subject, now, &next);
             if let Some(at) = decision.look_again {
@@ -334,13 +348,19 @@ impl Loop {
             config: self.machines.config.clone(),
             ledger: self.machines.ledger().clone(),
         };
-        let (sender, room) = (sender.clone(), self.room.clone());
+        let (sender, clock) = (sender.clone(), self.clock);
+        let (room, telling) = (self.room.clone(), self.telling.clone());
         tasks.spawn(async move {
-            let _place = room.acquire_owned().await;
+            let place = room.acquire_owned().await;
             let (done, events) = performer.carry_out(subject, decision.actions, &slots).await;
             // The loop may have ended meanwhile.
             let _ = sender.send(Input::Done(done));
-            performer.tell(events).await;
+            drop(place);
+            if !events.is_empty() {
+                clock.sleep(TELL_AFTER).await;
+                let _turn = telling.acquire_owned().await;
+                performer.tell(events).await;
+            }
         });
     }
 
