@@ -4,6 +4,7 @@
 //! every remark about a pod survives, not only the last one.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -13,6 +14,7 @@ use crate::guest;
 use crate::index::{Index, Sight};
 use crate::policy::Policy;
 use crate::reason::{Reason, Severity};
+use crate::run::after;
 
 /// What will become of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -197,17 +199,21 @@ fn fate_of(index: &Index, policy: &Policy, pod: &Pod, now: Timestamp, reasons: &
     }
 }
 
+/// When a pod that should have ended is not waited for any more, where the policy says so.
+pub(crate) fn given_up_at(policy: &Policy, pod: &Pod) -> Option<Timestamp> {
+    let limit = policy.skip_wait_for_delete.filter(|limit| !limit.is_zero())?;
+    // Longer than the limit, in whole seconds.
+    Some(after(pod.deletion?.ends, Duration::from_secs(limit.as_secs() + 1)))
+}
+
 /// Whole seconds since the end of the grace period, if that is longer than the policy waits for.
 fn overdue_beyond(policy: &Policy, pod: &Pod, now: Timestamp) -> Option<i64> {
-    let limit = policy.skip_wait_for_delete.filter(|limit| !limit.is_zero())?;
-    let overdue = now.duration_since(pod.deletion?.ends).as_secs();
-    (overdue > limit.as_secs() as i64).then_some(overdue)
+    given_up_at(policy, pod).filter(|at| *at <= now)?;
+    Some(now.duration_since(pod.deletion?.ends).as_secs())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::fact::{Fact, PodPhase};
     use crate::selector::Selector;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::action::Action;
-use crate::assess::{Assessment, Fate, Verdict, assess};
+use crate::assess::{Assessment, Fate, Verdict, assess, given_up_at};
 use crate::budget::{Charges, Gate, cut_off, gate};
 use crate::claim::{self, claim, question};
 use crate::departures;
@@ -232,6 +232,10 @@ fn advance(view: &View<'_>, run: &mut Run, position: usize, step: &mut Step) {
         .collect();
     for pod in &remaining {
         run.pods.entry(pod.uid.clone()).or_insert_with(|| PodRun::new(pod, &name));
+        // Nothing else may happen until then.
+        if let Some(at) = given_up_at(policy, pod).filter(|at| *at > now) {
+            step.wake_at(at);
+        }
     }
     if rehearsal {
         return rehearse(index, run, position, assessment, &remaining, now, step);

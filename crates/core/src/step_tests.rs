@@ -680,3 +680,20 @@ fn finished_and_pending_pods_leave_though_the_budget_is_empty() {
     );
     assert_eq!(names(&case.cordoned()), ["a", "b"]);
 }
+
+/// On a node that is silent nothing is heard between the end of the grace period and the end of our patience.
+#[test]
+fn a_pod_that_is_not_waited_for_for_ever_is_looked_at_again_when_that_is_over() {
+    let mut case = Case::new(vec![pod("stuck").deleting(5, 5)], Vec::new())
+        .with(|policy| policy.skip_wait_for_delete = Some(Duration::from_secs(20)));
+    let cordons = case.step().actions;
+    case.answer(&cordons[0], Outcome::Done);
+    let waits = case.later(1);
+    assert!(waits.actions.is_empty(), "{waits:?}");
+    let again = waits.look_again.unwrap();
+    assert!(again <= at(26), "{again}");
+    case.now = 25;
+    assert_eq!(case.step().look_again, Some(at(26)));
+    let over = case.later(1);
+    assert!(matches!(over.actions.as_slice(), [Action::Prove { .. }]), "{over:?}");
+}
