@@ -203,7 +203,7 @@ fn fate_of(index: &Index, policy: &Policy, pod: &Pod, now: Timestamp, reasons: &
 pub(crate) fn given_up_at(policy: &Policy, pod: &Pod) -> Option<Timestamp> {
     let limit = policy.skip_wait_for_delete.filter(|limit| !limit.is_zero())?;
     // Longer than the limit, in whole seconds.
-    Some(after(pod.deletion?.ends, Duration::from_secs(limit.as_secs() + 1)))
+    Some(after(pod.deletion?.ends, Duration::from_secs(limit.as_secs().saturating_add(1))))
 }
 
 /// Whole seconds since the end of the grace period, if that is longer than the policy waits for.
