@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::ids::Ids;
 use crate::kinds::{Kind, Kinds};
+use crate::rest::documents::Documents;
 use crate::rest::proxy::Backend;
 use crate::rest::reply::Reply;
 use crate::status::{About, ApiError};
@@ -38,15 +39,27 @@ pub struct Api {
     pub clock: Clock,
     pub settings: Settings,
     pub(crate) ids: Ids,
-    kinds: RwLock<Arc<Kinds>>,
-    pub(crate) documents: crate::rest::documents::Documents,
+    served: RwLock<Arc<Served>>,
     pub(crate) webhooks: crate::admission::webhooks::Dispatcher,
     pub(crate) credentials: crate::auth::Credentials,
     /// Other servers that answer for whole groups, by group and version.
     aggregated: RwLock<BTreeMap<(String, String), Aggregated>>,
-    announced: RwLock<Vec<crate::aggregated::Announced>>,
     /// Who answers for pods with a label, by its key and value.
     backends: RwLock<Vec<(String, String, Backend)>>,
+}
+
+/// What can be asked for, and the documents that clients read about it. A change makes a new one of these,
+/// so a document built while it happened is kept with the old one and never read again.
+pub(crate) struct Served {
+    pub kinds: Arc<Kinds>,
+    pub announced: Vec<crate::aggregated::Announced>,
+    pub documents: Documents,
+}
+
+impl Served {
+    fn new(kinds: Kinds, announced: Vec<crate::aggregated::Announced>) -> Self {
+        Self { kinds: Arc::new(kinds), announced, documents: Documents::default() }
+    }
 }
 
 /// Answers the requests of a group that this server does not store. The caller's [`Identity`] is among
@@ -61,12 +74,10 @@ impl Api {
             clock,
             ids: Ids::seeded(settings.seed),
             settings,
-            kinds: RwLock::new(Arc::new(Kinds::builtin())),
-            documents: crate::rest::documents::Documents::default(),
+            served: RwLock::new(Arc::new(Served::new(Kinds::builtin(), Vec::new()))),
             webhooks: crate::admission::webhooks::Dispatcher::default(),
             credentials: crate::auth::Credentials::default(),
             aggregated: RwLock::default(),
-            announced: RwLock::default(),
             backends: RwLock::default(),
         });
         crate::bootstrap::fill(&api);
@@ -79,16 +90,19 @@ impl Api {
 
     /// The kinds served right now. Custom ones come and go.
     pub fn kinds(&self) -> Arc<Kinds> {
-        self.kinds.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.served().kinds.clone()
+    }
+
+    /// What is served right now, with the documents that say so.
+    pub(crate) fn served(&self) -> Arc<Served> {
+        self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn change_kinds(&self, change: impl FnOnce(&mut Kinds)) {
-        let mut guard = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
-        let mut kinds = (**guard).clone();
+        let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = (*served.kinds).clone();
         change(&mut kinds);
-        *guard = Arc::new(kinds);
-        drop(guard);
-        self.documents.forget();
+        *served = Arc::new(Served::new(kinds, served.announced.clone()));
     }
 
     /// Lets a function of this process answer for a group and version, as an APIService would.
@@ -101,12 +115,11 @@ impl Api {
     pub fn announce(&self, group: &str, version: &str, resources: Value) {
         let one =
             crate::aggregated::Announced { group: group.to_owned(), version: version.to_owned(), resources };
-        self.announced.write().unwrap_or_else(PoisonError::into_inner).push(one);
-        self.documents.forget();
-    }
-
-    pub(crate) fn announced(&self) -> Vec<crate::aggregated::Announced> {
-        self.announced.read().unwrap_or_else(PoisonError::into_inner).clone()
+        let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
+        let mut announced = served.announced.clone();
+        announced.push(one);
+        *served =
+            Arc::new(Served { kinds: served.kinds.clone(), announced, documents: Documents::default() });
     }
 
     pub(crate) fn aggregated(&self, group: &str, version: &str) -> Option<Aggregated> {

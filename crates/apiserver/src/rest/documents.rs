@@ -18,7 +18,7 @@ use crate::openapi;
 use crate::server::Api;
 use crate::status::ApiError;
 
-/// Documents that are costly to build and change only when kinds do.
+/// Documents that are costly to build, of one [`crate::server::Served`].
 #[derive(Default)]
 pub struct Documents {
     cache: Mutex<BTreeMap<String, Arc<Document>>>,
@@ -31,10 +31,6 @@ struct Document {
 }
 
 impl Documents {
-    pub fn forget(&self) {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
     fn get(&self, key: &str, build: impl FnOnce() -> Option<Value>) -> Option<Arc<Document>> {
         if let Some(found) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
             return Some(found.clone());
@@ -79,20 +75,21 @@ pub fn serve(
 
 /// What groups, versions and resources there are.
 fn discover(api: &Api, uri: &Uri, route: &Route, headers: &HeaderMap) -> Result<Reply, ApiError> {
-    let kinds = api.kinds();
-    let kinds = || kinds.iter().map(|k| &**k);
-    let documents = &api.documents;
+    let served = api.served();
+    let kinds = || served.kinds.iter().map(|k| &**k);
+    let (documents, announced) = (&served.documents, &served.announced);
     let legacy = *route == Route::LegacyGroup;
     let found = match route {
         Route::Group(group) => documents.get(&format!("group {group}"), || {
-            discovery::group(kinds(), group).or_else(|| others::group(&api.announced(), group))
+            discovery::group(kinds(), group).or_else(|| others::group(announced, group))
         }),
         Route::Resources { group, version } => documents.get(&format!("resources {group}/{version}"), || {
             discovery::resource_list(kinds(), group, version)
-                .or_else(|| others::resource_list(&api.announced(), group, version))
+                .or_else(|| others::resource_list(announced, group, version))
         }),
-        Route::Groups => documents
-            .get("groups", || Some(others::join_groups(discovery::group_list(kinds()), &api.announced()))),
+        Route::Groups => {
+            documents.get("groups", || Some(others::join_groups(discovery::group_list(kinds()), announced)))
+        }
         _ => documents.get(&format!("legacy {}", address(uri, headers)), || {
             Some(discovery::core_versions(&address(uri, headers)))
         }),
@@ -116,7 +113,7 @@ fn discover(api: &Api, uri: &Uri, route: &Route, headers: &HeaderMap) -> Result<
         let key = if legacy { "aggregated legacy" } else { "aggregated" };
         let document = documents.get(key, || {
             let own = discovery::aggregated(kinds(), legacy);
-            Some(if legacy { own } else { others::join_everything(own, &api.announced()) })
+            Some(if legacy { own } else { others::join_everything(own, announced) })
         });
         let document = document.ok_or_else(ApiError::no_such_page)?;
         let reply = cached(&document, headers, "Accept", "public");
@@ -133,18 +130,18 @@ fn address(uri: &Uri, headers: &HeaderMap) -> String {
 
 /// What objects look like. These documents are refused without a word.
 fn describe(api: &Api, uri: &Uri, route: &Route, headers: &HeaderMap) -> Reply {
-    let kinds = api.kinds();
-    let documents = &api.documents;
+    let served = api.served();
+    let (kinds, documents) = (&served.kinds, &served.documents);
     let (found, vary) = match route {
         Route::OpenApiV3(path) if path.is_empty() => {
-            let index = documents.get("openapi v3", || Some(openapi::v3_index(&kinds)));
+            let index = documents.get("openapi v3", || Some(openapi::v3_index(kinds)));
             let text = index.map(|index| index.text.clone()).unwrap_or_default();
             return Reply { content_type: "text/plain; charset=utf-8", ..Reply::text(200, text) };
         }
         Route::OpenApiV3(path) => {
-            (documents.get(&format!("openapi v3 {path}"), || openapi::v3(&kinds, path)), "Accept")
+            (documents.get(&format!("openapi v3 {path}"), || openapi::v3(kinds, path)), "Accept")
         }
-        _ => (documents.get("openapi v2", || Some(openapi::v2(&kinds))), "Accept-Encoding, Accept"),
+        _ => (documents.get("openapi v2", || Some(openapi::v2(kinds))), "Accept-Encoding, Accept"),
     };
     let Some(found) = found else { return Reply::empty(404) };
     if !reads_json(headers) {
@@ -165,4 +162,37 @@ fn cached(document: &Document, headers: &HeaderMap, vary: &'static str, control:
         Reply::text(200, document.text.clone())
     };
     Reply { caching: Some(Caching { etag: document.etag.clone(), vary, control }), ..reply }
+}
+
+#[cfg(test)]
+mod tests {
+    use evac_clock::Clock;
+
+    use super::*;
+    use crate::rest::body::Body;
+    use crate::server::Settings;
+
+    fn groups(api: &Api) -> Bytes {
+        let (uri, route) = (Uri::from_static("/apis"), Route::Groups);
+        match discover(api, &uri, &route, &HeaderMap::new()).expect("there are groups").body {
+            Body::Whole(Some(text)) => text,
+            _ => panic!("a document is whole"),
+        }
+    }
+
+    fn names_budgets(text: &[u8]) -> bool {
+        String::from_utf8_lossy(text).contains("\"policy\"")
+    }
+
+    #[test]
+    fn a_document_built_while_the_kinds_changed_is_not_shown_afterwards() {
+        let api = Api::new(Clock::real(), Settings::default());
+        let before = api.served();
+        api.change_kinds(|kinds| drop(kinds.remove("policy", "v1", "poddisruptionbudgets")));
+        let late = before
+            .documents
+            .get("groups", || Some(discovery::group_list(before.kinds.iter().map(|kind| &**kind))));
+        assert!(late.is_some_and(|document| names_budgets(&document.text)), "who asked before is answered");
+        assert!(!names_budgets(&groups(&api)), "who asks afterwards sees what is served now");
+    }
 }

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use evac_clock::Clock;
 use futures::{AsyncBufReadExt as _, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -275,12 +275,14 @@ async fn send(
 }
 
 async fn apply(client: &kube::Client, yaml: &str) -> Result<(), String> {
-    let discovery = kube::Discovery::new(client.clone()).run().await.map_err(|e| e.to_string())?;
+    let mut objects: Vec<(GroupVersionKind, DynamicObject)> = Vec::new();
     for document in yaml.split("\n---\n") {
         let object: DynamicObject = serde_saphyr::from_str(document).map_err(|e| e.to_string())?;
-        let types = object.types.clone().ok_or("an object has no type")?;
-        let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
-        let kind = kube::core::GroupVersionKind::gvk(group, version, &types.kind);
+        let types = object.types.as_ref().ok_or("an object has no type")?;
+        objects.push((types.try_into().map_err(|_| format!("no version: {types:?}"))?, object));
+    }
+    let discovery = knows(client, objects.iter().map(|(kind, _)| kind)).await?;
+    for (kind, object) in objects {
         let (resource, capabilities) =
             discovery.resolve_gvk(&kind).ok_or_else(|| format!("unknown kind {kind:?}"))?;
         let name = object.metadata.name.clone().ok_or("an object has no name")?;
@@ -294,6 +296,26 @@ async fn apply(client: &kube::Client, yaml: &str) -> Result<(), String> {
         api.patch(&name, &parameters, &Patch::Apply(&object)).await.map_err(|e| e.to_string())?;
     }
     Ok(())
+}
+
+/// What the server lists. A real one lists a new kind some time after it serves it, so it is asked until it
+/// has all of these.
+async fn knows<'a>(
+    client: &kube::Client,
+    kinds: impl Iterator<Item = &'a GroupVersionKind> + Clone,
+) -> Result<kube::Discovery, String> {
+    let asking = async {
+        loop {
+            let discovery = kube::Discovery::new(client.clone()).run().await?;
+            if kinds.clone().all(|kind| discovery.resolve_gvk(kind).is_some()) {
+                return Ok(discovery);
+            }
+        }
+    };
+    match tokio::time::timeout(PATIENCE, asking).await {
+        Ok(found) => found.map_err(|e: kube::Error| e.to_string()),
+        Err(_) => Err(format!("not all are listed: {:?}", kinds.collect::<Vec<_>>())),
+    }
 }
 
 /// The objects at a path: of a collection, or the one with a name (none when it is not there).
