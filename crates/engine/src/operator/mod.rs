@@ -86,22 +86,25 @@ impl Operator {
         let Settings { tenants, maintenance } = settings;
         let stop = CancellationToken::new();
         let (publish, config) = watch::channel(Config::default());
-        let visits = roles
-            .has(Role::Tenants)
-            .then(|| tokio::spawn(tenants::run(http.clone(), config.clone(), tenants, stop.clone())));
-        let (view, asked) = View::new(config, http.clock());
-        let failovers = roles
-            .has(Role::Failover)
-            .then(|| tokio::spawn(failover::run(http.clone(), failover::programs(), stop.clone())));
-        let (pulse, questions) = Pulse::new(http.clock());
-        let mut pulses = vec![pulse];
-        let upkeep = roles.has(Role::Maintenance).then(|| {
-            let (pulse, questions) = Pulse::new(http.clock());
+        let mut pulses = Vec::new();
+        let clock = http.clock();
+        let mut questions = || {
+            let (pulse, questions) = Pulse::new(clock);
             pulses.push(pulse);
-            tokio::spawn(maintenance::run(http.clone(), maintenance, stop.clone(), questions))
+            questions
+        };
+        let visits = roles.has(Role::Tenants).then(|| {
+            tokio::spawn(tenants::run(http.clone(), config.clone(), tenants, stop.clone(), questions()))
         });
+        let failovers = roles.has(Role::Failover).then(|| {
+            tokio::spawn(failover::run(http.clone(), failover::programs(), stop.clone(), questions()))
+        });
+        let upkeep = roles
+            .has(Role::Maintenance)
+            .then(|| tokio::spawn(maintenance::run(http.clone(), maintenance, stop.clone(), questions())));
+        let (view, asked) = View::new(config, clock);
         let state = Loop::new(http, roles, publish);
-        let task = tokio::spawn(state.run(stop.clone(), questions, asked));
+        let task = tokio::spawn(state.run(stop.clone(), questions(), asked));
         let tasks = visits.into_iter().chain(upkeep).chain(failovers).chain([task]).collect();
         Self { stop, tasks, view, pulses }
     }

@@ -14,6 +14,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::machines::{Cluster, VMIS, VMS, vm};
@@ -219,7 +220,7 @@ impl Bench {
         let stop = CancellationToken::new();
         let switch = controllers.clone();
         let switches: role::Switches = Arc::new(move |_, _, _| switch.clone());
-        tokio::spawn(role::run(http, switches, stop.clone()));
+        tokio::spawn(role::run(http, switches, stop.clone(), mpsc::channel(1).1));
         stop.drop_guard()
     }
 

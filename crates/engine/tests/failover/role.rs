@@ -1,10 +1,17 @@
 //! The role: policies, their brake, storms, flapping nodes, and nodes that come back.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use evac_apiserver::Service;
+use evac_apiserver::identity::Identity;
+use evac_engine::Http;
+use evac_engine::operator::Operator;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::bench::{Bench, Controller};
+use crate::wire::{Fault, Wire};
 
 const NONE: Vec<String> = Vec::new();
 
@@ -280,4 +287,70 @@ async fn a_node_that_returns_without_a_restart_is_not_used_again() {
     bench.cluster.pass(300).await;
     assert_eq!(bench.node("node-1").await["spec"]["unschedulable"], true);
     assert!(bench.events("node-1").await.contains_key("StaleGuest"));
+}
+
+/// A server that never answers what is told about policies, by status or event.
+fn deaf(bench: &Bench) -> (Http, Wire) {
+    let wire = Wire::new();
+    wire.fail(|method, path| {
+        let told = path.contains("/failoverpolicies/") || path.contains("/events");
+        (method != "GET" && told).then(|| Fault::Crash { after: false, died: CancellationToken::new() })
+    });
+    let service = Service::trusted(bench.cluster.api.clone(), Identity::admin());
+    (Http::new(wire.client(service), bench.cluster.clock, Duration::ZERO), wire)
+}
+
+/// How many seconds after it was noticed a dead node is switched off.
+async fn switched_off_after(bench: &Bench, http: Http) -> f64 {
+    bench.machine("a", "Always").await;
+    let controllers = bench.controllers(Controller::Good);
+    let role = Bench::role_by(http, &controllers);
+    assert_eq!(bench.policy("p", |_| {}).await.0, 201);
+    bench.cluster.world.kubelet("node-1").stop();
+    bench.unreachable("node-1").await;
+    let noticed = bench.cluster.clock.now();
+    while controllers.asked.lock().unwrap().is_empty() {
+        bench.cluster.pass(1).await;
+    }
+    // Its work goes on; only its end must not come with this function.
+    drop(role.disarm());
+    bench.cluster.clock.now().duration_since(noticed).as_secs_f64()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_the_server_does_not_take_keeps_nobody_waiting_and_is_written_again() {
+    let bench = Bench::start(4).await;
+    let usual = switched_off_after(&bench, bench.cluster.http.clone()).await;
+    let bench = Bench::start(4).await;
+    let (http, wire) = deaf(&bench);
+    let took = switched_off_after(&bench, http).await;
+    assert!(took <= usual + 1.0, "it took {took} s instead of {usual} s");
+    assert!(bench.policy_status("p").await.is_null());
+    wire.fail(|_, _| None);
+    bench.cluster.pass(60).await;
+    assert!(bench.policy_status("p").await["observedNodes"].is_number(), "it is told as soon as it can be");
+    assert_eq!(bench.violations().await, NONE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_role_answers_probes_also_when_the_server_does_not() {
+    let bench = Bench::start(4).await;
+    let (http, _wire) = deaf(&bench);
+    let operator = Operator::start_roles(http, "maintenance,tenants,failover".parse().unwrap());
+    assert_eq!(bench.policy("p", |_| {}).await.0, 201);
+    for _ in 0..20 {
+        bench.cluster.pass(1).await;
+        for pulse in operator.pulses() {
+            assert!(pulse.feel().await.is_some());
+        }
+    }
+    assert_eq!(operator.pulses().len(), 4, "the loop of machines, and one for each of these roles");
+    for pulse in operator.pulses() {
+        assert_eq!(pulse.feel().await.unwrap().missing, NONE);
+    }
+    operator.halt();
+    bench.cluster.pass(1).await;
+    for pulse in operator.pulses() {
+        assert!(pulse.feel().await.is_none(), "who has ended is silent");
+    }
 }

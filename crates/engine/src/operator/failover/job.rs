@@ -51,9 +51,13 @@ impl Job {
             drain: DRAIN,
         };
         let text = format!("is failed over by policy {}", self.policy.name);
-        status::tell(&self.http, &self.policy, true, "FailingOver", &self.words(&text)).await;
+        let words = self.words(&text);
         let mut log = |_: Timestamp, event: &Event| tracing::info!(node = self.node, ?event);
-        let (rest, reason, words) = match failover(&self.http, &request, stop, &mut log).await {
+        let ((), end) = tokio::join!(
+            status::tell(&self.http, &self.policy, true, "FailingOver", &words),
+            failover(&self.http, &request, stop, &mut log),
+        );
+        let (rest, reason, words) = match end {
             Ok(End::Done { returned, off }) => (
                 SHORT_REST,
                 "FailedOver",

@@ -27,9 +27,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::job::Job;
 use super::feeds::forever;
+use super::pulse::{Condition, Question};
 use super::sleep_until;
 use crate::failover::{Agent, PowerSwitch};
 use crate::http::Http;
+use crate::metrics::Queues;
 use crate::watch::{Report, Source};
 
 /// The name under which this role marks nodes.
@@ -38,6 +40,8 @@ pub const OWNER: &str = "evac-operator";
 const REST: SignedDuration = SignedDuration::from_secs(60);
 /// After something was done: until the view shows it.
 const SHORT_REST: SignedDuration = SignedDuration::from_secs(5);
+/// After a status that the server did not take.
+const TELL_AGAIN: Duration = Duration::from_secs(5);
 
 /// Makes the switch for a policy's agent and its options.
 pub type Switches =
@@ -62,6 +66,11 @@ enum Input {
         node: String,
         rest: Option<SignedDuration>,
     },
+    /// What was new about a policy has been sent; the server took it or not.
+    Told {
+        policy: String,
+        taken: bool,
+    },
 }
 
 /// A policy as it was read.
@@ -83,13 +92,20 @@ struct Loop {
     returning: BTreeSet<String>,
     resting: BTreeMap<String, Timestamp>,
     missing: BTreeSet<&'static str>,
+    /// Those of them that the server does not know: there is nothing to wait for.
+    absent: BTreeSet<&'static str>,
     /// Ends the watch of the kubelets' leases when it is dropped.
     listening: Option<DropGuard>,
     book: status::Book,
 }
 
 /// Runs until `stop`. Acts while the gate of `http` is open.
-pub async fn run(http: Http, switches: Switches, stop: CancellationToken) {
+pub async fn run(
+    http: Http,
+    switches: Switches,
+    stop: CancellationToken,
+    questions: mpsc::Receiver<Question>,
+) {
     let state = Loop {
         http,
         switches,
@@ -101,10 +117,11 @@ pub async fn run(http: Http, switches: Switches, stop: CancellationToken) {
         returning: BTreeSet::new(),
         resting: BTreeMap::new(),
         missing: ["nodes", "policies", "leases"].into(),
+        absent: BTreeSet::new(),
         listening: None,
         book: status::Book::default(),
     };
-    state.run(stop).await;
+    state.run(stop, questions).await;
 }
 
 fn source(path: &'static str) -> Source {
@@ -116,14 +133,14 @@ fn lease_version(lease: &wire::Lease) -> String {
 }
 
 impl Loop {
-    async fn run(mut self, stop: CancellationToken) {
+    async fn run(mut self, stop: CancellationToken, mut questions: mpsc::Receiver<Question>) {
         let (sender, mut inbox) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         self.watch(&sender, &mut tasks);
         let clock = self.http.clock();
         let mut openings = self.http.gate().openings();
         loop {
-            let alarm = self.look(&sender, &stop, &mut tasks).await;
+            let alarm = self.look(&sender, &stop, &mut tasks);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -135,10 +152,23 @@ impl Loop {
                         self.take(input);
                     }
                 }
+                Some(question) = questions.recv() => {
+                    // Whoever asked may have given up.
+                    let _ = question.send(self.condition());
+                }
                 Ok(()) = openings.changed() => {}
                 () = sleep_until(clock, alarm) => {}
             }
             while tasks.try_join_next().is_some() {}
+        }
+    }
+
+    fn condition(&self) -> Condition {
+        Condition {
+            queues: Queues { acting: self.active.len() + self.returning.len(), ..Queues::default() },
+            migrations: 0,
+            leads: self.http.gate().is_open(self.http.clock().now()),
+            missing: self.missing.difference(&self.absent).map(|what| format!("list of {what}")).collect(),
         }
     }
 
@@ -214,6 +244,10 @@ impl Loop {
                     None => drop(self.resting.remove(&node)),
                 }
             }
+            Input::Told { policy, taken } => self.book.sent(&policy, taken),
+            Input::Policy(Report::Failed { error, .. }) if error.is_not_found() => {
+                self.absent.insert("policies");
+            }
             Input::Kubelet(Report::Gone(_) | Report::Failed { .. })
             | Input::Node(Report::Failed { .. })
             | Input::Policy(Report::Failed { .. })
@@ -241,7 +275,7 @@ impl Loop {
     }
 
     /// Asks the core about everything and begins what is to be begun. Says when to look again.
-    async fn look(
+    fn look(
         &mut self,
         sender: &mpsc::UnboundedSender<Input>,
         stop: &CancellationToken,
@@ -267,11 +301,8 @@ impl Loop {
         };
         let (standings, again) = self.watchman.judge(&view, now);
         for standing in &standings {
-            let Some(known) = self.policies.get(&standing.policy) else { continue };
-            self.book.write(&self.http, &known.object, standing, now).await;
-        }
-        for standing in &standings {
             self.begin(standing, sender, stop, tasks);
+            self.tell(standing, sender, tasks, now);
         }
         self.give_back(sender, tasks, now);
         let rested = self.resting.values().copied().filter(|at| *at > now).min();
@@ -330,6 +361,26 @@ impl Loop {
                 let _ = sender.send(Input::Ended { node, rest });
             });
         }
+    }
+
+    /// Has what is new about a policy sent. Nothing waits for it: a server that is slow to take a status must not keep a guest from coming back.
+    fn tell(
+        &mut self,
+        standing: &Standing,
+        sender: &mpsc::UnboundedSender<Input>,
+        tasks: &mut JoinSet<()>,
+        now: Timestamp,
+    ) {
+        let Some(known) = self.policies.get(&standing.policy) else { return };
+        let Some(news) = self.book.enter(&known.object, standing, now) else { return };
+        let (http, sender) = (self.http.clone(), sender.clone());
+        tasks.spawn(async move {
+            let taken = news.send(&http).await;
+            if !taken {
+                http.clock().sleep(TELL_AGAIN).await;
+            }
+            let _ = sender.send(Input::Told { policy: news.policy, taken });
+        });
     }
 
     /// Nodes of ours that are Ready again are looked at, and given back if nothing speaks against it.

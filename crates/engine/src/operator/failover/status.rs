@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use evac_api::Call;
 use evac_api::failover::policy::{PolicyObject, status, write_status};
 use evac_api::failover::{self as requests, About};
 use evac_api::wire::Named;
@@ -18,6 +19,17 @@ use crate::http::{Http, parse};
 pub(super) struct Book {
     written: BTreeMap<String, Value>,
     told: BTreeMap<String, BTreeSet<(String, &'static str)>>,
+    /// Policies of which something is being sent. What is newer waits for that and is then the newest.
+    sending: BTreeSet<String>,
+}
+
+/// What is new about a policy.
+pub(super) struct News {
+    pub policy: String,
+    uid: Uid,
+    status: Option<Value>,
+    events: Vec<(&'static str, String)>,
+    at: Timestamp,
 }
 
 impl Book {
@@ -26,71 +38,83 @@ impl Book {
         self.told.remove(policy);
     }
 
-    /// Writes the status if it says something new, and tells what is newly held back.
-    pub async fn write(&mut self, http: &Http, object: &PolicyObject, standing: &Standing, now: Timestamp) {
+    /// The status if it says something new, and what is newly held back. It counts as known from now on; see [`Self::sent`].
+    pub fn enter(&mut self, object: &PolicyObject, standing: &Standing, now: Timestamp) -> Option<News> {
         let meta = &object.metadata;
+        if self.sending.contains(&meta.name) {
+            return None;
+        }
         let next = status(standing, meta.generation, object.valid(), now);
         let key = comparable(&next);
-        if self.written.get(&meta.name) != Some(&key) {
-            let answer = http.send(&write_status(&meta.name, &next)).await;
-            match answer.and_then(|answer| parse::<Named>(&answer)) {
-                Ok(_) => {
-                    self.written.insert(meta.name.clone(), key);
-                }
-                Err(error) => tracing::debug!(policy = meta.name, %error, "status was not written"),
-            }
+        let status = (self.written.get(&meta.name) != Some(&key)).then_some(next);
+        let current = held_back(standing, now);
+        let before = self.told.get(&meta.name);
+        let known = |what: &(String, &'static str)| before.is_some_and(|before| before.contains(what));
+        let events: Vec<(&'static str, String)> = current
+            .iter()
+            .filter(|(what, _)| !known(what))
+            .map(|(what, words)| (what.1, words.clone()))
+            .collect();
+        self.told.insert(meta.name.clone(), current.into_keys().collect());
+        if status.is_none() && events.is_empty() {
+            return None;
         }
-        let uid = Uid(meta.uid.clone());
-        let about = About::policy(&meta.name, &uid);
-        let mut current = BTreeSet::new();
-        let before = self.told.get(&meta.name).cloned().unwrap_or_default();
-        let mut news = Vec::new();
-        if let Some(error) = &standing.error {
-            note(&mut current, &before, &mut news, (String::new(), "InvalidPolicy"), error.to_string());
+        self.written.insert(meta.name.clone(), key);
+        self.sending.insert(meta.name.clone());
+        Some(News { policy: meta.name.clone(), uid: Uid(meta.uid.clone()), status, events, at: now })
+    }
+
+    /// The news of a policy are out. A status that the server did not take is news again.
+    pub fn sent(&mut self, policy: &str, taken: bool) {
+        self.sending.remove(policy);
+        if !taken {
+            self.written.remove(policy);
         }
-        for (node, verdict) in &standing.nodes {
-            let Verdict::Hold(hold) = verdict else { continue };
-            let reason = match hold {
-                Hold::Brake { .. } | Hold::Storm { .. } | Hold::Blind => "FailoverSkipped",
-                Hold::Proof { .. } => "ProofNeeded",
-                _ => continue,
-            };
-            note(
-                &mut current,
-                &before,
-                &mut news,
-                (node.clone(), reason),
-                format!("node {node} {}", hold.words(now)),
-            );
-        }
-        for node in &standing.odd_labels {
-            let words = format!(
-                "node {node} has the label {} without a value, which means nothing; true would exclude it",
-                evac_core::failover::watchman::EXCLUDE
-            );
-            note(&mut current, &before, &mut news, (node.clone(), "InvalidNodeLabel"), words);
-        }
-        for (reason, words) in news {
-            let call = requests::event(&about, true, reason, &words, now);
-            if let Err(error) = http.send(&call).await {
-                tracing::debug!(%error, reason, "event was lost");
-            }
-        }
-        self.told.insert(meta.name.clone(), current);
     }
 }
 
-fn note(
-    current: &mut BTreeSet<(String, &'static str)>,
-    before: &BTreeSet<(String, &'static str)>,
-    news: &mut Vec<(&'static str, String)>,
-    what: (String, &'static str),
-    words: String,
-) {
-    if !before.contains(&what) {
-        news.push((what.1, words));
+impl News {
+    /// Sends everything; false if the server did not take the status. An event that is lost stays lost.
+    pub async fn send(&self, http: &Http) -> bool {
+        let mut taken = true;
+        if let Some(status) = &self.status {
+            let answer = http.send(&write_status(&self.policy, status)).await;
+            if let Err(error) = answer.and_then(|answer| parse::<Named>(&answer)) {
+                tracing::debug!(policy = self.policy, %error, "status was not written");
+                taken = false;
+            }
+        }
+        let about = About::policy(&self.policy, &self.uid);
+        for (reason, words) in &self.events {
+            say(http, &requests::event(&about, true, reason, words, self.at), reason).await;
+        }
+        taken
     }
-    current.insert(what);
+}
+
+/// What a policy does not do, and why: by node and reason, in words.
+fn held_back(standing: &Standing, now: Timestamp) -> BTreeMap<(String, &'static str), String> {
+    let mut known = BTreeMap::new();
+    if let Some(error) = &standing.error {
+        known.insert((String::new(), "InvalidPolicy"), error.to_string());
+    }
+    for (node, verdict) in &standing.nodes {
+        let Verdict::Hold(hold) = verdict else { continue };
+        let reason = match hold {
+            Hold::Brake { .. } | Hold::Storm { .. } | Hold::Blind => "FailoverSkipped",
+            Hold::Proof { .. } => "ProofNeeded",
+            _ => continue,
+        };
+        known.insert((node.clone(), reason), format!("node {node} {}", hold.words(now)));
+    }
+    for node in &standing.odd_labels {
+        let words = format!(
+            "node {node} has the label {} without a value, which means nothing; true would exclude it",
+            evac_core::failover::watchman::EXCLUDE
+        );
+        known.insert((node.clone(), "InvalidNodeLabel"), words);
+    }
+    known
 }
 
 /// A status without its times: that a condition has held since another moment is not news.
@@ -107,8 +131,11 @@ fn comparable(status: &Value) -> Value {
 /// An event about a policy.
 pub(super) async fn tell(http: &Http, policy: &FailoverPolicy, warning: bool, reason: &str, message: &str) {
     let about = About::policy(&policy.name, &policy.uid);
-    let call = requests::event(&about, warning, reason, message, http.clock().now());
-    if let Err(error) = http.send(&call).await {
+    say(http, &requests::event(&about, warning, reason, message, http.clock().now()), reason).await;
+}
+
+async fn say(http: &Http, event: &Call, reason: &str) {
+    if let Err(error) = http.send(event).await {
         tracing::debug!(%error, reason, "event was lost");
     }
 }

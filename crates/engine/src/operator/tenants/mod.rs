@@ -11,7 +11,7 @@ mod visit;
 use std::collections::{BTreeMap, BTreeSet};
 
 use evac_api::kubevirt::project::Follow;
-use evac_api::kubevirt::wire;
+use evac_api::kubevirt::{request, wire};
 use evac_core::machines::{Config, Kind, Machines, Seen, Subject};
 use evac_core::tenants::{Action, Limits, Outcome, Stage, View, Work, decide};
 use evac_core::{Key, Uid};
@@ -22,9 +22,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::feeds::forever;
+use super::pulse::{Condition, Question};
 use super::sleep_until;
 use crate::guests::{INSTANCES, MIGRATIONS};
 use crate::http::Http;
+use crate::metrics::Queues;
 use crate::watch::{Report, Source};
 use perform::{Done, carry_out};
 use visit::Visit;
@@ -46,6 +48,8 @@ impl Default for Settings {
 
 enum Input {
     Listed(Kind, Vec<Seen>),
+    /// The server does not know this kind.
+    Absent(Kind),
     Seen(Seen),
     /// It could not be read; it is asked again.
     Unread,
@@ -67,6 +71,8 @@ struct Loop {
     machines: Machines,
     jobs: BTreeMap<Uid, Job>,
     missing: BTreeSet<Kind>,
+    /// Those of them that the server does not know: there is nothing to wait for.
+    absent: BTreeSet<Kind>,
     dirty: BTreeSet<Key>,
     alarms: BTreeMap<Key, Timestamp>,
 }
@@ -81,6 +87,7 @@ pub(super) async fn run(
     mut config: watch::Receiver<Config>,
     settings: Settings,
     stop: CancellationToken,
+    mut questions: mpsc::Receiver<Question>,
 ) {
     let (sender, mut inbox) = mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
@@ -94,6 +101,7 @@ pub(super) async fn run(
         settings,
         jobs: BTreeMap::new(),
         missing: WATCHED.into(),
+        absent: BTreeSet::new(),
         dirty: BTreeSet::new(),
         alarms: BTreeMap::new(),
     };
@@ -110,6 +118,10 @@ pub(super) async fn run(
                 while let Ok(input) = inbox.try_recv() {
                     state.take(input);
                 }
+            }
+            Some(question) = questions.recv() => {
+                // Whoever asked may have given up.
+                let _ = question.send(state.condition());
             }
             Ok(()) = config.changed() => {
                 let config = config.borrow_and_update().clone();
@@ -134,6 +146,7 @@ where
         Report::Listed(list) => Input::Listed(T::KIND, list.into_iter().map(Follow::seen).collect()),
         Report::Seen(object) => Input::Seen(object.seen()),
         Report::Gone(object) => Input::Seen(object.gone()),
+        Report::Failed { error, .. } if error.is_not_found() => Input::Absent(T::KIND),
         Report::Failed { error, .. } => {
             tracing::debug!(path, %error, "cannot be read yet");
             Input::Unread
@@ -144,10 +157,27 @@ where
 }
 
 impl Loop {
+    fn condition(&self) -> Condition {
+        let now = self.http.clock().now();
+        let missing = self.missing.difference(&self.absent);
+        Condition {
+            queues: Queues {
+                touched: self.dirty.len(),
+                acting: self.jobs.values().filter(|job| job.busy || job.visit.is_some()).count(),
+                resting: 0,
+                scheduled: self.alarms.len(),
+            },
+            migrations: 0,
+            leads: self.http.gate().is_open(now),
+            missing: missing.map(|kind| format!("list of {} of tenants", request::plural(*kind))).collect(),
+        }
+    }
+
     fn take(&mut self, input: Input) {
         let now = self.http.clock().now();
         match input {
             Input::Unread => {}
+            Input::Absent(kind) => drop(self.absent.insert(kind)),
             Input::Listed(kind, list) => {
                 self.missing.remove(&kind);
                 let touched = self.machines.reset(kind, list);
