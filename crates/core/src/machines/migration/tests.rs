@@ -1,7 +1,9 @@
 use super::*;
 use crate::fact::{PodPhase, Uid};
-use crate::machines::line::{self, under_way};
-use crate::machines::slots::Ledger;
+use crate::machines::action::Job;
+use crate::machines::fact::Phase;
+use crate::machines::line::{self, backoff, under_way};
+use crate::machines::slots::{Ledger, Slot};
 use crate::machines::testing::{Known, deletes, events, instance, later, launcher, now, patches, text, view};
 use crate::machines::{Seen, testing};
 
@@ -506,7 +508,7 @@ fn when_a_slot_becomes_free_only_those_are_looked_at_whose_turn_it_is_or_who_hol
     assert!(machines.take_line_moved());
     assert_eq!(called(&machines), ["m-01", "m-02"]);
 
-    machines.configure(super::super::Config { parallel_outbound_per_node: 3, ..Default::default() });
+    machines.configure(crate::machines::Config { parallel_outbound_per_node: 3, ..Default::default() });
     assert!(machines.take_line_moved());
     assert_eq!(called(&machines), ["m-01", "m-02", "m-03"]);
     machines.apply(Seen::MigrationGone(jobs[3].key.clone(), jobs[3].uid.clone()));

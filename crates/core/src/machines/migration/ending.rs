@@ -1,0 +1,106 @@
+//! The end of a migration: what the node agents say of it, the account that is kept, and what is cleared away.
+
+use super::{Look, patch, release};
+use crate::machines::action::{Action, Decision, Kind, Part, Tree};
+use crate::machines::condition::seconds;
+use crate::machines::fact::{Migration, MigrationPhase};
+use crate::machines::names;
+
+/// Finished migrations kept per instance.
+const KEPT: usize = 5;
+
+impl Look<'_> {
+    pub(super) fn follow(&self, decision: &mut Decision) {
+        let Some(state) = self.state() else { return };
+        if state.completed && !self.instance.hotplug_change {
+            self.enter(MigrationPhase::Succeeded, decision);
+            // After the write: one that is refused is decided anew, and would be told twice.
+            let message = "Source node reported migration succeeded".into();
+            self.event(false, "SuccessfulMigration", message, decision);
+        } else if self.migration.deleting && !state.abort_requested && !state.completed {
+            let mut fields = Tree::default();
+            fields.put(&["status", "migrationState", "abortRequested"], Tree::Bool(true));
+            self.patch_instance(fields, decision);
+            self.event(false, "SuccessfulAbortMigration", "Migration aborted by user".into(), decision);
+        }
+    }
+
+    /// The instance's account, as it is kept with the migration: the next one overwrites it there.
+    pub(super) fn record(&self) -> Option<Tree> {
+        let state = self.state()?;
+        let mut record = vec![
+            ("migrationUid", Tree::text(&state.uid)),
+            ("sourceNode", Tree::text(&state.source_node)),
+            ("targetNode", Tree::text(&state.target_node)),
+            ("targetPod", Tree::text(&state.target_pod)),
+            ("completed", Tree::Bool(state.completed)),
+        ];
+        for (field, at) in [("startTimestamp", &state.start), ("endTimestamp", &state.end)] {
+            if !at.is_empty() {
+                record.push((field, Tree::text(at)));
+            }
+        }
+        if state.failed {
+            record.push(("failed", Tree::Bool(true)));
+            record.push(("failureReason", Tree::text(&state.failure_reason)));
+        }
+        Some(Tree::map(record))
+    }
+
+    /// After the end: the instance must not wait for it, its pod goes, and old ones are cleared away.
+    pub(super) fn wind_up(&self, decision: &mut Decision) {
+        if self.migration.phase == MigrationPhase::Failed {
+            if let Some(state) = self.state().filter(|state| !state.completed && !state.started) {
+                let at = Tree::text(seconds(self.now));
+                let reason = if state.failure_reason.is_empty() {
+                    "Target pod is down"
+                } else {
+                    &state.failure_reason
+                };
+                let mut fields = Tree::default();
+                let ended = [
+                    ("failed", Tree::Bool(true)),
+                    ("completed", Tree::Bool(true)),
+                    ("startTimestamp", at.clone()),
+                    ("endTimestamp", at),
+                    ("failureReason", Tree::text(reason)),
+                ];
+                fields.put(&["status", "migrationState"], Tree::map(ended));
+                fields.put(&["metadata", "labels", names::MIGRATION_TARGET_NODE], Tree::null());
+                self.patch_instance(fields, decision);
+            }
+            if let Some(target) = self.target.filter(|pod| {
+                !pod.deleting && !pod.is_finished() && (pod.node.is_empty() || pod.node != self.instance.node)
+            }) {
+                decision.push(Action::Delete {
+                    kind: Kind::Pod,
+                    key: target.key.clone(),
+                    uid: target.uid.clone(),
+                    grace_seconds: None,
+                });
+                let message = format!("Deleted migration target pod {}", target.key.name);
+                self.event(false, "SuccessfulDelete", message, decision);
+            }
+        }
+        if !self.migration.state_recorded
+            && let Some(record) = self.record()
+        {
+            let mut fields = Tree::default();
+            fields.put(&["status", "migrationState"], record);
+            decision.push(patch(self.migration, Part::Status, fields));
+        } else {
+            release(self.migration, decision);
+        }
+        let all = self.machines.migrations_of(&self.migration.instance);
+        let mut finished: Vec<&&Migration> = all.iter().filter(|one| one.phase.is_final()).collect();
+        finished.reverse();
+        for old in finished.into_iter().skip(KEPT).filter(|old| !old.deleting) {
+            decision.push(Action::Delete {
+                kind: Kind::Migration,
+                key: old.key.clone(),
+                uid: old.uid.clone(),
+                grace_seconds: None,
+            });
+        }
+    }
+}
