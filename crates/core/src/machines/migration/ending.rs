@@ -72,14 +72,8 @@ impl Look<'_> {
             if let Some(target) = self.target.filter(|pod| {
                 !pod.deleting && !pod.is_finished() && (pod.node.is_empty() || pod.node != self.instance.node)
             }) {
-                decision.push(Action::Delete {
-                    kind: Kind::Pod,
-                    key: target.key.clone(),
-                    uid: target.uid.clone(),
-                    grace_seconds: None,
-                });
                 let message = format!("Deleted migration target pod {}", target.key.name);
-                self.event(false, "SuccessfulDelete", message, decision);
+                self.delete_target(target, message, decision);
             }
         }
         if !self.migration.state_recorded

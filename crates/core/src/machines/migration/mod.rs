@@ -156,6 +156,16 @@ impl Look<'_> {
         });
     }
 
+    fn delete_target(&self, target: &Launcher, message: String, decision: &mut Decision) {
+        decision.push(Action::Delete {
+            kind: Kind::Pod,
+            key: target.key.clone(),
+            uid: target.uid.clone(),
+            grace_seconds: None,
+        });
+        self.event(false, "SuccessfulDelete", message, decision);
+    }
+
     fn patch_status(
         &self,
         phase: Option<MigrationPhase>,

@@ -132,14 +132,8 @@ impl Look<'_> {
         // One whose target is gone before this was written would get another target.
         let is_noted = self.migration.phase == MigrationPhase::Scheduling;
         if is_noted && target.node.is_empty() && until <= self.now && !target.deleting {
-            decision.push(Action::Delete {
-                kind: Kind::Pod,
-                key: target.key.clone(),
-                uid: target.uid.clone(),
-                grace_seconds: None,
-            });
             let message = format!("Deleted target pod {}: it was pending for {allowed} s", target.key.name);
-            self.event(false, "SuccessfulDelete", message, decision);
+            self.delete_target(target, message, decision);
         } else if until > self.now {
             decision.look_at(until);
         }
