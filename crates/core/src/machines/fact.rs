@@ -167,6 +167,11 @@ impl Instance {
         self.migration.as_ref().is_some_and(|state| state.started && !state.ended)
     }
 
+    /// The guest is at its target, and the node agents have not closed their account of it yet.
+    pub fn is_arriving(&self) -> bool {
+        self.migration.as_ref().is_some_and(|state| state.ended && !state.completed)
+    }
+
     /// Its launcher is on the way out, although the guest still runs.
     pub fn is_losing_its_pod(&self) -> bool {
         condition::find(&self.conditions, "Ready")

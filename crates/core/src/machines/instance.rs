@@ -177,13 +177,8 @@ fn advance(
             }
             Some(_) => {}
         },
-        Phase::Scheduled | Phase::Running if pod.is_none() => {
-            // Between the end of a migration and the node agent's word on it the guest is at its target.
-            let handing_over =
-                instance.migration.as_ref().is_some_and(|state| state.ended && !state.completed);
-            if !handing_over {
-                change.phase(Phase::Failed, now);
-            }
+        Phase::Scheduled | Phase::Running if pod.is_none() && !instance.is_arriving() => {
+            change.phase(Phase::Failed, now);
         }
         _ => {}
     }
@@ -238,7 +233,8 @@ fn set_conditions(instance: &Instance, pod: Option<&Launcher>, conditions: &mut 
     if instance.evacuation_node.is_some() {
         let message = "VMI is marked for eviction";
         conditions.set(Condition::new("EvictionRequested", true, "EvictionRequested", message), now);
-    } else {
+    } else if !instance.is_arriving() {
+        // Until then the node agents are about to write, and one of the two writes would be in vain.
         conditions.remove("EvictionRequested");
     }
     match pod.and_then(|pod| condition::find(&pod.conditions, "PodScheduled")) {

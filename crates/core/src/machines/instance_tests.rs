@@ -1,5 +1,6 @@
 use super::*;
 use crate::fact::PodPhase;
+use crate::machines::MigrationState;
 use crate::machines::testing::*;
 
 fn run(seen: &[&dyn Fn() -> crate::machines::Seen], name: &str) -> Decision {
@@ -139,6 +140,26 @@ fn v18_to_v22_a_marked_instance_and_its_launcher_say_so_until_it_is_unmarked() {
     assert!(!list.iter().any(|condition| text(condition, &["type"]) == Some("EvictionRequested")));
     let fields = patches(&decision, Kind::Pod)[0];
     assert_eq!(fields.get(&["metadata", "annotations", names::EVICTION_IN_PROGRESS]), Some(&Tree::null()));
+}
+
+#[test]
+fn a_guest_that_arrives_is_unmarked_when_the_node_agents_have_written_their_last() {
+    let mut vmi = instance("a", Phase::Running);
+    vmi.conditions = vec![Condition::new("EvictionRequested", true, "EvictionRequested", "")];
+    let pod = launcher(&vmi, "n1");
+    let says = |vmi: &Instance| {
+        let decision = decide_on!("a", vmi, pod);
+        let changes = patches(&decision, Kind::Instance);
+        let Some(Tree::List(list)) = changes.iter().find_map(|one| one.get(&["status", "conditions"])) else {
+            panic!("no conditions")
+        };
+        list.iter().any(|condition| text(condition, &["type"]) == Some("EvictionRequested"))
+    };
+    let arrived = MigrationState { started: true, ended: true, ..MigrationState::default() };
+    vmi.migration = Some(arrived.clone());
+    assert!(says(&vmi), "their last write is under way");
+    vmi.migration = Some(MigrationState { completed: true, ..arrived });
+    assert!(!says(&vmi));
 }
 
 #[test]
