@@ -234,7 +234,7 @@ fn set_conditions(instance: &Instance, pod: Option<&Launcher>, conditions: &mut 
         let message = "VMI is marked for eviction";
         conditions.set(Condition::new("EvictionRequested", true, "EvictionRequested", message), now);
     } else if !instance.is_arriving() {
-        // Until then the node agents are about to write, and one of the two writes would be in vain.
+        // While it arrives the node agents are about to write, and one of the two writes would be in vain.
         conditions.remove("EvictionRequested");
     }
     match pod.and_then(|pod| condition::find(&pod.conditions, "PodScheduled")) {
