@@ -37,7 +37,6 @@ fn on(arm: Arm, path: &Path) -> datatest_stable::Result<()> {
             cluster.tenant = Some(Box::new(Cluster::tenant(arm, nodes).await));
         }
         let result = scenario::run(&scenario, &cluster).await;
-        let result = result.map_err(|why| format!("{why}\n{}", cluster.upstream_log()));
         cluster.stop().await;
         result.map_err(|why| Box::new(Wrong(why)).into())
     })

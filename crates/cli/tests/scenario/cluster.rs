@@ -191,15 +191,6 @@ impl Cluster {
         if on { kubelet.reboot() } else { kubelet.power_off() }
     }
 
-    /// The last words of KubeVirt's controllers, if they run here.
-    pub fn upstream_log(&self) -> String {
-        let Ok(text) = std::fs::read_to_string(self.kubeconfig.with_file_name("virt-controller.log")) else {
-            return String::new();
-        };
-        let lines: Vec<&str> = text.lines().collect();
-        format!("--- virt-controller\n{}", lines[lines.len().saturating_sub(40)..].join("\n"))
-    }
-
     pub async fn stop(self) {
         if let Some((front, candidate)) = self.offered {
             candidate.hand_over().await;

@@ -16,6 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::aftermath;
 use super::cluster::{Cluster, kubernetes_program, kubevirt_program};
 use super::hook::Hooks;
 use super::parse::{Expect, Scenario, Step, Test, difference, matches};
@@ -26,8 +27,15 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The longest that a command may take: two minutes is how long a budget waits for an eviction that was cut off.
 const ENDLESS: Duration = Duration::from_secs(240);
 
-/// Runs a scenario; the error says at which line it went wrong and what was seen.
+/// Runs a scenario; the error says at which line it went wrong, what was seen, and how the cluster looks now.
 pub async fn run(scenario: &Scenario, cluster: &Cluster) -> Result<(), String> {
+    match steps(scenario, cluster).await {
+        Ok(()) => Ok(()),
+        Err(why) => Err(format!("{why}\n{}", aftermath::describe(cluster).await)),
+    }
+}
+
+async fn steps(scenario: &Scenario, cluster: &Cluster) -> Result<(), String> {
     let mut background: BTreeMap<String, Running> = BTreeMap::new();
     let mut values = Hooks::serve().await.values();
     values.insert("home".into(), cluster.home.into());

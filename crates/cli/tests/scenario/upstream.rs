@@ -1,13 +1,17 @@
 //! KubeVirt's own controllers in place of ours, on a real API server with our simulated nodes.
 //!
 //! Only `virt-controller` is upstream's. What KubeVirt's operator would have installed is made here: our definitions
-//! of the kinds that matter, and empty ones of those its controllers merely look at.
+//! of the kinds that matter, empty ones of those its controllers merely look at, and of what its API server fills in
+//! that without which its controllers go wrong.
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
+use evac_core::machines::names;
 use evac_engine::Http;
 use evac_engine::operator::install;
+use k8s_openapi::api::admissionregistration::v1::{MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -83,6 +87,7 @@ pub async fn start(client: &kube::Client, http: &Http, kubeconfig: &Path, log: &
         wait::await_condition(definitions.clone(), &name, known).await.expect("the definition is accepted");
     }
     deployed(client).await;
+    instances_are_held(client).await;
     Command::new(kubevirt_program().expect("EVAC_KUBEVIRT"))
         .args(["virt-controller", "--listen", "127.0.0.1", "--port", "0", "--kubeconfig"])
         .arg(kubeconfig)
@@ -92,6 +97,54 @@ pub async fn start(client: &kube::Client, http: &Http, kubeconfig: &Path, log: &
         .kill_on_drop(true)
         .spawn()
         .expect("virt-controller starts")
+}
+
+/// Has every new instance held until its pods are gone, as KubeVirt's API server does.
+///
+/// Without that an instance can be gone, and another of its name be there, while a pod of the first still ends.
+/// virt-controller keeps account of the pods it waits for by that name, no longer recognises the old pod as its own
+/// when it goes, and waits: the second instance gets no pod for minutes.
+async fn instances_are_held(client: &kube::Client) {
+    let finalizer = names::INSTANCE_FINALIZER;
+    let add = |path: &str, value: &str| format!("[JSONPatch{{op: 'add', path: '{path}', value: {value}}}]");
+    let expression = format!(
+        "has(object.metadata.finalizers) ? {} : {}",
+        add("/metadata/finalizers/-", &format!("'{finalizer}'")),
+        add("/metadata/finalizers", &format!("['{finalizer}']")),
+    );
+    let policies: Api<MutatingAdmissionPolicy> = Api::all(client.clone());
+    let policy = serde_json::from_value(json!({
+        "metadata": {"name": "instances-are-held"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["kubevirt.io"], "apiVersions": ["v1"],
+                "resources": ["virtualmachineinstances"], "operations": ["CREATE"],
+            }]},
+            "failurePolicy": "Fail",
+            "reinvocationPolicy": "Never",
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
+        },
+    }));
+    policies.create(&PostParams::default(), &policy.unwrap()).await.unwrap();
+    let bindings: Api<MutatingAdmissionPolicyBinding> = Api::all(client.clone());
+    let binding = serde_json::from_value(json!({
+        "metadata": {"name": "instances-are-held"},
+        "spec": {"policyName": "instances-are-held"},
+    }));
+    bindings.create(&PostParams::default(), &binding.unwrap()).await.unwrap();
+    let asking = async { while !is_held(client, finalizer).await {} };
+    tokio::time::timeout(Duration::from_secs(60), asking).await.expect("the policy is in force in time");
+}
+
+/// Whether an instance would be held: nothing tells when a policy is in force, but what comes of it does.
+async fn is_held(client: &kube::Client, finalizer: &str) -> bool {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("kubevirt.io", "v1", "VirtualMachineInstance"));
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &kind);
+    let nobody = DynamicObject::new("nobody", &kind).data(json!({"spec": {"domain": {"devices": {}}}}));
+    let only_asked = PostParams { dry_run: true, ..PostParams::default() };
+    let made =
+        api.create(&only_asked, &nobody).await.map(|made| made.metadata.finalizers.unwrap_or_default());
+    made.is_ok_and(|finalizers| finalizers.iter().any(|one| one == finalizer))
 }
 
 /// Says what KubeVirt's operator says when it has installed everything.
