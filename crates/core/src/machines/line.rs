@@ -26,7 +26,7 @@ pub(crate) fn target_of<'a>(
 }
 
 /// Nothing is copied any more: it is over, or the node agents have said so and it is going to be.
-fn has_ended(machines: &Machines, migration: &Migration) -> bool {
+pub(super) fn has_ended(machines: &Machines, migration: &Migration) -> bool {
     migration.phase.is_final() || account(machines, migration).is_some_and(MigrationState::is_over)
 }
 
@@ -37,6 +37,13 @@ fn account<'a>(machines: &'a Machines, migration: &Migration) -> Option<&'a Migr
 /// The migrations that need no slot any more.
 pub fn ended(machines: &Machines) -> impl Iterator<Item = &Migration> {
     machines.migrations().filter(|one| has_ended(machines, one))
+}
+
+/// Whether somebody has a slot and is not being copied yet.
+pub(super) fn is_filling(machines: &Machines) -> bool {
+    let holding = machines.ledger().slots.iter().filter_map(|slot| machines.migration(&slot.migration));
+    let is_copied = |one: &Migration| account(machines, one).is_some_and(|state| state.started);
+    holding.into_iter().any(|one| !has_ended(machines, one) && !is_copied(one))
 }
 
 /// The ledger as far as this view knows which entries are over.

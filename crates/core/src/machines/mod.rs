@@ -19,6 +19,7 @@ pub mod migration;
 pub mod names;
 pub mod power;
 pub mod printable;
+mod put_off;
 pub mod replica_set;
 pub mod roles;
 pub mod slots;
@@ -36,6 +37,7 @@ pub use fact::{
     Host, Instance, Launcher, Machine, Migration, MigrationPhase, MigrationState, Phase, Power, ReplicaSet,
     Request, RunStrategy, Seen,
 };
+pub use put_off::put_off;
 pub use roles::{Role, Roles};
 pub use store::{Machines, Trouble};
 pub use strategy::Strategy;

@@ -3,7 +3,8 @@
 //! ```text
 //!   touched ─▶ ready ─▶ acting ─▶ finished ─▶ (touched meanwhile, or something may have changed by it) ─▶ touched
 //!                │                    └ refused: rests, longer each time
-//!                └ nothing to do until a time
+//!                ├ nothing to do until a time
+//!                └ put off for a moment, counted from the first time
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +37,8 @@ pub(super) struct Agenda<S> {
     again: BTreeSet<S>,
     alarms: BTreeMap<S, Timestamp>,
     setbacks: BTreeMap<S, Setback>,
+    /// Since when something is to be done about those that are put off.
+    wanted: BTreeMap<S, Timestamp>,
 }
 
 impl<S> Default for Agenda<S> {
@@ -46,6 +49,7 @@ impl<S> Default for Agenda<S> {
             again: BTreeSet::new(),
             alarms: BTreeMap::new(),
             setbacks: BTreeMap::new(),
+            wanted: BTreeMap::new(),
         }
     }
 }
@@ -76,11 +80,24 @@ impl<S: Ord + Clone> Agenda<S> {
         ready
     }
 
+    /// Has it looked at again at that time, or sooner if that was asked for before.
     pub fn wake(&mut self, subject: &S, at: Timestamp) {
-        self.alarms.insert(subject.clone(), at);
+        let alarm = self.alarms.entry(subject.clone()).or_insert(at);
+        *alarm = at.min(*alarm);
+    }
+
+    /// Since when something is to be done about it.
+    pub fn wanted_since(&mut self, subject: &S, now: Timestamp) -> Timestamp {
+        *self.wanted.entry(subject.clone()).or_insert(now)
+    }
+
+    /// There is nothing to do about it (any more).
+    pub fn settle(&mut self, subject: &S) {
+        self.wanted.remove(subject);
     }
 
     pub fn begin(&mut self, subject: &S) {
+        self.settle(subject);
         self.busy.insert(subject.clone());
     }
 
@@ -140,6 +157,24 @@ mod tests {
         agenda.finish("a", Ending::Done, false, at(0));
         assert_eq!(agenda.ready(at(0)), ["a"]);
         assert!(agenda.ready(at(0)).is_empty());
+    }
+
+    #[test]
+    fn what_is_put_off_is_wanted_since_the_first_time_until_it_is_done_or_not_wanted_any_more() {
+        let mut agenda = Agenda::default();
+        for second in [0, 1, 2] {
+            agenda.touch(["a"]);
+            assert_eq!(agenda.ready(at(second)), ["a"]);
+            assert_eq!(agenda.wanted_since(&"a", at(second)), at(0));
+            agenda.wake(&"a", at(9));
+            agenda.wake(&"a", at(second + 1));
+            assert_eq!(agenda.next_alarm(), Some(at(second + 1)));
+        }
+        agenda.begin(&"a");
+        agenda.finish("a", Ending::Done, true, at(3));
+        assert_eq!(agenda.wanted_since(&"a", at(3)), at(3));
+        agenda.settle(&"a");
+        assert_eq!(agenda.wanted_since(&"a", at(4)), at(4));
     }
 
     #[test]

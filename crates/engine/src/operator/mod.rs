@@ -33,7 +33,7 @@ use std::time::Duration;
 use evac_api::kubevirt::request;
 use evac_api::kubevirt::settings::Sources;
 use evac_clock::Clock;
-use evac_core::machines::{Config, Decision, Kind, Machines, Role, Roles, Subject, decide, line};
+use evac_core::machines::{Config, Decision, Kind, Machines, Role, Roles, Subject, decide, line, put_off};
 use evac_core::maintenance::queue::Limits;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -328,6 +328,12 @@ impl Loop {
                 self.agenda.wake(&subject, at);
             }
             if decision.actions.is_empty() {
+                self.agenda.settle(&subject);
+                continue;
+            }
+            let since = self.agenda.wanted_since(&subject, now);
+            if let Some(until) = put_off(&self.machines, &subject, &decision, since, now) {
+                self.agenda.wake(&subject, until);
                 continue;
             }
             self.act(subject, decision, sender, tasks);
