@@ -19,6 +19,7 @@ pub mod guests;
 pub mod leftovers;
 pub mod policy;
 pub mod suspect;
+pub mod warnings;
 pub mod watchman;
 
 pub use aftermath::{Aftermath, Missing, Remains};

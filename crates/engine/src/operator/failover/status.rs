@@ -8,7 +8,8 @@ use evac_api::failover::{self as requests, About};
 use evac_api::wire::Named;
 use evac_core::Uid;
 use evac_core::failover::FailoverPolicy;
-use evac_core::failover::watchman::{Hold, Standing, Verdict};
+use evac_core::failover::warnings::Cause;
+use evac_core::failover::watchman::Standing;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -18,7 +19,7 @@ use crate::http::{Http, parse};
 #[derive(Default)]
 pub(super) struct Book {
     written: BTreeMap<String, Value>,
-    told: BTreeMap<String, BTreeSet<(String, &'static str)>>,
+    told: BTreeMap<String, BTreeSet<Cause>>,
     /// Policies of which something is being sent. What is newer waits for that and is then the newest.
     sending: BTreeSet<String>,
 }
@@ -47,9 +48,9 @@ impl Book {
         let next = status(standing, meta.generation, object.valid(), now);
         let key = comparable(&next);
         let status = (self.written.get(&meta.name) != Some(&key)).then_some(next);
-        let current = held_back(standing, now);
+        let current = standing.warnings(now);
         let before = self.told.get(&meta.name);
-        let known = |what: &(String, &'static str)| before.is_some_and(|before| before.contains(what));
+        let known = |what: &Cause| before.is_some_and(|before| before.contains(what));
         let events: Vec<(&'static str, String)> = current
             .iter()
             .filter(|(what, _)| !known(what))
@@ -90,31 +91,6 @@ impl News {
         }
         taken
     }
-}
-
-/// What a policy does not do, and why: by node and reason, in words.
-fn held_back(standing: &Standing, now: Timestamp) -> BTreeMap<(String, &'static str), String> {
-    let mut known = BTreeMap::new();
-    if let Some(error) = &standing.error {
-        known.insert((String::new(), "InvalidPolicy"), error.to_string());
-    }
-    for (node, verdict) in &standing.nodes {
-        let Verdict::Hold(hold) = verdict else { continue };
-        let reason = match hold {
-            Hold::Brake { .. } | Hold::Storm { .. } | Hold::Blind => "FailoverSkipped",
-            Hold::Proof { .. } => "ProofNeeded",
-            _ => continue,
-        };
-        known.insert((node.clone(), reason), format!("node {node} {}", hold.words(now)));
-    }
-    for node in &standing.odd_labels {
-        let words = format!(
-            "node {node} has the label {} without a value, which means nothing; true would exclude it",
-            evac_core::failover::watchman::EXCLUDE
-        );
-        known.insert((node.clone(), "InvalidNodeLabel"), words);
-    }
-    known
 }
 
 /// A status without its times: that a condition has held since another moment is not news.
