@@ -228,13 +228,33 @@ enum Progress {
     End(End),
 }
 
-/// Looks at the node, does the next thing, looks again.
+/// Proves and releases, then sends the events about it: nobody whose guests are down waits for those.
 async fn prove_and_release(
     http: &Http,
     request: &FailoverRequest,
     how: Release,
     stop: &CancellationToken,
     tell: Tell<'_>,
+) -> Result<Progress, FailoverError> {
+    let mut events = Vec::new();
+    let progress = step_by_step(http, request, how, stop, tell, &mut events).await;
+    for call in events {
+        // For people; losing one changes nothing, because the record is on the node.
+        if let Err(error) = http.send(&call).await {
+            tracing::debug!(%error, "event was lost");
+        }
+    }
+    progress
+}
+
+/// Looks at the node, does the next thing, looks again.
+async fn step_by_step(
+    http: &Http,
+    request: &FailoverRequest,
+    how: Release,
+    stop: &CancellationToken,
+    tell: Tell<'_>,
+    events: &mut Vec<Call>,
 ) -> Result<Progress, FailoverError> {
     let clock = http.clock();
     let mut switched_off = None;
@@ -262,7 +282,7 @@ async fn prove_and_release(
                     told_proof = true;
                     tell(clock.now(), &Event::Proven { how: proof.how.words(), recorded: true });
                     let message = format!("{} (recorded by {})", proof.how.words(), request.owner);
-                    event(http, &suspect, "Fenced", &message).await;
+                    events.push(event(&suspect, "Fenced", &message, clock.now()));
                 }
             }
             Next::Release => {
@@ -271,7 +291,8 @@ async fn prove_and_release(
                     told_proof = true;
                     tell(now, &Event::Proven { how: proof.how.words(), recorded: false });
                 }
-                if release(http, how, &suspect, proof).await? {
+                if let Some(message) = release(http, how, &suspect, proof).await? {
+                    events.push(event(&suspect, "FailedOver", message, clock.now()));
                     tell(clock.now(), &Event::Released { how });
                     return Ok(Progress::Released(clock.now()));
                 }
@@ -333,7 +354,13 @@ async fn written(http: &Http, call: &Call) -> Result<bool, HttpError> {
     }
 }
 
-async fn release(http: &Http, how: Release, suspect: &Suspect, proof: &Fenced) -> Result<bool, HttpError> {
+/// What was done, in words; nothing if the node has changed since it was looked at.
+async fn release(
+    http: &Http,
+    how: Release,
+    suspect: &Suspect,
+    proof: &Fenced,
+) -> Result<Option<&'static str>, HttpError> {
     let node = &suspect.node;
     let mark = match &node.mark {
         Some(MarkState::Valid(mark)) => Some(mark.as_ref()),
@@ -346,20 +373,12 @@ async fn release(http: &Http, how: Release, suspect: &Suspect, proof: &Fenced) -
         ),
         Release::DeleteNode => (requests::delete(node), "Deleted: its pods are removed as orphans"),
     };
-    if !written(http, &call).await? {
-        return Ok(false);
-    }
-    event(http, suspect, "FailedOver", message).await;
-    Ok(true)
+    Ok(written(http, &call).await?.then_some(message))
 }
 
-/// Events are for people; losing one changes nothing, because the record is on the node.
-async fn event(http: &Http, suspect: &Suspect, reason: &str, message: &str) {
+fn event(suspect: &Suspect, reason: &str, message: &str, now: Timestamp) -> Call {
     let about = About::node(&suspect.node.name, &suspect.node.uid);
-    let call = requests::event(&about, true, reason, message, http.clock().now());
-    if let Err(error) = http.send(&call).await {
-        tracing::debug!(%error, reason, "event was lost");
-    }
+    requests::event(&about, true, reason, message, now)
 }
 
 /// The fence of an agent.

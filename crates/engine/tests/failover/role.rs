@@ -300,8 +300,8 @@ fn deaf(bench: &Bench) -> (Http, Wire) {
     (Http::new(wire.client(service), bench.cluster.clock, Duration::ZERO), wire)
 }
 
-/// How many seconds after it was noticed a dead node is switched off.
-async fn switched_off_after(bench: &Bench, http: Http) -> f64 {
+/// How many seconds after it was noticed a dead node is switched off and put out of service.
+async fn released_after(bench: &Bench, http: Http) -> f64 {
     bench.machine("a", "Always").await;
     let controllers = bench.controllers(Controller::Good);
     let role = Bench::role_by(http, &controllers);
@@ -310,10 +310,15 @@ async fn switched_off_after(bench: &Bench, http: Http) -> f64 {
     bench.unreachable("node-1").await;
     let noticed = bench.cluster.clock.now();
     let passed = || bench.cluster.clock.now().duration_since(noticed).as_secs_f64();
-    while controllers.asked.lock().unwrap().is_empty() {
-        assert!(passed() < 600.0, "it is never switched off");
+    let released = |node: &Value| {
+        let mut taints = node["spec"]["taints"].as_array().into_iter().flatten();
+        taints.any(|taint| taint["key"] == "node.kubernetes.io/out-of-service")
+    };
+    while !released(&bench.node("node-1").await) {
+        assert!(passed() < 600.0, "it is never put out of service");
         bench.cluster.pass(1).await;
     }
+    assert!(!controllers.asked.lock().unwrap().is_empty());
     // Its work goes on; only its end must not come with this function.
     drop(role.disarm());
     passed()
@@ -322,10 +327,10 @@ async fn switched_off_after(bench: &Bench, http: Http) -> f64 {
 #[tokio::test(start_paused = true)]
 async fn a_status_that_the_server_does_not_take_keeps_nobody_waiting_and_is_written_again() {
     let bench = Bench::start(4).await;
-    let usual = switched_off_after(&bench, bench.cluster.http.clone()).await;
+    let usual = released_after(&bench, bench.cluster.http.clone()).await;
     let bench = Bench::start(4).await;
     let (http, wire) = deaf(&bench);
-    let took = switched_off_after(&bench, http).await;
+    let took = released_after(&bench, http).await;
     assert!(took <= usual + 1.0, "it took {took} s instead of {usual} s");
     assert!(bench.policy_status("p").await.is_null());
     wire.fail(|_, _| None);
