@@ -170,6 +170,11 @@ mod tests {
         assert!(first(&with(&guest), &subject).is_some());
         let never_moved = Instance { migration: None, ..guest.clone() };
         assert_eq!(first(&with(&never_moved), &subject), None);
+        let mut without_finalizer = vm.clone();
+        without_finalizer.finalizers.clear();
+        let mut changed = with(&guest);
+        changed.apply(Seen::Machine(Box::new(without_finalizer)));
+        assert_eq!(first(&changed, &subject), None, "what keeps a machine is more than told");
         let ended = with(&Instance { phase: Phase::Succeeded, ..guest });
         assert!(!decided(&ended, &subject).actions.iter().all(is_told));
         assert_eq!(first(&ended, &subject), None, "a guest that is to be started anew is");
