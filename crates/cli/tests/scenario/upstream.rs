@@ -102,8 +102,8 @@ pub async fn start(client: &kube::Client, http: &Http, kubeconfig: &Path, log: &
 /// Has every new instance held until its pods are gone, as KubeVirt's API server does.
 ///
 /// Without that an instance can be gone, and another of its name be there, while a pod of the first still ends.
-/// virt-controller keeps account of the pods it waits for by that name, no longer recognises the old pod as its own
-/// when it goes, and waits: the second instance gets no pod for minutes.
+/// virt-controller keeps account of the pods it waits for by that name, and no longer recognises the old pod as its own
+/// when it goes: it may then wait for it for minutes, while the second instance has no pod.
 async fn instances_are_held(client: &kube::Client) {
     let finalizer = names::INSTANCE_FINALIZER;
     let add = |path: &str, value: &str| format!("[JSONPatch{{op: 'add', path: '{path}', value: {value}}}]");

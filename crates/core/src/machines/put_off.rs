@@ -24,7 +24,7 @@ pub fn put_off(
     now: Timestamp,
 ) -> Option<Timestamp> {
     let others_are_moving = || machines.unfinished().any(|one| !has_ended(machines, one));
-    if !has_arrived(machines, subject) || !decision.actions.iter().all(is_told) || !others_are_moving() {
+    if !is_about_a_move(machines, subject) || !decision.actions.iter().all(is_told) || !others_are_moving() {
         return None;
     }
     let waited = now.duration_since(since);
@@ -37,8 +37,8 @@ pub fn put_off(
     }
 }
 
-/// It is about a guest that was moved, and what is written there nobody acts upon.
-fn has_arrived(machines: &Machines, subject: &Subject) -> bool {
+/// It is about a migration that went well, or about the machine of a guest that is or was moved.
+fn is_about_a_move(machines: &Machines, subject: &Subject) -> bool {
     match subject.kind {
         Kind::Migration => machines.migration(&subject.key).is_some_and(|migration| {
             let guest = machines.instance(&migration.instance);

@@ -64,15 +64,51 @@ async fn v35_after_a_success_the_next_one_does_not_wait() {
     assert_eq!(phases.iter().filter(|phase| **phase == "Succeeded").count(), 2, "{phases:?}");
 }
 
-/// One slot for all: what empties a node goes before what a person would like.
-#[tokio::test(start_paused = true)]
-async fn v37_evacuations_go_before_the_wishes_of_people() {
-    let cluster = Cluster::start(2).await;
+/// One slot for all.
+async fn allow_one(cluster: &Cluster) {
     let settings = "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts/kubevirt";
     let one = json!({"spec": {"configuration": {"migrations": {"parallelMigrationsPerCluster": 1}}}});
     assert_eq!(cluster.send("PATCH", settings, MERGE, &one).await.0, 200);
     let mut config = cluster.operator.config();
     config.wait_for(|config| config.parallel_per_cluster == 1).await.unwrap();
+}
+
+/// Somebody asks for a migration that has the name of its guest.
+async fn wish(cluster: &Cluster, name: &str) {
+    let object = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": name}, "spec": {"vmiName": name},
+    });
+    let (code, body) = cluster.create(VMIMS, &object).await;
+    assert_eq!(code, 201, "{body}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_guest_is_under_way_before_it_is_written_that_the_last_one_arrived() {
+    let cluster = Cluster::start(2).await;
+    allow_one(&cluster).await;
+    let quick = json!({"evac.dev/migration-seconds": "5", "evac.dev/start-seconds": "0"});
+    for name in ["first", "second"] {
+        create_vm(&cluster, &vm(name, "Always", &quick)).await;
+        settled(&cluster, name).await;
+    }
+    wish(&cluster, "first").await;
+    cluster.until(&format!("{VMIMS}/first"), |m| phase(m) == "Running").await;
+    wish(&cluster, "second").await;
+    let is_copied = |vmi: &Value| vmi["status"]["migrationState"]["startTimestamp"].is_string();
+    cluster.until(&format!("{VMIS}/second"), is_copied).await;
+    assert_eq!(phase(&cluster.get(&format!("{VMIMS}/first")).await.unwrap()), "Running");
+    let at = cluster.clock.now();
+    cluster.until(&format!("{VMIMS}/first"), |m| phase(m) == "Succeeded").await;
+    let late = cluster.clock.now().duration_since(at).as_secs_f64();
+    assert!(late < 1.0, "it is written {late} s later");
+}
+
+/// One slot for all: what empties a node goes before what a person would like.
+#[tokio::test(start_paused = true)]
+async fn v37_evacuations_go_before_the_wishes_of_people() {
+    let cluster = Cluster::start(2).await;
+    allow_one(&cluster).await;
     let names = ["slow", "mine-1", "mine-2", "evicted-1", "evicted-2"];
     for name in names {
         let seconds = if name == "slow" { "30" } else { "5" };
@@ -81,18 +117,10 @@ async fn v37_evacuations_go_before_the_wishes_of_people() {
     for name in names {
         settled(&cluster, name).await;
     }
-    let wish = async |name: &str| {
-        let object = json!({
-            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
-            "metadata": {"name": name}, "spec": {"vmiName": name},
-        });
-        let (code, body) = cluster.create(VMIMS, &object).await;
-        assert_eq!(code, 201, "{body}");
-    };
-    wish("slow").await;
+    wish(&cluster, "slow").await;
     cluster.until(&format!("{VMIMS}/slow"), |m| phase(m) == "Running").await;
-    wish("mine-1").await;
-    wish("mine-2").await;
+    wish(&cluster, "mine-1").await;
+    wish(&cluster, "mine-2").await;
     cluster.until(&format!("{VMIMS}/mine-2"), |m| phase(m) == "Pending").await;
     for name in ["evicted-1", "evicted-2"] {
         assert_eq!(evict(&cluster, &launcher_of(&cluster, name).await, json!({})).await.0, 429);
