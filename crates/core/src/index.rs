@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::fact::{Budget, Existence, Fact, Key, Lease, Node, Pod, Uid, VmRole};
 use crate::machines::{Instance, Kind, Machines, Seen};
 use crate::transfer::Sample;
+use crate::version;
 
 /// A position in the order of changes this index has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -82,7 +83,7 @@ impl Index {
             }
             Fact::Lease(lease) => {
                 let known = self.leases.get(&lease.key).map(|known| known.resource_version.as_str());
-                if known.is_none_or(|known| !precedes(&lease.resource_version, known)) {
+                if known.is_none_or(|known| !version::is_older(&lease.resource_version, known)) {
                     self.leases.insert(lease.key.clone(), lease);
                 }
             }
@@ -166,6 +167,17 @@ impl Index {
         self.budgets.retain(|key, _| listed.contains(key));
         for budget in budgets {
             self.apply(Fact::Budget(Box::new(budget)));
+        }
+    }
+
+    /// Leases as a fresh list shows them: the truth about these keys, whatever was known.
+    pub fn reset_leases(&mut self, keys: impl IntoIterator<Item = Key>, leases: &[Lease]) {
+        self.advance();
+        for key in keys {
+            match leases.iter().find(|lease| lease.key == key) {
+                Some(lease) => drop(self.leases.insert(key, lease.clone())),
+                None => drop(self.leases.remove(&key)),
+            }
         }
     }
 
@@ -269,11 +281,7 @@ impl Index {
 
 /// Answers to our own writes may overtake the watch: an older state of the same node must not come back after them.
 fn is_older(seen: &Node, known: &Node) -> bool {
-    seen.uid == known.uid && precedes(&seen.resource_version, &known.resource_version)
-}
-
-fn precedes(version: &str, other: &str) -> bool {
-    matches!((version.parse::<u64>(), other.parse::<u64>()), (Ok(version), Ok(other)) if version < other)
+    seen.uid == known.uid && version::is_older(&seen.resource_version, &known.resource_version)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::fact::{Key, Lease};
+use crate::version::is_older;
 
 pub const NAME: &str = "evac-operator";
 /// A lease that looks the same for this long has lost its holder.
@@ -38,13 +39,23 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// Takes in what was seen now. News that is older than what is known changes nothing.
+    /// Takes in an event or an answer. News that is older than what is known changes nothing.
     pub fn update(sight: &mut Option<Self>, lease: Option<Lease>, now: Timestamp) {
-        let version = |lease: &Lease| lease.resource_version.parse::<u64>().ok();
-        match (&*sight, lease) {
-            (Some(known), Some(lease)) if version(&lease) < version(&known.lease) => {}
-            (Some(known), Some(lease)) if lease.resource_version == known.lease.resource_version => {}
-            (_, lease) => *sight = lease.map(|lease| Self { lease, since: now }),
+        let older =
+            |known: &Self, lease: &Lease| is_older(&lease.resource_version, &known.lease.resource_version);
+        match (&*sight, &lease) {
+            (Some(known), Some(lease)) if older(known, lease) => {}
+            _ => Self::replace(sight, lease, now),
+        }
+    }
+
+    /// Takes in a list, which is the truth even if its versions are lower: after etcd was restored from a backup they are, and a candidate that
+    /// waited for higher ones would write on a version that never comes, for ever.
+    pub fn replace(sight: &mut Option<Self>, lease: Option<Lease>, now: Timestamp) {
+        let same = |known: &Self, lease: &Lease| lease.resource_version == known.lease.resource_version;
+        match (&*sight, &lease) {
+            (Some(known), Some(lease)) if same(known, lease) => {}
+            _ => *sight = lease.map(|lease| Self { lease, since: now }),
         }
     }
 }
@@ -156,5 +167,16 @@ mod tests {
         assert_eq!(known.as_ref().unwrap().lease.holder, "them");
         Sight::update(&mut known, None, at(9));
         assert_eq!(known, None);
+    }
+
+    #[test]
+    fn a_list_is_the_truth_even_if_its_version_is_lower() {
+        let mut known = Some(sight("them", 0));
+        let mut restored = sight("before", 0).lease;
+        restored.resource_version = "6".into();
+        Sight::replace(&mut known, Some(restored.clone()), at(9));
+        assert_eq!(known, Some(Sight { lease: restored.clone(), since: at(9) }));
+        Sight::replace(&mut known, Some(restored), at(12));
+        assert_eq!(known.unwrap().since, at(9), "the same again is no sign of life");
     }
 }

@@ -42,6 +42,7 @@ pub mod tenants;
 #[allow(clippy::return_self_not_must_use, reason = "builders for tests")]
 mod testing;
 pub mod transfer;
+pub mod version;
 pub mod vm_reason;
 
 pub use action::{Action, Outcome};

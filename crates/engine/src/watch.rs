@@ -1,7 +1,7 @@
 //! List, then watch, for ever: one loop per kind, each event projected while it is parsed.
 //!
-//! A loop ends only when its receiver is gone. A list replaces what was known; an expired watch lists again; a broken
-//! one goes on from the last position it saw.
+//! A loop ends only when its receiver is gone. A list replaces what was known; an expired watch lists again, and so does one that
+//! is silent for too long; a broken one goes on from the last position it saw.
 //!
 //! Servers since 1.34 send the list at the beginning of the watch, which is one request instead of two ([`Opening::Stream`]). Others
 //! refuse that, and are asked in the old way from then on.
@@ -94,7 +94,8 @@ pub enum Opening {
 
 /// How long the server is asked to keep one watch.
 const WATCH_SECONDS: u64 = 1740;
-/// Servers send a bookmark about every minute; a stream that is silent for much longer is dead.
+/// Servers send a bookmark about every minute; a stream that is silent for much longer is dead. Or its position lies in the future, because etcd was
+/// restored from a backup: then nothing comes until the new history is as long as the old, so what follows is a list.
 const SILENCE: Duration = Duration::from_secs(300);
 
 /// Reads a whole collection, page by page.
@@ -344,7 +345,7 @@ where
                 biased;
                 event = stream.next() => event,
                 () = reports.closed() => return Err(Closed),
-                () = clock.sleep(SILENCE) => None,
+                () = clock.sleep(SILENCE) => return Ok(()),
             };
             let report = match event {
                 Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::Config;
 use crate::fact::{Key, Uid};
+use crate::version::is_older;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {
@@ -41,10 +42,9 @@ impl Ledger {
         self.slots.iter().any(|slot| slot.uid == *uid)
     }
 
-    /// The later of two views; versions are numbers on every server in use.
+    /// The later of two views of one history.
     pub fn newer_of<'a>(&'a self, other: &'a Self) -> &'a Self {
-        let number = |ledger: &Self| ledger.version.parse::<u64>().unwrap_or(0);
-        if number(other) > number(self) { other } else { self }
+        if self.version.is_empty() || is_older(&self.version, &other.version) { other } else { self }
     }
 
     /// The ledger without the entries that are over.

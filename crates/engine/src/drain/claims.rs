@@ -25,10 +25,7 @@ impl Loop<'_> {
         match report {
             Report::Listed(leases) => {
                 let leases: Vec<Lease> = leases.into_iter().map(Into::into).collect();
-                for key in self.claims() {
-                    let fact = leases.iter().find(|lease| lease.key == key).cloned();
-                    self.index.apply(fact.map_or(Fact::LeaseGone(key), Fact::Lease));
-                }
+                self.index.reset_leases(self.claims(), &leases);
                 self.missing.claims = false;
                 self.run.answer(!self.started.deaf);
             }

@@ -24,6 +24,8 @@ pub(super) enum Input {
     Absent(Kind),
     Seen(Seen),
     Ledger(Ledger),
+    /// The ledger as a list shows it.
+    LedgerListed(Ledger),
     Setting(Setting),
     Done(Done),
 }
@@ -150,6 +152,12 @@ where
     });
 }
 
+/// How a value came to be known: what a list says holds whatever was known before.
+enum Word {
+    Listed,
+    Event,
+}
+
 /// A value of which the last state counts: seen, or gone.
 fn last_word<T, R>(
     http: &Http,
@@ -160,7 +168,7 @@ fn last_word<T, R>(
     read: R,
 ) where
     T: DeserializeOwned + Clone + Send + Sync + 'static,
-    R: Fn(Option<&T>) -> Input + Send + 'static,
+    R: Fn(Option<&T>, Word) -> Input + Send + 'static,
 {
     let (reports, mut inbox) = mpsc::unbounded_channel::<Report<T>>();
     let http = http.clone();
@@ -169,11 +177,11 @@ fn last_word<T, R>(
     tasks.spawn(async move {
         while let Some(report) = inbox.recv().await {
             let input = match report {
-                Report::Listed(list) => read(list.first()),
-                Report::Seen(object) => read(Some(&object)),
-                Report::Gone(_) => read(None),
+                Report::Listed(list) => read(list.first(), Word::Listed),
+                Report::Seen(object) => read(Some(&object), Word::Event),
+                Report::Gone(_) => read(None, Word::Event),
                 // A kind that is not there says nothing, which is an answer, too.
-                Report::Failed { error, .. } if error.is_not_found() => read(None),
+                Report::Failed { error, .. } if error.is_not_found() => read(None, Word::Listed),
                 Report::Failed { .. } => continue,
             };
             if sender.send(input).is_err() {
@@ -197,17 +205,21 @@ fn settings(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         tasks,
         everything("/apis/kubevirt.io/v1/kubevirts"),
         |object: &wire::KubeVirt| object.metadata.resource_version.clone(),
-        |object: Option<&wire::KubeVirt>| {
+        |object: Option<&wire::KubeVirt>, _| {
             Input::Setting(Setting::KubeVirt(object.map(|object| object.spec.configuration.clone())))
         },
     );
-    last_word(http, sender, tasks, one("kubevirt-config"), version, |map: Option<&wire::ConfigMap>| {
+    last_word(http, sender, tasks, one("kubevirt-config"), version, |map: Option<&wire::ConfigMap>, _| {
         let text = map.and_then(|map| map.data.get("migrations"));
         // An unreadable text is ignored, as an unknown setting is.
         Input::Setting(Setting::Legacy(text.and_then(|text| serde_saphyr::from_str(text).ok())))
     });
-    last_word(http, sender, tasks, one(render::LEDGER), version, |map: Option<&wire::ConfigMap>| {
-        Input::Ledger(map.map(render::read_ledger).unwrap_or_default())
+    last_word(http, sender, tasks, one(render::LEDGER), version, |map: Option<&wire::ConfigMap>, word| {
+        let ledger = map.map(render::read_ledger).unwrap_or_default();
+        match word {
+            Word::Listed => Input::LedgerListed(ledger),
+            Word::Event => Input::Ledger(ledger),
+        }
     });
     last_word(
         http,
@@ -217,6 +229,6 @@ fn settings(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         |object: &Value| {
             object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned()
         },
-        |object: Option<&Value>| Input::Setting(Setting::HyperConverged(HyperConverged::of(object))),
+        |object: Option<&Value>, _| Input::Setting(Setting::HyperConverged(HyperConverged::of(object))),
     );
 }

@@ -112,21 +112,24 @@ impl State {
 
     /// Whether it said how things stand.
     fn take(&mut self, report: Report<wire::Lease>) -> bool {
-        let lease = match report {
-            Report::Listed(list) => list.into_iter().next().map(Lease::from),
-            Report::Seen(lease) => Some(lease.into()),
-            Report::Gone(_) => None,
+        let now = self.http.clock().now();
+        match report {
+            Report::Listed(list) => {
+                Sight::replace(&mut self.sight, list.into_iter().next().map(Lease::from), now);
+            }
+            Report::Seen(lease) => Sight::update(&mut self.sight, Some(lease.into()), now),
+            Report::Gone(_) => Sight::update(&mut self.sight, None, now),
             Report::Failed { error, .. } => {
                 tracing::warn!(%error, "the lease of the leader cannot be read");
                 return false;
             }
-        };
-        self.see(lease);
+        }
+        self.heed();
         true
     }
 
-    fn see(&mut self, lease: Option<Lease>) {
-        Sight::update(&mut self.sight, lease, self.http.clock().now());
+    /// Who does not hold the lease does not write.
+    fn heed(&self) {
         if !self.is_mine() {
             self.gate.close();
         }
@@ -170,7 +173,11 @@ impl State {
 
     async fn look_again(&mut self) {
         match list::<wire::Lease>(&self.http, &self.source()).await {
-            Ok((leases, _)) => self.see(leases.into_iter().next().map(Lease::from)),
+            Ok((leases, _)) => {
+                let lease = leases.into_iter().next().map(Lease::from);
+                Sight::replace(&mut self.sight, lease, self.http.clock().now());
+                self.heed();
+            }
             Err(error) => tracing::debug!(%error, "the lease of the leader cannot be read"),
         }
     }

@@ -257,6 +257,10 @@ impl Loop {
                 self.machines.enter(ledger);
                 return;
             }
+            Input::LedgerListed(ledger) => {
+                self.machines.reset_ledger(ledger);
+                return;
+            }
             Input::Setting(setting) => {
                 self.unread.remove(setting.place());
                 match setting {
@@ -356,6 +360,7 @@ impl Loop {
             under_way: if wants_slot { line::under_way(&self.machines) } else { Vec::new() },
             config: self.machines.config.clone(),
             ledger: self.machines.ledger().clone(),
+            rewinds: self.machines.rewinds(),
         };
         let (sender, clock) = (sender.clone(), self.clock);
         let (room, telling) = (self.room.clone(), self.telling.clone());

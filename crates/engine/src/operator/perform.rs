@@ -37,13 +37,15 @@ pub(super) struct Slots {
     pub config: Config,
     /// The ledger as the watch showed it.
     pub ledger: Ledger,
+    /// How often that went back to an earlier version.
+    pub rewinds: u64,
 }
 
 pub(super) struct Performer {
     http: Http,
-    /// The ledger as this process last wrote it. Slots are taken one after the other: contenders in one process would only make each
+    /// The ledger as this process last wrote it, and how often it had been rewound by then. Slots are taken one after the other: contenders in one process would only make each
     /// other repeat.
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<(u64, Ledger)>,
 }
 
 enum Stop {
@@ -62,7 +64,7 @@ impl From<HttpError> for Stop {
 
 impl Performer {
     pub fn new(http: Http) -> Self {
-        Self { http, ledger: Mutex::new(Ledger::default()) }
+        Self { http, ledger: Mutex::default() }
     }
 
     /// What came of it, and the events that are to be sent once that is reported.
@@ -280,7 +282,8 @@ impl Performer {
     /// Enters a migration into the ledger. What was last seen of it will do: a write on an old view is refused, and then it is read.
     async fn take_slot(&self, slot: &Slot, slots: &Slots) -> Result<Ledger, Stop> {
         let mut mine = self.ledger.lock().await;
-        let newest = slots.ledger.newer_of(&mine);
+        let (rewinds, written) = &*mine;
+        let newest = if *rewinds == slots.rewinds { slots.ledger.newer_of(written) } else { &slots.ledger };
         let known = if newest.version.is_empty() { self.read_ledger().await? } else { newest.clone() };
         let written = match self.enter(slot, &known, slots).await {
             Err(Stop::Conflict) => {
@@ -289,7 +292,7 @@ impl Performer {
             }
             other => other?,
         };
-        mine.clone_from(&written);
+        *mine = (slots.rewinds, written.clone());
         Ok(written)
     }
 

@@ -1,12 +1,15 @@
 //! Several operators: one acts, the others know as much, and one of them goes on when it is gone.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use evac_api::kubevirt::request;
 use evac_apiserver::Service;
 use evac_apiserver::identity::Identity;
+use evac_apiserver::server::{Api, Settings};
+use evac_clock::Clock;
 use evac_engine::Http;
 use evac_engine::operator::Operator;
 use evac_engine::operator::leader::Candidate;
@@ -158,4 +161,62 @@ async fn a_lease_that_somebody_removes_is_taken_again() {
     let now = cluster.clock.now();
     assert!(a.leads(now) ^ b.leads(now));
     runs(&cluster, "one").await;
+}
+
+/// A server of its own, and a client on a line that can be led to another server.
+fn exchangeable(clock: Clock) -> (Arc<Mutex<Arc<Api>>>, Http) {
+    let server = Arc::new(Mutex::new(Api::new(clock, Settings { seed: 7, ..Settings::default() })));
+    let line = server.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let api = line.lock().unwrap().clone();
+        Service::trusted(api, Identity::admin()).oneshot(request)
+    });
+    (server, Http::new(kube::Client::new(service, "default"), clock, Duration::ZERO))
+}
+
+async fn create(http: &Http, path: &str, object: &Value) {
+    let call = request::send("POST", path.to_owned(), "application/json", object);
+    let answer = http.send(&call).await.unwrap();
+    assert_eq!(answer.status, 201, "{}", String::from_utf8_lossy(&answer.body));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_etcd_was_restored_from_a_backup_the_operators_have_a_leader_again() {
+    let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+    let (server, http) = exchangeable(clock);
+    let namespace = json!({"metadata": {"name": "kubevirt"}});
+    create(&http, "/api/v1/namespaces", &namespace).await;
+    let maps = "/api/v1/namespaces/kubevirt/configmaps";
+    for n in 0..200 {
+        create(&http, maps, &json!({"metadata": {"name": format!("history-{n}")}})).await;
+    }
+    let a = Candidate::run(http.clone(), "a");
+    let b = Candidate::run(http.clone(), "b");
+    clock.sleep(Duration::from_secs(30)).await;
+    let leads = |candidate: &Candidate| candidate.gate().is_open(clock.now());
+    assert!(leads(&a) ^ leads(&b));
+    let lease: Value =
+        serde_json::from_slice(&http.send(&evac_api::Call::get(LEASE)).await.unwrap().body).unwrap();
+    let version =
+        |lease: &Value| lease["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+
+    // The backup is older than the history: the same lease, at a much lower version.
+    let (restored, restoring) = exchangeable(clock);
+    create(&restoring, "/api/v1/namespaces", &namespace).await;
+    let old = json!({"metadata": {"name": "evac-operator"}, "spec": lease["spec"]});
+    create(&restoring, "/apis/coordination.k8s.io/v1/namespaces/kubevirt/leases", &old).await;
+    let there: Value =
+        serde_json::from_slice(&restoring.send(&evac_api::Call::get(LEASE)).await.unwrap().body).unwrap();
+    assert!(version(&there) < version(&lease));
+    let restored = restored.lock().unwrap().clone();
+    let before = std::mem::replace(&mut *server.lock().unwrap(), restored);
+
+    let mut leaderless = 0;
+    for _ in 0..120 {
+        clock.sleep(Duration::from_secs(1)).await;
+        assert!(!(leads(&a) && leads(&b)), "two at once");
+        leaderless = if leads(&a) || leads(&b) { 0 } else { leaderless + 1 };
+    }
+    assert_eq!(leaderless, 0, "nobody has led for {leaderless} s");
+    drop(before);
 }

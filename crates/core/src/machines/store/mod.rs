@@ -15,6 +15,7 @@ use super::fact::{
 use super::guard::Guard;
 use super::slots::Ledger;
 use crate::fact::{Key, Uid};
+use crate::version::is_older;
 
 /// How many identities of gone objects are remembered.
 const REMEMBERED: usize = 10_000;
@@ -38,6 +39,7 @@ pub struct Machines {
     hosts: BTreeMap<String, Host>,
     instances_on: BTreeMap<String, BTreeSet<Key>>,
     ledger: Ledger,
+    rewinds: u64,
     /// Slots have changed, so it may be somebody else's turn.
     line_moved: bool,
     troubles: BTreeMap<Subject, Trouble>,
@@ -74,11 +76,13 @@ impl Gone {
     fn contains(&self, uid: &Uid) -> bool {
         self.known.contains(uid)
     }
-}
 
-/// Versions are numbers on every server in use; where they are not, the last word wins.
-fn is_older(seen: &str, known: &str) -> bool {
-    matches!((seen.parse::<u64>(), known.parse::<u64>()), (Ok(seen), Ok(known)) if seen < known)
+    /// A list shows it, so it is there: a backup brings objects back with their identities.
+    fn recall(&mut self, uid: &Uid) {
+        if self.known.remove(uid) {
+            self.order.retain(|known| known != uid);
+        }
+    }
 }
 
 macro_rules! keep {
@@ -249,7 +253,8 @@ impl Machines {
         touched.extend(there.map(|key| Subject::new(Kind::Instance, key.clone())));
     }
 
-    /// A fresh list of one kind: what is not in it is gone.
+    /// A fresh list of one kind: what is not in it is gone, and what is in it is as it says, even if a later version was known or its end was
+    /// told: after etcd was restored from a backup that is how things are.
     pub fn reset(&mut self, kind: Kind, list: Vec<Seen>) -> BTreeSet<Subject> {
         let listed: BTreeSet<Uid> = list.iter().filter_map(uid_of).collect();
         let stale: Vec<Seen> = match kind {
@@ -265,7 +270,35 @@ impl Machines {
                 stale.cloned().map(Seen::HostGone).collect()
             }
         };
-        stale.into_iter().chain(list).flat_map(|seen| self.apply(seen)).collect()
+        let rewound: Vec<Seen> = list.iter().filter_map(|seen| self.rewound(seen)).collect();
+        let mut touched: BTreeSet<Subject> =
+            stale.into_iter().chain(rewound).flat_map(|seen| self.apply(seen)).collect();
+        for uid in &listed {
+            self.gone.recall(uid);
+        }
+        touched.extend(list.into_iter().flat_map(|seen| self.apply(seen)));
+        touched
+    }
+
+    /// The end of what is known of a listed object, if that is later than the list.
+    fn rewound(&self, seen: &Seen) -> Option<Seen> {
+        macro_rules! end {
+            ($map:ident, $object:expr, $gone:expr) => {
+                self.$map
+                    .get(&$object.key)
+                    .filter(|known| known.uid == $object.uid && is_older(&$object.version, &known.version))
+                    .map(|known| $gone(known.key.clone(), known.uid.clone()))
+            };
+        }
+        match seen {
+            Seen::Machine(object) => end!(machines, object, Seen::MachineGone),
+            Seen::Instance(object) => end!(instances, object, Seen::InstanceGone),
+            Seen::ReplicaSet(object) => end!(sets, object, Seen::ReplicaSetGone),
+            Seen::Migration(object) => end!(migrations, object, Seen::MigrationGone),
+            Seen::Launcher(object) => end!(launchers, object, Seen::LauncherGone),
+            Seen::Guard(object) => end!(guards, object, Seen::GuardGone),
+            _ => None,
+        }
     }
 
     /// The settings of the cluster changed.
@@ -280,12 +313,28 @@ impl Machines {
         touched
     }
 
-    /// The ledger of running migrations was read or written.
+    /// The ledger of running migrations was written, or an event showed it.
     pub fn enter(&mut self, ledger: Ledger) {
         if !is_older(&ledger.version, &self.ledger.version) && ledger != self.ledger {
             self.ledger = ledger;
             self.line_moved = true;
         }
+    }
+
+    /// The ledger of running migrations as a list shows it.
+    pub fn reset_ledger(&mut self, ledger: Ledger) {
+        if is_older(&ledger.version, &self.ledger.version) {
+            self.rewinds += 1;
+        }
+        if ledger != self.ledger {
+            self.ledger = ledger;
+            self.line_moved = true;
+        }
+    }
+
+    /// How often the ledger was seen to go back to an earlier version: what was written before that counts for nothing.
+    pub fn rewinds(&self) -> u64 {
+        self.rewinds
     }
 
     /// How the last attempt for a subject ended. True if that is news.
@@ -436,6 +485,48 @@ mod tests {
         machines.apply(Seen::Instance(Box::new(new.clone())));
         assert!(machines.apply(Seen::Instance(Box::new(old))).is_empty());
         assert_eq!(machines.instance(&new.key), Some(&new));
+    }
+
+    #[test]
+    fn a_list_from_a_restored_backup_is_the_truth() {
+        let mut machines = Machines::default();
+        let with = |version: &str, phase| {
+            let mut vmi = instance("a", phase);
+            vmi.version = version.into();
+            vmi
+        };
+        machines.apply(Seen::Instance(Box::new(with("900", Phase::Succeeded))));
+        let touched =
+            machines.reset(Kind::Instance, vec![Seen::Instance(Box::new(with("50", Phase::Running)))]);
+        let key = with("50", Phase::Running).key;
+        assert_eq!(machines.instance(&key), Some(&with("50", Phase::Running)));
+        assert!(touched.contains(&Subject::new(Kind::Instance, key.clone())));
+        assert!(machines.instances_on("n1").any(|vmi| vmi.key == key), "it can be found by its node");
+        machines.apply(Seen::Instance(Box::new(with("51", Phase::Succeeded))));
+        assert_eq!(machines.instance(&key), Some(&with("51", Phase::Succeeded)), "events go on from there");
+    }
+
+    #[test]
+    fn a_backup_brings_back_what_was_deleted_after_it() {
+        let mut machines = Machines::default();
+        let seen = instance("a", Phase::Running);
+        machines.apply(Seen::Instance(Box::new(seen.clone())));
+        machines.apply(Seen::InstanceGone(seen.key.clone(), seen.uid.clone()));
+        machines.reset(Kind::Instance, vec![Seen::Instance(Box::new(seen.clone()))]);
+        assert_eq!(machines.instance(&seen.key), Some(&seen));
+    }
+
+    #[test]
+    fn the_ledger_of_a_list_is_the_truth_and_of_an_event_only_if_it_is_newer() {
+        let ledger = |version: &str| Ledger { version: version.into(), ..Ledger::default() };
+        let mut machines = Machines::default();
+        machines.enter(ledger("900"));
+        machines.enter(ledger("50"));
+        assert_eq!((machines.ledger(), machines.rewinds()), (&ledger("900"), 0));
+        machines.reset_ledger(ledger("50"));
+        assert_eq!((machines.ledger(), machines.rewinds()), (&ledger("50"), 1));
+        machines.reset_ledger(ledger("60"));
+        assert_eq!((machines.ledger(), machines.rewinds()), (&ledger("60"), 1));
     }
 
     #[test]
