@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::selector::Selector;
@@ -253,15 +253,27 @@ impl Lease {
         self.asked.filter(|asked| self.answered.is_some_and(|answered| answered != *asked))
     }
 
-    /// A lease protects its holder while it is not overdue and was not renewed in the future.
-    pub fn is_valid(&self, now: Timestamp) -> bool {
-        let Some(renewed) = self.renewed else { return false };
-        if self.holder.is_empty() || renewed > now {
-            return false;
-        }
-        now.duration_since(renewed).as_secs() < self.duration_seconds
+    /// When it lapses by the times written in it.
+    pub fn ends(&self) -> Option<Timestamp> {
+        self.renewed?.checked_add(SignedDuration::from_secs(self.duration_seconds)).ok()
+    }
+
+    /// When nobody has to respect it any more, as far as that can be told from outside: its holder's clock may be late, and a lease must not be
+    /// shorter for that. One whose holder's clock is ahead lasts longer.
+    pub fn protects_until(&self) -> Option<Timestamp> {
+        self.ends()?.checked_add(CLOCK_SKEW).ok()
+    }
+
+    /// Whether others than its holder have to respect it.
+    pub fn protects(&self, now: Timestamp) -> bool {
+        let held = !self.holder.is_empty() && self.renewed.is_some();
+        // A moment that cannot be computed is too far in the future.
+        held && self.protects_until().is_none_or(|until| now < until)
     }
 }
+
+/// By how much the clocks of two machines of a cluster may differ. Further apart than that, its tokens and certificates do not work either.
+pub const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 /// One observation.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -90,7 +90,7 @@ pub fn ownership(index: &Index, node: &Node, owner: &str, now: Timestamp) -> Own
     }
     let lease = lease_key(&node.name);
     if let Some(found) = index.lease(&lease)
-        && found.is_valid(now)
+        && found.protects(now)
     {
         return Ownership::Other(Reason::OwnedByLease { lease, holder: found.holder.clone() });
     }
@@ -358,10 +358,24 @@ mod tests {
             Ownership::Other(Reason::OwnedByLease { .. })
         ));
         assert_eq!(
-            ownership(&index, &node("n"), "me", at(200)),
+            ownership(&index, &node("n"), "me", at(110 + 300)),
             Ownership::Free,
             "a lapsed lease protects nobody"
         );
+        for (renewed, what) in [(130, "a clock that is ahead"), (50 - 299, "a clock that is late")] {
+            let Some(Fact::Lease(mut lease)) = index.lease(&lease_key("n")).cloned().map(Fact::Lease) else {
+                panic!("it is there")
+            };
+            (lease.renewed, lease.resource_version) = (Some(at(renewed)), "2".into());
+            index.apply(Fact::Lease(lease));
+            assert!(
+                matches!(
+                    ownership(&index, &node("n"), "me", now),
+                    Ownership::Other(Reason::OwnedByLease { .. })
+                ),
+                "its holder has {what} and still holds it"
+            );
+        }
     }
 
     #[test]

@@ -322,10 +322,8 @@ impl Watchman {
             Storm::Active { .. } => return Some(Hold::Storm { until: None }),
             Storm::Cooling { until } => return Some(Hold::Storm { until: Some(until) }),
         }
-        if let Some(lease) = view.leases.get(name).filter(|lease| lease.is_valid(now)) {
-            let length = SignedDuration::from_secs(lease.duration_seconds);
-            let until = lease.renewed.and_then(|at| at.checked_add(length).ok());
-            return Some(Hold::Lease { holder: lease.holder.clone(), until });
+        if let Some(lease) = view.leases.get(name).filter(|lease| lease.protects(now)) {
+            return Some(Hold::Lease { holder: lease.holder.clone(), until: lease.protects_until() });
         }
         match &node.node.mark {
             Some(MarkState::Valid(mark)) if mark.owner != view.owner => {

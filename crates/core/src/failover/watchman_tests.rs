@@ -1,7 +1,7 @@
 use rstest::rstest;
 
 use super::*;
-use crate::fact::{Amount, Health, Key, Uid};
+use crate::fact::{Amount, CLOCK_SKEW, Health, Key, Uid};
 use crate::failover::fencing::{Fenced, How};
 use crate::failover::policy::{Agent, Brake};
 use crate::failover::suspect::testing::{ready, silent};
@@ -172,8 +172,12 @@ fn d05_d06_a_maintenance_lease_of_somebody_else_is_respected_while_it_is_valid()
     };
     cluster.leases.insert("n1".into(), lease);
     assert_eq!(cluster.code(DUE, "n1"), "Leased");
-    assert_eq!(cluster.judge(DUE).1, Some(at(400)), "looks again when it ends");
-    assert_eq!(cluster.code(400, "n1"), "Act");
+    let end = 400 + CLOCK_SKEW.as_secs();
+    assert_eq!(cluster.judge(DUE).1, Some(at(end)), "looks again when it ends");
+    assert_eq!(cluster.code(end - 1, "n1"), "Leased", "its holder's clock may be late");
+    assert_eq!(cluster.code(end, "n1"), "Act");
+    cluster.leases.get_mut("n1").unwrap().renewed = Some(at(end + 7));
+    assert_eq!(cluster.code(end, "n1"), "Leased", "its holder's clock is ahead");
 }
 
 #[rstest]

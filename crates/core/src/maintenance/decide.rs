@@ -204,8 +204,8 @@ impl<'a> Case<'a> {
             return false;
         }
         status.error_on_lease_count = 0;
-        let ours = lease.filter(|lease| lease.holder == HOLDER && lease.is_valid(self.now));
-        let renew_at = ours.and_then(|lease| ends(lease)?.checked_sub(RENEW_WHEN_LEFT).ok());
+        let ours = lease.filter(|lease| lease.holder == HOLDER && lease.ends() > Some(self.now));
+        let renew_at = ours.and_then(|lease| lease.ends()?.checked_sub(RENEW_WHEN_LEFT).ok());
         if let Some(at) = renew_at.filter(|at| *at > self.now) {
             self.look_again(at);
             return true;
@@ -221,7 +221,7 @@ impl<'a> Case<'a> {
 
     fn lease_is_away(&mut self, object: &Maintenance, other: &Lease, status: &mut Status) {
         let message = format!("the lease {} of node {} is held by {}", other.key, object.node, other.holder);
-        if let Some(at) = ends(other) {
+        if let Some(at) = other.protects_until() {
             self.look_again(at);
         }
         if !self.registry.has_begun(object) {
@@ -356,11 +356,7 @@ impl<'a> Case<'a> {
     }
 }
 
-fn ends(lease: &Lease) -> Option<Timestamp> {
-    lease.renewed?.checked_add(SignedDuration::from_secs(lease.duration_seconds)).ok()
-}
-
 /// Held by somebody else, and not lapsed.
 fn is_foreign(lease: &Lease, now: Timestamp) -> bool {
-    lease.holder != HOLDER && lease.is_valid(now)
+    lease.holder != HOLDER && lease.protects(now)
 }
