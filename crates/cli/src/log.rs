@@ -3,6 +3,8 @@
 use std::str::FromStr as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use std::io::{self, Write};
+
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
@@ -37,10 +39,32 @@ impl LogArgs {
         let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
         let begun = match self.log_format {
             LogFormat::Json => builder.json().flatten_event(true).try_init(),
-            LogFormat::Text => builder.with_target(false).with_ansi(output::is_interactive()).try_init(),
+            LogFormat::Text => {
+                let lines = builder.with_writer(|| OneLine(io::stderr()));
+                lines.with_target(false).with_ansi(output::is_interactive()).try_init()
+            }
         };
         RECORDS.store(begun.is_ok() && self.log_format == LogFormat::Json, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+/// Writes each record as one line. The messages of servers in it may contain line breaks, and what follows one would look like a record of ours.
+struct OneLine<W>(W);
+
+impl<W: Write> Write for OneLine<W> {
+    /// A record comes as a whole, with the line break at its end.
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        let body = record.strip_suffix(b"\n").unwrap_or(record);
+        let mut line: Vec<u8> =
+            body.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect();
+        line.extend(&record[body.len()..]);
+        self.0.write_all(&line)?;
+        Ok(record.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
@@ -50,5 +74,18 @@ pub fn say(text: &str) {
         tracing::info!(target: "evac", "{}", output::clean(text));
     } else {
         output::talk(&format!("operator: {text}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_one_line_whatever_a_server_says_in_it() {
+        let mut written = Vec::new();
+        let record = b"INFO cannot read error=gone\nINFO leads me=mallory\r\n";
+        OneLine(&mut written).write_all(record).unwrap();
+        assert_eq!(written, b"INFO cannot read error=gone INFO leads me=mallory \n");
     }
 }

@@ -67,6 +67,6 @@ pub fn run(args: &ManifestsArgs) -> Result<Exit, Failure> {
             serde_json::to_string_pretty(&list).unwrap_or_default()
         }
     };
-    output::data(text.trim_end());
+    output::document(&text);
     Ok(Exit::Done)
 }

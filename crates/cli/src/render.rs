@@ -117,7 +117,7 @@ fn json_line(at: Timestamp, event: &Event) {
         }
         _ => {}
     }
-    output::data(&serde_json::Value::Object(line).to_string());
+    output::document(&serde_json::Value::Object(line).to_string());
 }
 
 enum Line {

@@ -52,7 +52,7 @@ pub async fn run(args: &StatusArgs) -> Result<Exit, Failure> {
     let now = http.clock().now();
     let rows: Vec<Row> = names.iter().filter_map(|name| Row::of(&index, name, now)).collect();
     match args.output {
-        StatusFormat::Json => output::data(
+        StatusFormat::Json => output::document(
             &json!({"schema": "evac.dev/status/v1", "nodes": rows.iter().map(Row::json).collect::<Vec<_>>()})
                 .to_string(),
         ),
@@ -184,5 +184,5 @@ fn print_table(rows: &[Row], now: jiff::Timestamp) {
             row.moving.to_string(),
         ]);
     }
-    output::data(&table.to_string());
+    output::document(&table.to_string());
 }

@@ -163,12 +163,12 @@ fn print(format: TaintFormat, name: &str, mut node: Value) -> Result<(), Failure
         TaintFormat::Json => {
             let text = serde_json::to_string_pretty(&node)
                 .map_err(|error| Failure::error(format!("cannot print the node: {error}")))?;
-            output::data(&text);
+            output::document(&text);
         }
         TaintFormat::Yaml => {
             let text = serde_saphyr::to_string(&node)
                 .map_err(|error| Failure::error(format!("cannot print the node: {error}")))?;
-            output::data(text.trim_end());
+            output::document(&text);
         }
     }
     Ok(())

@@ -172,11 +172,11 @@ async fn list(args: &ListArgs) -> Result<Exit, Failure> {
     let rows = rows(&machines, &instances, selector.is_none());
     match args.output {
         Format::Json => {
-            output::data(&json!({"schema": "evac.dev/vms/v1", "machines": rows.iter().map(Row::json).collect::<Vec<_>>()}).to_string());
+            output::document(&json!({"schema": "evac.dev/vms/v1", "machines": rows.iter().map(Row::json).collect::<Vec<_>>()}).to_string());
         }
         Format::Yaml => {
             let all: Vec<Value> = rows.iter().map(Row::json).collect();
-            output::data(serde_saphyr::to_string(&all).unwrap_or_default().trim_end());
+            output::document(&serde_saphyr::to_string(&all).unwrap_or_default());
         }
         Format::Name => {
             for row in &rows {
@@ -303,7 +303,7 @@ fn table(rows: &[Row], with_namespace: bool, wide: bool, now: jiff::Timestamp) {
         }
         table.add_row(cells);
     }
-    output::data(&table.to_string());
+    output::document(&table.to_string());
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ impl Renderer {
         if let Value::Object(fields) = fields {
             line.extend(fields);
         }
-        output::data(&Value::Object(line).to_string());
+        output::document(&Value::Object(line).to_string());
     }
 
     fn text(&self, at: Timestamp, event: &Event) {

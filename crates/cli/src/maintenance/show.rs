@@ -44,7 +44,7 @@ fn age(object: &Maintenance, now: Timestamp) -> String {
 
 pub fn list(objects: &[Maintenance], format: Format, now: Timestamp) {
     match format {
-        Format::Json => output::data(&json_of(objects)),
+        Format::Json => output::document(&json_of(objects)),
         Format::Name => {
             for object in objects {
                 output::data(&format!("nodemaintenance/{}", object.id.name));
@@ -57,16 +57,16 @@ pub fn list(objects: &[Maintenance], format: Format, now: Timestamp) {
             table.set_header(["NODE", "STATE", "PROGRESS", "PENDING", "AGE", "NAME", "REASON"]);
             for object in objects {
                 table.add_row([
-                    object.node.clone(),
+                    output::clean(&object.node),
                     state(object).to_owned(),
                     format!("{}%", object.status.drain_progress),
                     object.status.pending_pods.len().to_string(),
                     age(object, now),
                     object.id.name.clone(),
-                    object.reason.clone(),
+                    output::clean(&object.reason),
                 ]);
             }
-            output::data(&table.to_string());
+            output::document(&table.to_string());
         }
     }
 }

@@ -174,7 +174,9 @@ impl Waiting {
 
     fn say(&mut self, object: &Maintenance, text: &str) {
         if self.said.get(&object.id).map(String::as_str) != Some(text) {
-            output::talk(text);
+            for line in text.lines() {
+                output::talk(line);
+            }
             self.said.insert(object.id.clone(), text.to_owned());
         }
     }
@@ -192,7 +194,7 @@ impl Waiting {
 fn blocked(object: &Maintenance) -> String {
     let lines = object.status.blockers.iter().map(|blocker| {
         let fix = if blocker.fix.is_empty() { String::new() } else { format!("; {}", blocker.fix) };
-        format!("{}: {}{fix}", blocker.object, blocker.message)
+        output::clean(&format!("{}: {}{fix}", blocker.object, blocker.message))
     });
     format!("node {}: {}", object.node, lines.collect::<Vec<_>>().join("\n"))
 }
