@@ -25,6 +25,7 @@ pub mod deadline;
 mod decide;
 pub mod member;
 pub mod progress;
+pub mod ration;
 pub mod tally;
 pub mod terms;
 pub mod trouble;

@@ -262,6 +262,22 @@ fn c05_c14_a_failure_is_tried_again_later_and_the_machine_stays() {
 }
 
 #[test]
+fn a_drain_that_waits_for_its_turn_says_so_and_one_that_made_way_goes_on_after_a_pause() {
+    let mut work = at(Stage::Draining);
+    work.record(Outcome::Waits(Trouble::Waits { cluster: "blue".into() }), now());
+    let decision = about(&recorded(), &work, now());
+    assert_eq!(words(&decision), ["conditions", "TenantBlocked", "note"]);
+    let Some(Action::Tell { message, .. }) = decision.actions.get(1) else { panic!("{decision:?}") };
+    assert_eq!(message, "cluster blue has to wait, because 8 visits to tenants are under way already");
+    assert_eq!(words(&about(&recorded(), &work, later(600))), ["stop", "delete", "TenantDeadline"]);
+    work.record(Outcome::Counted(Count::default()), now());
+    assert_eq!(work.trouble, None);
+    work.record(Outcome::MadeWay, now());
+    assert_eq!(about(&recorded(), &work, now()).look_again, Some(later(5)));
+    assert_eq!(words(&about(&recorded(), &work, later(5))), ["begin"]);
+}
+
+#[test]
 fn trouble_is_told_once_and_stays_in_the_condition() {
     let work = in_trouble(missing());
     let decision = about(&recorded(), &work, now());

@@ -58,6 +58,10 @@ pub enum Outcome {
     /// The Secret was asked.
     Looked(Option<String>),
     Counted(Count),
+    /// A drain that was begun has to wait until it can go on.
+    Waits(Trouble),
+    /// The drain made way for others and has to go on later.
+    MadeWay,
     Drained,
     Stopped,
     Uncordoned,
@@ -86,6 +90,11 @@ impl Work {
                 self.count = Some(count);
                 self.trouble = None;
                 self.failures = 0;
+            }
+            Outcome::Waits(trouble) => self.trouble = Some(trouble),
+            Outcome::MadeWay => {
+                self.stage = Stage::Idle;
+                self.not_before = Some(after(now, FIRST_PAUSE));
             }
             Outcome::Drained => {
                 self.stage = Stage::Drained;

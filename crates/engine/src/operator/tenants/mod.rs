@@ -29,7 +29,7 @@ use crate::http::Http;
 use crate::metrics::Queues;
 use crate::watch::{Report, Source};
 use perform::{Done, carry_out};
-use visit::Visit;
+use visit::{Visit, Visits};
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -68,6 +68,7 @@ struct Job {
 struct Loop {
     http: Http,
     settings: Settings,
+    visits: Visits,
     machines: Machines,
     jobs: BTreeMap<Uid, Job>,
     missing: BTreeSet<Kind>,
@@ -99,6 +100,7 @@ pub(super) async fn run(
         machines: Machines::new(config.borrow_and_update().clone()),
         http,
         settings,
+        visits: Visits::new(),
         jobs: BTreeMap::new(),
         missing: WATCHED.into(),
         absent: BTreeSet::new(),
@@ -202,7 +204,7 @@ impl Loop {
             }
             Input::Reported(key, uid, outcome) => {
                 if let Some(job) = self.jobs.get_mut(&uid) {
-                    if !matches!(outcome, Outcome::Counted(_)) {
+                    if !matches!(outcome, Outcome::Counted(_) | Outcome::Waits(_)) {
                         job.visit = None;
                     }
                     job.work.record(outcome, now);
@@ -280,6 +282,7 @@ impl Loop {
         for action in work {
             let visit = |member| Visit {
                 host: self.http.clone(),
+                visits: self.visits.clone(),
                 settings: self.settings.clone(),
                 member,
                 instance: instance.clone(),
@@ -295,7 +298,7 @@ impl Loop {
                             // The loop may have ended meanwhile.
                             let _ = sender.send(Input::Reported(key.clone(), uid.clone(), outcome));
                         };
-                        let end = visit.drain(token, &mut |count| report(Outcome::Counted(count))).await;
+                        let end = visit.drain(token, &mut |outcome| report(outcome)).await;
                         report(end);
                     });
                     job.visit = Some(stop.drop_guard());
