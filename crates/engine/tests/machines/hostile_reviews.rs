@@ -132,12 +132,11 @@ const NO_EVICTION: &str = "this is not a review of an eviction: ";
 /// A review of the eviction of the guest's pod with one thing changed.
 fn changed(pointer: &str, value: Value) -> Bytes {
     let mut review = eviction("virt-launcher-a-x");
-    match review.pointer_mut(pointer) {
-        Some(place) => *place = value,
-        None => {
-            let (parent, name) = pointer.rsplit_once('/').unwrap();
-            review.pointer_mut(parent).unwrap()[name] = value;
-        }
+    if let Some(place) = review.pointer_mut(pointer) {
+        *place = value;
+    } else {
+        let (parent, name) = pointer.rsplit_once('/').unwrap();
+        review.pointer_mut(parent).unwrap()[name] = value;
     }
     review.to_string().into()
 }
