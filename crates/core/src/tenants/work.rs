@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::deadline::First;
 use super::trouble::Trouble;
 use crate::policy::back_off;
 use crate::run::after;
@@ -57,6 +58,9 @@ pub struct Work {
 pub enum Outcome {
     /// The Secret was asked.
     Looked(Option<String>),
+    /// It is kept when the eviction was first seen, or not any more.
+    FirstKept(First),
+    FirstForgotten,
     Counted(Count),
     /// A drain that was begun has to wait until it can go on.
     Waits(Trouble),
@@ -85,6 +89,8 @@ impl Work {
 
     pub fn record(&mut self, outcome: Outcome, now: Timestamp) {
         match outcome {
+            // Whoever keeps it for all instances has taken note.
+            Outcome::FirstKept(_) | Outcome::FirstForgotten => {}
             Outcome::Looked(timeout) => self.cluster_timeout = Some(timeout),
             Outcome::Counted(count) => {
                 self.count = Some(count);
