@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use evac_core::Outcome;
 
+use crate::kubevirt::review::hide;
 use crate::wire::Status;
 
 /// What came back over the wire.
@@ -25,6 +26,13 @@ impl Answer {
 
     /// The failure described in the body; a body of another form becomes the message.
     pub fn failure(&self) -> Status {
+        let mut failure = self.described();
+        // Our own secret paths may stand in it.
+        failure.message = hide(&failure.message);
+        failure
+    }
+
+    fn described(&self) -> Status {
         serde_json::from_slice::<Status>(&self.body)
             .ok()
             .filter(|status| status.kind == "Status")

@@ -56,6 +56,31 @@ pub fn read_secret(secret: &Key) -> Call {
     Call::get(format!("/api/v1/namespaces/{}/secrets/{}", escape(&secret.namespace), escape(&secret.name)))
 }
 
+/// Where the operator keeps when it first saw the eviction of each instance: where nobody who may edit instances can edit it.
+pub const FIRSTS: &str = "evac-tenants";
+
+fn firsts(home: &str) -> String {
+    format!("/api/v1/namespaces/{}/configmaps", escape(home))
+}
+
+pub fn read_firsts(home: &str) -> Call {
+    Call::get(format!("{}/{FIRSTS}", firsts(home)))
+}
+
+/// Sets entries, or removes them where they are null; the others stay.
+pub fn change_firsts(home: &str, entries: &Value) -> Call {
+    let path = format!("{}/{FIRSTS}?fieldManager={FIELD_MANAGER}", firsts(home));
+    request::send("PATCH", path, MERGE_PATCH, &json!({"data": entries}))
+}
+
+pub fn create_firsts(home: &str, entries: &Value) -> Call {
+    let metadata = json!({
+        "name": FIRSTS, "namespace": home, "labels": {"app.kubernetes.io/managed-by": "evac"},
+    });
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": entries});
+    request::create(&firsts(home), &body)
+}
+
 /// A node of a tenant, as far as it says which machine it is.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]

@@ -9,7 +9,7 @@ use evac_apiserver::rest::reply::Reply;
 use evac_apiserver::server::Api;
 use evac_core::machines::Roles;
 use evac_engine::operator::publish::Reviews;
-use evac_engine::operator::{Operator, Reviewer, Settings, install, power, tenants};
+use evac_engine::operator::{Operator, Reviewer, Settings, Who, install, power, tenants};
 use evac_engine::{Http, HttpError};
 use futures::future::BoxFuture;
 use http::Request;
@@ -39,7 +39,7 @@ fn answer_reviews(api: &Arc<Api>, http: &Http, operator: &Operator) {
         let reviewer = reviewer.clone();
         let handler = move |review: Value| -> BoxFuture<'static, Result<Value, String>> {
             let reviewer = reviewer.clone();
-            Box::pin(async move { reviewer.review(path, &review).await })
+            Box::pin(async move { reviewer.review(Who::ApiServer, path, &review).await })
         };
         api.webhooks().register(NAMESPACE, review::SERVICE, path, Arc::new(handler));
     }

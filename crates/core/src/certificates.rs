@@ -8,6 +8,9 @@
 //! Whoever calls us trusts a bundle that we publish. A new authority is therefore first *announced*: it stands in the bundle
 //! while the old one still signs, so everybody trusts it before anything is signed by it. The former one stays in
 //! the bundle until it expires, for callers and replicas that are late.
+//!
+//! With every serving certificate the key changes from which the paths of reviews are made. It is known to all replicas long
+//! before it is published, and the former one is honoured for a day after.
 
 use std::time::Duration;
 
@@ -56,7 +59,8 @@ pub struct Known {
     pub next: Option<Span>,
     pub former: Option<Span>,
     pub serving: Span,
-    /// The serving certificate is signed by the current authority and bears every name it is called by.
+    /// The serving certificate is signed by the current authority and bears every name it is called by, and there are keys for the
+    /// paths of reviews.
     pub fits: bool,
 }
 
@@ -106,6 +110,12 @@ pub fn decide(known: Option<&Known>, now: Timestamp) -> Work {
 /// A serving certificate that ends with its authority would not live longer if it were made again.
 fn at_its_end(known: &Known) -> bool {
     known.serving.until >= known.authority.until
+}
+
+/// Until when the former paths of reviews are honoured, given the serving certificate that was made with the current ones: API servers
+/// learn of a new configuration late, and as late as of a new authority.
+pub fn former_pass_until(serving: Span) -> Timestamp {
+    plus(serving.made(), ANNOUNCED_FOR)
 }
 
 fn plus(at: Timestamp, wait: Duration) -> Timestamp {

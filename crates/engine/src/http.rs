@@ -9,6 +9,7 @@ use std::time::Duration;
 use evac_api::{Answer, Call};
 use evac_clock::Clock;
 use evac_core::Outcome;
+use evac_core::tenants::ration::Taken;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
@@ -16,6 +17,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::gate::Gate;
+use crate::meter::Meter;
 use crate::metrics::{Metrics, verb};
 
 #[derive(Debug, Error)]
@@ -86,6 +88,7 @@ pub struct Http {
     gate: Gate,
     home: Arc<str>,
     metrics: Metrics,
+    meter: Option<Arc<Meter>>,
 }
 
 impl Http {
@@ -99,7 +102,22 @@ impl Http {
             gate: Gate::always_open(),
             home: evac_api::kubevirt::NAMESPACE.into(),
             metrics: Metrics::new(),
+            meter: None,
         }
+    }
+
+    /// The same, for a server that is not trusted: what comes from it is counted there.
+    #[must_use]
+    pub fn metered(mut self, meter: Arc<Meter>) -> Self {
+        self.meter = Some(meter);
+        self
+    }
+
+    /// Counts what came, and refuses to go on where that was too much.
+    pub(crate) fn take(&self, pages: usize, objects: usize) -> Result<(), HttpError> {
+        let Some(meter) = &self.meter else { return Ok(()) };
+        let taken = Taken { bytes: 0, objects, pages };
+        meter.take(taken).map_err(|excess| HttpError::Lost(format!("the server sends {excess}")))
     }
 
     /// The same, except that writes pass only while the gate is open.

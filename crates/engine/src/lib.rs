@@ -8,6 +8,7 @@ pub mod gate;
 pub mod guests;
 pub mod http;
 pub mod life;
+pub mod meter;
 pub mod metrics;
 pub mod nodes;
 pub mod operator;

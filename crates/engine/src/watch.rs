@@ -104,6 +104,7 @@ pub async fn list<T: DeserializeOwned>(http: &Http, source: &Source) -> Result<(
     let mut next: Option<String> = None;
     loop {
         let page: List<T> = http.read(&Call::get(source.list_path(next.as_deref()))).await?;
+        http.take(1, page.items.len())?;
         items.extend(page.items);
         let ListMeta { resource_version, next: more } = page.metadata;
         match more.filter(|token| !token.is_empty()) {
@@ -250,6 +251,9 @@ where
             () = reports.closed() => return Err(NoStream::Closed),
             () = clock.sleep(OPENING_SILENCE) => return Err(NoStream::Refused),
         };
+        if matches!(event, Some(Ok(_))) {
+            http.take(0, 1).map_err(NoStream::Failed)?;
+        }
         match event {
             Some(Ok(WatchEvent::Added(object))) => items.push(object),
             Some(Ok(WatchEvent::Modified(object))) => changes.push(Report::Seen(object)),
@@ -347,6 +351,9 @@ where
                 () = reports.closed() => return Err(Closed),
                 () = clock.sleep(SILENCE) => return Ok(()),
             };
+            if matches!(event, Some(Ok(_))) && http.take(0, 1).is_err() {
+                return Err(Closed);
+            }
             let report = match event {
                 Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
                     version = version_of(&object);

@@ -4,6 +4,8 @@ pub mod files;
 pub mod rights;
 pub mod workload;
 
+pub use workload::MEMORY_LIMIT;
+
 use evac_core::machines::{Role, Roles};
 use evac_core::ownership::LEASE_NAMESPACE;
 use serde_json::{Value, json};

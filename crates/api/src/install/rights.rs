@@ -9,6 +9,7 @@ use evac_core::machines::{Role, Roles};
 use serde_json::{Value, json};
 
 use crate::kubevirt::{GROUP, render};
+use crate::tenants::FIRSTS;
 
 /// Where a right holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,6 +145,9 @@ const BUDGET: &[Right] = &[everywhere("policy", "poddisruptionbudgets", &["creat
 /// knows beforehand; they are read one by one and never listed.
 const TENANTS: &[Right] = &[
     everywhere("", "secrets", &["get"]),
+    // When each eviction was first seen, where nobody else can roll it back.
+    within(Place::Home, "", "configmaps", &[], &["create"]),
+    within(Place::Home, "", "configmaps", &[FIRSTS], &["get", "patch"]),
     everywhere(GROUP, "virtualmachines", &["patch"]),
     everywhere(GROUP, "virtualmachineinstances", &["get", "patch", "delete"]),
     everywhere(GROUP, "virtualmachineinstancemigrations", &["create"]),

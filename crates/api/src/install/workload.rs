@@ -11,6 +11,9 @@ const PROBES: u16 = 8080;
 /// Nobody in particular, and not root.
 const USER: u32 = 65532;
 
+/// What the pod may use at most. The HTTPS server and the visits to tenants each stay below a share of it.
+pub const MEMORY_LIMIT: usize = 512 << 20;
+
 /// Two pods, so that one can lead on while the node of the other is serviced.
 pub fn deployment(plan: &Plan) -> Value {
     json!({
@@ -70,7 +73,7 @@ fn pod(plan: &Plan) -> Value {
             ],
             "livenessProbe": liveness,
             "readinessProbe": readiness,
-            "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+            "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": format!("{}Mi", MEMORY_LIMIT >> 20)}},
             "securityContext": {
                 "allowPrivilegeEscalation": false,
                 "readOnlyRootFilesystem": true,

@@ -1,5 +1,6 @@
 //! Admission: which requests are shown to us, and how an answer is written.
 
+use evac_core::Key;
 use evac_core::machines::admission::{ClusterSpec, Denial, MachineSpec};
 use evac_core::machines::eviction::Asked;
 use evac_core::machines::{Instance, Migration, admission, names};
@@ -17,6 +18,52 @@ pub const MIGRATION_UPDATE_PATH: &str = "/migration-validate-update";
 pub const MIGRATION_MUTATE_PATH: &str = "/migration-mutate-create";
 pub const INSTANCE_MUTATE_PATH: &str = "/virtualmachineinstances-mutate";
 pub const EVICTION_PATH: &str = "/pod-eviction-validate";
+
+/// What comes before the tag in a path that cannot be guessed.
+const GUARDED: &str = "/review/";
+
+/// The path that leads to `path` for those who know its tag.
+pub fn guarded(tag: &str, path: &str) -> String {
+    format!("{GUARDED}{tag}{path}")
+}
+
+/// The tag and the path in a guarded path.
+pub fn split(path: &str) -> Option<(&str, &str)> {
+    let rest = path.strip_prefix(GUARDED)?;
+    Some(rest.split_at(rest.find('/')?))
+}
+
+/// A text without the tags of guarded paths: an API server that cannot reach a webhook names its address.
+pub fn hide(text: &str) -> String {
+    let mut hidden = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(GUARDED) {
+        let (before, after) = rest.split_at(at + GUARDED.len());
+        hidden.push_str(before);
+        let digits = after.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(after.len());
+        if digits >= 16 {
+            hidden.push('…');
+            rest = &after[digits..];
+        } else {
+            rest = after;
+        }
+    }
+    hidden + rest
+}
+
+/// Whether a review is answered from what it says itself. Such an answer tells nothing of the cluster and changes nothing in it, so anybody
+/// may have it; for every other one the operator reads, and writes, with rights of its own.
+pub fn is_advice(path: &str) -> bool {
+    matches!(
+        path,
+        MACHINE_PATH
+            | INSTANCE_PATH
+            | SETTINGS_PATH
+            | MIGRATION_UPDATE_PATH
+            | MIGRATION_MUTATE_PATH
+            | INSTANCE_MUTATE_PATH
+    )
+}
 
 fn hook(name: &str, path: &str, resource: &str, operations: &[&str]) -> Value {
     json!({
@@ -148,12 +195,49 @@ pub fn asked(pod: &Value) -> Asked {
     Asked {
         name: text(&metadata["name"]),
         namespace: text(&metadata["namespace"]),
+        uid: text(&metadata["uid"]),
         role: text(&metadata["labels"][names::APP]),
         finished: matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")),
         domain: metadata["annotations"][names::DOMAIN].as_str().map(str::to_owned),
         node: text(&pod["spec"]["nodeName"]),
         owners: owners.map(|owner| text(&owner["name"])).collect(),
     }
+}
+
+/// Which pod is to be evicted, and the uid it must have if that is said; else what is wrong with the review.
+pub fn evicted(review: &Value) -> Result<(Key, Option<&str>), &'static str> {
+    let request = &review["request"];
+    let object = &request["object"];
+    let text = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned();
+    if request["operation"] != "CREATE" {
+        return Err("request.operation is not CREATE");
+    }
+    let resource = &request["resource"];
+    if resource["resource"] != "pods" || resource["group"] != "" || request["subResource"] != "eviction" {
+        return Err("request.resource is not pods/eviction");
+    }
+    if object["kind"] != "Eviction" {
+        return Err("request.object is not an Eviction");
+    }
+    let key = Key::new(text(&request["namespace"]), text(&request["name"]));
+    if !is_name(&key.namespace) || !is_name(&key.name) {
+        return Err("request.namespace and request.name do not name a pod");
+    }
+    let differs =
+        |value: &Value, name: &str| value.as_str().is_some_and(|said| !said.is_empty() && said != name);
+    let metadata = &object["metadata"];
+    if differs(&metadata["name"], &key.name) || differs(&metadata["namespace"], &key.namespace) {
+        return Err("request.object is about another pod than the request");
+    }
+    Ok((key, object["deleteOptions"]["preconditions"]["uid"].as_str()))
+}
+
+/// Whether a text can be the name of a pod or a namespace.
+fn is_name(text: &str) -> bool {
+    (1..=253).contains(&text.len())
+        && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'))
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.ends_with(|c: char| c.is_ascii_alphanumeric())
 }
 
 /// Whether an eviction is only tried out: both the request and its body can say so.
@@ -353,6 +437,48 @@ mod tests {
             "status": {"phase": "Pending"},
         });
         assert!(patch(full).is_empty());
+    }
+
+    #[test]
+    fn the_address_of_a_webhook_in_an_error_does_not_show_its_tag() {
+        let tag = "0123456789abcdef".repeat(4);
+        let path = guarded(&tag, EVICTION_PATH);
+        assert_eq!(split(&path), Some((tag.as_str(), EVICTION_PATH)));
+        let error = format!(
+            "failed to call webhook: Post \"https://a.b.svc:443{path}?timeout=10s\": refused; {path}"
+        );
+        let shown = hide(&error);
+        assert!(
+            !shown.contains(&tag) && shown.contains("/review/…/pod-eviction-validate?timeout=10s"),
+            "{shown}"
+        );
+        assert_eq!(hide("see /review/notes of /review/"), "see /review/notes of /review/");
+    }
+
+    #[test]
+    fn only_what_names_one_pod_is_an_eviction() {
+        let good = json!({"request": {
+            "operation": "CREATE", "namespace": "d", "name": "virt-launcher-a", "subResource": "eviction",
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "object": {"kind": "Eviction", "metadata": {"name": "virt-launcher-a"},
+                "deleteOptions": {"preconditions": {"uid": "u"}}},
+        }});
+        assert_eq!(evicted(&good), Ok((Key::new("d", "virt-launcher-a"), Some("u"))));
+        for (path, value) in [
+            ("/request/operation", json!("DELETE")),
+            ("/request/subResource", json!("")),
+            ("/request/resource/resource", json!("secrets")),
+            ("/request/object/kind", json!("Pod")),
+            ("/request/object/metadata/name", json!("other")),
+            ("/request/name", json!("a/../b")),
+            ("/request/name", json!("a\nb")),
+            ("/request/namespace", json!("")),
+            ("/request/namespace", json!(["d"])),
+        ] {
+            let mut wrong = good.clone();
+            *wrong.pointer_mut(path).unwrap() = value.clone();
+            assert!(evicted(&wrong).is_err(), "{path} {value}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::fact::Key;
 pub struct Asked {
     pub name: String,
     pub namespace: String,
+    pub uid: String,
     /// The label `kubevirt.io`: `virt-launcher` or `hotplug-disk`.
     pub role: String,
     pub finished: bool,
@@ -36,6 +37,17 @@ pub enum Question {
     Launcher { instance: String },
     /// The launcher this hot-plugged volume belongs to.
     Hotplug { launcher: String },
+}
+
+/// Whether an eviction with this precondition is about the pod that is there. One that names another incarnation is refused by the
+/// server in its own words, and is no reason to move the guest.
+pub fn is_meant(pod: &Asked, uid: Option<&str>) -> bool {
+    uid.is_none_or(|uid| uid == pod.uid)
+}
+
+/// What is asked cannot be an eviction.
+pub fn malformed(why: &str) -> Denial {
+    Denial { code: 400, message: format!("this is not a review of an eviction: {why}"), causes: Vec::new() }
 }
 
 pub fn question(pod: &Asked) -> Question {

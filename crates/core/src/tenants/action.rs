@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::Member;
+use super::deadline::First;
 use super::progress::Progress;
 use crate::fact::{Key, Uid};
 use crate::machines::{Kind, Tree};
@@ -21,6 +22,12 @@ pub enum Action {
     Look {
         member: Member,
     },
+    /// Keeps, outside the instance, when its eviction was first seen.
+    KeepFirst {
+        first: First,
+    },
+    /// The eviction was taken back.
+    ForgetFirst,
     /// Writes the deadline on the instance.
     Anchor {
         deadline: Timestamp,

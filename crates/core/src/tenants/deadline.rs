@@ -2,6 +2,10 @@
 //!
 //! The instance may say it, else the Secret of its cluster, else the operator; nobody gets longer than the operator's limit. The
 //! moment is written on the instance once and holds from then on, whatever becomes of drain, tenant or operator.
+//!
+//! Annotations can be edited by everybody who may edit the instance. So the operator keeps for itself when it first saw the eviction, and what deadline
+//! followed ([`First`]). The limit counts from there: a deadline on the instance may be moved within it, and one that is removed, spoilt or
+//! moved beyond it is written again as it was.
 
 use std::time::Duration;
 
@@ -27,9 +31,40 @@ fn after(now: Timestamp, span: Duration) -> Timestamp {
     SignedDuration::try_from(span).ok().and_then(|span| now.checked_add(span).ok()).unwrap_or(Timestamp::MAX)
 }
 
-/// The deadline that is written down; `None` if there is none, if it cannot be read, or if it lies beyond what is allowed.
-pub fn written(marks: &Marks, limits: &Limits, now: Timestamp) -> Option<Timestamp> {
-    let latest = after(now, limits.longest);
+/// When the eviction of an instance was first seen, and the deadline that was given then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct First {
+    pub seen: Timestamp,
+    pub deadline: Timestamp,
+}
+
+impl First {
+    /// From one moment to the other, as ISO 8601 writes it.
+    pub fn text(&self) -> String {
+        format!("{}/{}", self.seen, self.deadline)
+    }
+
+    pub fn read(text: &str) -> Option<Self> {
+        let (seen, deadline) = text.split_once('/')?;
+        Some(Self { seen: seen.parse().ok()?, deadline: deadline.parse().ok()? })
+    }
+
+    /// Of two that claim to be the first.
+    #[must_use]
+    pub fn earlier(self, other: Self) -> Self {
+        if other.seen < self.seen { other } else { self }
+    }
+
+    /// The deadline as it was given; never beyond the limit, which may have been lowered since.
+    pub fn original(&self, limits: &Limits) -> Timestamp {
+        self.deadline.min(after(self.seen, limits.longest))
+    }
+}
+
+/// The deadline that is written down; `None` if there is none, if it cannot be read, or if it lies beyond what is allowed to an eviction
+/// that was first seen at `seen`.
+pub fn written(marks: &Marks, limits: &Limits, seen: Timestamp) -> Option<Timestamp> {
+    let latest = after(seen, limits.longest);
     let read = |text: &Option<String>| {
         text.as_ref().and_then(|text| text.parse::<Timestamp>().ok()).filter(|at| *at <= latest)
     };
@@ -77,6 +112,28 @@ mod tests {
             assert_eq!(fresh(&timeout(text), Some("20m"), &limits, at(0)), at(1200), "{text:?}");
         }
         assert_eq!(fresh(&timeout("9999h"), None, &limits, at(0)), at(24 * 3600));
+    }
+
+    #[test]
+    fn the_limit_counts_from_the_first_sight_and_the_first_deadline_is_kept() {
+        let limits = Limits { longest: Duration::from_secs(1000), ..Limits::default() };
+        let first = First { seen: at(100), deadline: at(700) };
+        assert_eq!(First::read(&first.text()), Some(first));
+        for text in ["", "/", "1970-01-01T00:00:00Z", "now/then", "1970-01-01T00:00:00Z/"] {
+            assert_eq!(First::read(text), None, "{text:?}");
+        }
+        assert_eq!(first.original(&limits), at(700));
+        let lowered = Limits { longest: Duration::from_secs(300), ..limits };
+        assert_eq!(first.original(&lowered), at(400), "a lower limit holds for what has begun as well");
+        let later = First { seen: at(900), deadline: at(1900) };
+        assert_eq!((later.earlier(first), first.earlier(later)), (first, first));
+        let marks = |deadline: i64| Marks { deadline: Some(at(deadline).to_string()), ..Marks::default() };
+        assert_eq!(
+            written(&marks(1100), &limits, first.seen),
+            Some(at(1100)),
+            "it may be moved within the limit"
+        );
+        assert_eq!(written(&marks(1101), &limits, first.seen), None, "however late it is written");
     }
 
     #[test]

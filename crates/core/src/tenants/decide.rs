@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::action::{Action, Decision, Record};
-use super::deadline::{self, Limits};
+use super::deadline::{self, First, Limits};
 use super::member::{Member, member};
 use super::progress::Progress;
 use super::work::{Stage, Work};
@@ -27,6 +27,8 @@ pub struct View<'a> {
     pub machines: &'a Machines,
     pub work: &'a Work,
     pub limits: &'a Limits,
+    /// When the eviction of the instance was first seen, as it was kept outside the instance.
+    pub first: Option<First>,
 }
 
 /// What becomes of an instance as it is now.
@@ -81,9 +83,14 @@ fn marks(instance: &Instance) -> Marks {
 
 fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestamp) -> Decision {
     let marks = marks(instance);
-    let Some(deadline) = deadline::written(&marks, view.limits, now) else {
-        return anchor(view, &marks, member, now);
-    };
+    let Some(first) = view.first else { return anchor(view, &marks, member, now) };
+    // Whoever removed it or moved it too far has gained nothing, however often that is done.
+    let (written, original) =
+        (deadline::written(&marks, view.limits, first.seen), first.original(view.limits));
+    if written.is_none() && now < original {
+        return Decision::of([Action::Anchor { deadline: original }]).look_at(original);
+    }
+    let deadline = written.unwrap_or(original);
     let work = view.work;
     if now >= deadline {
         let mut decision = stop_if_draining(work);
@@ -120,8 +127,13 @@ fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestam
     decision.look_at(deadline)
 }
 
-/// Writes the deadline before anything else is done. Only where the instance does not say how long the tenant gets, its cluster is asked.
+/// Writes the deadline before anything else is done, and keeps when that was. Only where the instance does not say how long the tenant gets, its
+/// cluster is asked.
 fn anchor(view: &View<'_>, marks: &Marks, member: &Member, now: Timestamp) -> Decision {
+    // Of Cluster API's provider, or of an operator that kept nothing else.
+    if let Some(deadline) = deadline::written(marks, view.limits, now) {
+        return Decision::of([Action::KeepFirst { first: First { seen: now, deadline } }]);
+    }
     let own = marks.timeout.as_deref().and_then(deadline::span);
     let cluster = match (&own, &view.work.cluster_timeout) {
         (None, None) => return Decision::of([Action::Look { member: member.clone() }]),
@@ -135,6 +147,7 @@ fn anchor(view: &View<'_>, marks: &Marks, member: &Member, now: Timestamp) -> De
         condition::seconds(deadline)
     );
     Decision::of([
+        Action::KeepFirst { first: First { seen: now, deadline } },
         Action::Anchor { deadline },
         Action::Tell { warning: false, reason: "TenantDrainStarted", message },
     ])
@@ -259,9 +272,11 @@ fn release(view: &View<'_>, instance: &Instance, member: Member, now: Timestamp)
     conditions.remove(BLOCKED);
     let list = conditions.changed();
     // First, so that a deadline of this time is not found by the next.
-    if marks.are_left() || list.is_some() {
+    if marks.are_left() || list.is_some() || view.first.is_some() {
         let conditions = list.map(|list| Action::Conditions { version: instance.version.clone(), list });
-        return Decision::of(conditions.into_iter().chain(marks.are_left().then_some(Action::Clear)));
+        let clear = marks.are_left().then_some(Action::Clear);
+        let forget = view.first.map(|_| Action::ForgetFirst);
+        return Decision::of(conditions.into_iter().chain(clear).chain(forget));
     }
     let (at, cordoned) = record(view.machines, instance, &marks);
     match cordoned {

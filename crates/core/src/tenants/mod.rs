@@ -17,14 +17,15 @@
 //!     └◀────────────────────────────────────────── deleted ◀───────────────── the deadline
 //! ```
 //!
-//! [`decide`] is the whole machine. What it must remember over restarts is on the objects: the deadline on the instance, and on the
-//! machine that owns it (else on the instance) that its node was cordoned. [`Work`] is what this process is doing meanwhile.
+//! [`decide`] is the whole machine. What it must remember over restarts is on the objects: the deadline on the instance, when the eviction was
+//! first seen in a ConfigMap that only the operator writes, and on the machine that owns it (else on the instance) that its node was cordoned. [`Work`] is what this process is doing meanwhile.
 
 pub mod action;
 pub mod deadline;
 mod decide;
 pub mod member;
 pub mod progress;
+pub mod ration;
 pub mod tally;
 pub mod terms;
 pub mod trouble;
@@ -36,7 +37,7 @@ mod tests;
 use crate::fact::Uid;
 
 pub use action::{Action, Decision, Record};
-pub use deadline::Limits;
+pub use deadline::{First, Limits};
 pub use decide::{View, decide, is_wanted};
 pub use member::{Machine, Member, member};
 pub use progress::Progress;
@@ -44,7 +45,8 @@ pub use tally::Tally;
 pub use trouble::Trouble;
 pub use work::{Count, Outcome, Stage, Work};
 
-/// When the instance is deleted at the latest, RFC 3339. Whoever may edit the instance may move it, within the limit.
+/// When the instance is deleted at the latest, RFC 3339. Whoever may edit the instance may move it, within the limit, which counts from the moment
+/// when the eviction was first seen.
 pub const DEADLINE: &str = "evac.dev/tenant-deadline";
 /// The same as Cluster API's provider for KubeVirt writes it; honoured where there is none of ours.
 pub const CAPK_DEADLINE: &str = "capk.cluster.x-k8s.io/vmi-deletion-grace-time";

@@ -35,18 +35,33 @@ fn recorded() -> Instance {
     with(node(), |marks| marks.cordoned = Some(Uid("uid-blue-x".into())))
 }
 
+/// About an instance whose eviction was first seen now, with ten minutes of time.
 fn asked(machines: &Machines, work: &Work, at: Timestamp) -> Decision {
+    let wanted =
+        machines.instance(&Key::new("default", "blue-x")).is_some_and(|one| is_wanted(one, &machines.config));
+    let first = wanted.then(|| First { seen: now(), deadline: later(600) });
+    asked_since(first, machines, work, at)
+}
+
+fn asked_since(first: Option<First>, machines: &Machines, work: &Work, at: Timestamp) -> Decision {
     let limits = Limits::default();
-    decide(&View { machines, work, limits: &limits }, &Key::new("default", "blue-x"), at)
+    decide(&View { machines, work, limits: &limits, first }, &Key::new("default", "blue-x"), at)
 }
 
 fn about(vmi: &Instance, work: &Work, at: Timestamp) -> Decision {
     asked(&view([vmi.known()]), work, at)
 }
 
+/// About one whose eviction was not seen before.
+fn about_new(vmi: &Instance, work: &Work, at: Timestamp) -> Decision {
+    asked_since(None, &view([vmi.known()]), work, at)
+}
+
 fn words(decision: &Decision) -> Vec<&'static str> {
     let word = |action: &Action| match action {
         Action::Look { .. } => "look",
+        Action::KeepFirst { .. } => "keep first",
+        Action::ForgetFirst => "forget first",
         Action::Anchor { .. } => "anchor",
         Action::Remember { instance: Some(_), .. } => "remember",
         Action::Remember { instance: None, .. } => "forget",
@@ -146,16 +161,61 @@ fn c03_what_an_evacuation_left_behind_is_removed_when_it_is_off() {
 #[test]
 fn the_deadline_is_written_before_the_tenant_is_touched() {
     let bare = with(node(), |marks| marks.deadline = None);
+    let does = |vmi: &Instance, work: &Work| words(&about_new(vmi, work, now()));
     assert_eq!(does(&bare, &Work::default()), ["look"], "the cluster may say how long");
     let mut work = Work::default();
     work.record(Outcome::Looked(None), now());
-    let decision = about(&bare, &work, now());
-    assert_eq!(words(&decision), ["anchor", "TenantDrainStarted"]);
-    assert_eq!(decision.actions[0], Action::Anchor { deadline: later(600) });
+    let decision = about_new(&bare, &work, now());
+    assert_eq!(words(&decision), ["keep first", "anchor", "TenantDrainStarted"]);
+    let first = First { seen: now(), deadline: later(600) };
+    assert_eq!(decision.actions[0], Action::KeepFirst { first });
+    assert_eq!(decision.actions[1], Action::Anchor { deadline: later(600) });
     work.record(Outcome::Looked(Some("20m".into())), now());
-    assert_eq!(about(&bare, &work, now()).actions[0], Action::Anchor { deadline: later(1200) });
+    assert_eq!(about_new(&bare, &work, now()).actions[1], Action::Anchor { deadline: later(1200) });
     let own = with(bare, |marks| marks.timeout = Some("90s".into()));
-    assert_eq!(about(&own, &Work::default(), now()).actions[0], Action::Anchor { deadline: later(90) });
+    assert_eq!(about_new(&own, &Work::default(), now()).actions[1], Action::Anchor { deadline: later(90) });
+}
+
+#[test]
+fn a_deadline_that_is_removed_spoilt_or_moved_too_far_comes_back_as_it_was_first_given() {
+    let first = First { seen: now(), deadline: later(600) };
+    for text in [None, Some("tomorrow"), Some(""), Some("9999-01-01T00:00:00Z")] {
+        let vmi = with(recorded(), |marks| {
+            marks.deadline = text.map(Into::into);
+            marks.timeout = Some("20h".into());
+        });
+        for at in [now(), later(599)] {
+            let decision = asked_since(Some(first), &view([vmi.known()]), &Work::default(), at);
+            assert_eq!(decision.actions, [Action::Anchor { deadline: later(600) }], "{text:?}");
+            assert_eq!(decision.look_again, Some(later(600)));
+        }
+        let up = words(&about(&vmi, &Work::default(), later(600)));
+        assert_eq!(up, ["delete", "TenantDeadline"], "{text:?}: it need not be written to hold");
+    }
+    let moved = with(recorded(), |marks| marks.deadline = Some(later(24 * 3600).to_string()));
+    assert_eq!(does(&moved, &Work::default()), ["begin"], "within the limit it may be moved");
+    let rolled = with(recorded(), |marks| marks.deadline = Some(later(24 * 3600 + 1).to_string()));
+    assert_eq!(
+        words(&about(&rolled, &Work::default(), later(500))),
+        ["anchor"],
+        "from now it would be within"
+    );
+    let past = with(recorded(), |marks| marks.deadline = Some(later(-5).to_string()));
+    assert_eq!(does(&past, &Work::default()), ["delete", "TenantDeadline"], "past is past");
+}
+
+#[test]
+fn a_deadline_of_which_nothing_was_kept_is_kept_first_and_a_withdrawn_eviction_is_forgotten() {
+    let decision = about_new(&recorded(), &Work::default(), later(30));
+    let first = First { seen: later(30), deadline: later(600) };
+    assert_eq!(decision.actions, [Action::KeepFirst { first }]);
+    let mut vmi = recorded();
+    vmi.evacuation_node = None;
+    let decision = asked_since(Some(first), &view([vmi.known()]), &Work::default(), now());
+    assert_eq!(words(&decision), ["clear", "forget first"], "so that the next eviction is a new one");
+    let clean = with(vmi, |marks| marks.deadline = None);
+    let decision = asked_since(Some(first), &view([clean.known()]), &Work::default(), now());
+    assert_eq!(words(&decision), ["forget first"]);
 }
 
 #[test]
@@ -165,8 +225,8 @@ fn a_deadline_that_cannot_be_read_or_is_too_far_away_is_written_anew() {
             marks.deadline = Some(text.into());
             marks.timeout = Some("1m".into());
         });
-        let first = about(&vmi, &Work::default(), now()).actions.into_iter().next();
-        assert_eq!(first, Some(Action::Anchor { deadline: later(60) }), "{text:?}");
+        let anchor = about_new(&vmi, &Work::default(), now()).actions.into_iter().nth(1);
+        assert_eq!(anchor, Some(Action::Anchor { deadline: later(60) }), "{text:?}");
     }
 }
 
@@ -259,6 +319,22 @@ fn c05_c14_a_failure_is_tried_again_later_and_the_machine_stays() {
         })
         .collect();
     assert_eq!(pauses, [10, 20, 40, 60, 60, 60]);
+}
+
+#[test]
+fn a_drain_that_waits_for_its_turn_says_so_and_one_that_made_way_goes_on_after_a_pause() {
+    let mut work = at(Stage::Draining);
+    work.record(Outcome::Waits(Trouble::Waits { cluster: "blue".into() }), now());
+    let decision = about(&recorded(), &work, now());
+    assert_eq!(words(&decision), ["conditions", "TenantBlocked", "note"]);
+    let Some(Action::Tell { message, .. }) = decision.actions.get(1) else { panic!("{decision:?}") };
+    assert_eq!(message, "cluster blue has to wait, because 8 visits to tenants are under way already");
+    assert_eq!(words(&about(&recorded(), &work, later(600))), ["stop", "delete", "TenantDeadline"]);
+    work.record(Outcome::Counted(Count::default()), now());
+    assert_eq!(work.trouble, None);
+    work.record(Outcome::MadeWay, now());
+    assert_eq!(about(&recorded(), &work, now()).look_again, Some(later(5)));
+    assert_eq!(words(&about(&recorded(), &work, later(5))), ["begin"]);
 }
 
 #[test]

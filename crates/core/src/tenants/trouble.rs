@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::progress::plain;
+use super::ration::{Excess, VISITS};
 use crate::fact::Key;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -23,6 +24,10 @@ pub enum Trouble {
     Unreachable { cluster: String, why: String },
     #[error("cluster {cluster} does not let us in: {}", plain(.why))]
     Forbidden { cluster: String, why: String },
+    #[error("cluster {cluster} sends more than a visit may take: {excess}")]
+    TooMuch { cluster: String, excess: Excess },
+    #[error("cluster {cluster} has to wait, because {VISITS} visits to tenants are under way already")]
+    Waits { cluster: String },
     #[error("cluster {cluster} has no node {node}")]
     NodeUnknown { cluster: String, node: String },
     #[error("node {node} of cluster {cluster} is another machine: {}", plain(.why))]
@@ -42,6 +47,8 @@ impl Trouble {
             Self::KubeconfigRefused { .. } => "KubeconfigRefused",
             Self::Unreachable { .. } => "TenantUnreachable",
             Self::Forbidden { .. } => "TenantForbids",
+            Self::TooMuch { .. } => "TenantTooMuch",
+            Self::Waits { .. } => "TooManyVisits",
             Self::NodeUnknown { .. } => "NodeUnknown",
             Self::NodeForeign { .. } => "NodeForeign",
             Self::DrainEnded { .. } => "DrainEnded",

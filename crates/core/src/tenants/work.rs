@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::deadline::First;
 use super::trouble::Trouble;
 use crate::policy::back_off;
 use crate::run::after;
@@ -57,7 +58,14 @@ pub struct Work {
 pub enum Outcome {
     /// The Secret was asked.
     Looked(Option<String>),
+    /// It is kept when the eviction was first seen, or not any more.
+    FirstKept(First),
+    FirstForgotten,
     Counted(Count),
+    /// A drain that was begun has to wait until it can go on.
+    Waits(Trouble),
+    /// The drain made way for others and has to go on later.
+    MadeWay,
     Drained,
     Stopped,
     Uncordoned,
@@ -81,11 +89,18 @@ impl Work {
 
     pub fn record(&mut self, outcome: Outcome, now: Timestamp) {
         match outcome {
+            // Whoever keeps it for all instances has taken note.
+            Outcome::FirstKept(_) | Outcome::FirstForgotten => {}
             Outcome::Looked(timeout) => self.cluster_timeout = Some(timeout),
             Outcome::Counted(count) => {
                 self.count = Some(count);
                 self.trouble = None;
                 self.failures = 0;
+            }
+            Outcome::Waits(trouble) => self.trouble = Some(trouble),
+            Outcome::MadeWay => {
+                self.stage = Stage::Idle;
+                self.not_before = Some(after(now, FIRST_PAUSE));
             }
             Outcome::Drained => {
                 self.stage = Stage::Drained;

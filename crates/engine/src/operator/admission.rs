@@ -14,6 +14,7 @@ use evac_core::machines::eviction::{self, Answer, Asked, Question};
 use evac_core::machines::{Instance, Kind, Migration, names};
 use serde_json::{Value, json};
 
+use super::bounds::Who;
 use super::maintenance;
 use super::view::View;
 use crate::http::{Http, HttpError};
@@ -31,6 +32,9 @@ pub const PATHS: &[&str] = &[
     MAINTENANCE_PATH,
 ];
 
+/// What a review is answered with that did not come from the API server.
+pub(super) const STRANGER: &str = "this review did not come by the path in the operator's webhook configuration, so the API server did not send it; if it did, the configuration is being renewed: try again";
+
 #[derive(Clone)]
 pub struct Reviewer {
     http: Http,
@@ -47,8 +51,11 @@ impl Reviewer {
         PATHS
     }
 
-    /// The answer to a review; an error means that no decision could be made.
-    pub async fn review(&self, path: &str, review: &Value) -> Result<Value, String> {
+    /// The answer to a review; an error means that no decision could be made. Only for the API server is anything looked up or written.
+    pub async fn review(&self, who: Who, path: &str, review: &Value) -> Result<Value, String> {
+        if who == Who::Stranger && !review::is_advice(path) {
+            return Err(STRANGER.into());
+        }
         match path {
             MACHINE_PATH => Ok(review::machine(review)),
             INSTANCE_PATH => Ok(review::instance(review)),
@@ -71,11 +78,15 @@ impl Reviewer {
     /// Drains ask again and again while a guest is on its way, so refusals come from what is known. Everything else is read from the server: an
     /// old view could let a machine be shut down.
     async fn eviction(&self, review: &Value) -> Value {
-        let text = |key: &str| review["request"][key].as_str().unwrap_or_default();
-        if let Some(denial) = self.view.refusal(Key::new(text("namespace"), text("name"))).await {
+        let (key, uid) = match review::evicted(review) {
+            Ok(evicted) => evicted,
+            Err(why) => return review::deny(review, &eviction::malformed(why)),
+        };
+        if let Some(denial) = self.view.refusal(key.clone()).await {
             return review::deny(review, &denial);
         }
-        let pod = match self.pod(text("namespace"), text("name")).await {
+        let pod = match self.pod(&key.namespace, &key.name).await {
+            Ok(Some(pod)) if !eviction::is_meant(&pod, uid) => return review::allow(review),
             Ok(Some(pod)) => pod,
             Ok(None) => return review::allow(review),
             Err(error) => return review::deny(review, &eviction::unreadable(&error.to_string())),

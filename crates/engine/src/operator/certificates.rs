@@ -29,6 +29,7 @@ use tokio::task::JoinSet;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use super::feeds::forever;
+use super::pass::{Key, Keys, Pass};
 use crate::http::{Http, HttpError, parse};
 use crate::watch::{Report, Source, list};
 
@@ -45,6 +46,8 @@ pub enum CertificateError {
     Make(#[from] rcgen::Error),
     #[error("the secret {SECRET} holds no usable certificates: {0}")]
     Unusable(String),
+    #[error("the system has no randomness to make a key from")]
+    NoRandomness,
 }
 
 /// The one secret, asked for in the one way for which there is a right.
@@ -58,6 +61,8 @@ pub struct Identity {
     pub key: Arc<CertifiedKey>,
     /// Every authority that callers should trust now, as PEM.
     pub bundle: String,
+    /// By which paths the API server sends reviews.
+    pub pass: Pass,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -68,10 +73,16 @@ struct Secret {
 }
 
 /// A certificate and its key as text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Pair {
     certificate: String,
     key: String,
+}
+
+impl std::fmt::Debug for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pair(…)")
+    }
 }
 
 /// Everything in the Secret.
@@ -82,6 +93,8 @@ struct Store {
     /// Its key is gone: it signs nothing any more.
     former: Option<String>,
     serving: Pair,
+    /// None in a Secret that an operator wrote which did not have them.
+    keys: Option<Keys>,
 }
 
 impl Store {
@@ -92,7 +105,10 @@ impl Store {
         };
         let pair =
             |certificate: &str, key: &str| Some(Pair { certificate: text(certificate)?, key: text(key)? });
+        let key = |name: &str| text(name).and_then(|text| Key::read(&text));
+        let keys = key("review.key").zip(key("next-review.key"));
         Some(Self {
+            keys: keys.map(|(current, next)| Keys { next, current, former: key("former-review.key") }),
             authority: pair("ca.crt", "ca.key")?,
             next: pair("next-ca.crt", "next-ca.key"),
             former: text("former-ca.crt"),
@@ -114,6 +130,13 @@ impl Store {
         if let Some(former) = &self.former {
             put("former-ca.crt", former);
         }
+        if let Some(keys) = &self.keys {
+            put("review.key", keys.current.text());
+            put("next-review.key", keys.next.text());
+            if let Some(former) = &keys.former {
+                put("former-review.key", former.text());
+            }
+        }
         json!(data)
     }
 
@@ -132,11 +155,21 @@ impl Store {
             next: self.next.as_ref().and_then(|pair| Facts::of(&pair.certificate)).map(|facts| facts.span),
             former: self.former.as_deref().and_then(Facts::of).map(|facts| facts.span),
             serving: serving.span,
-            fits: serving.issuer == authority.subject && names.is_subset(&serving.names),
+            fits: serving.issuer == authority.subject
+                && names.is_subset(&serving.names)
+                && self.keys.is_some(),
         })
     }
 
     fn identity(&self) -> Result<Identity, CertificateError> {
+        let key = Arc::new(self.certified()?);
+        let missing = |what: &str| CertificateError::Unusable(format!("it has no {what}"));
+        let keys = self.keys.clone().ok_or_else(|| missing("keys for the paths of reviews"))?;
+        let since = Facts::of(&self.serving.certificate).ok_or_else(|| missing("serving certificate"))?.span;
+        Ok(Identity { key, bundle: self.bundle(), pass: Pass::new(keys, since) })
+    }
+
+    fn certified(&self) -> Result<CertifiedKey, CertificateError> {
         let unusable = |error: &dyn std::fmt::Display| CertificateError::Unusable(error.to_string());
         let chain = CertificateDer::pem_slice_iter(self.serving.certificate.as_bytes())
             .collect::<Result<Vec<_>, _>>()
@@ -144,8 +177,7 @@ impl Store {
         let key =
             PrivateKeyDer::from_pem_slice(self.serving.key.as_bytes()).map_err(|error| unusable(&error))?;
         let provider = rustls::crypto::ring::default_provider();
-        let key = CertifiedKey::from_der(chain, key, &provider).map_err(|error| unusable(&error))?;
-        Ok(Identity { key: Arc::new(key), bundle: self.bundle() })
+        CertifiedKey::from_der(chain, key, &provider).map_err(|error| unusable(&error))
     }
 
     /// What is in the Secret after a piece of work.
@@ -159,7 +191,8 @@ impl Store {
         let Some(mut store) = before.filter(|_| keeps).cloned() else {
             let authority = authority(now)?;
             let serving = serving(&authority, names, now)?;
-            return Ok(Self { authority, next: None, former: None, serving });
+            let keys = Some(Keys::random().ok_or(CertificateError::NoRandomness)?);
+            return Ok(Self { authority, next: None, former: None, serving, keys });
         };
         match work {
             Work::Announce => store.next = Some(authority(now)?),
@@ -173,6 +206,8 @@ impl Store {
                     Facts::of(&store.serving.certificate).map(|facts| facts.names).unwrap_or_default();
                 all.extend(names.iter().cloned());
                 store.serving = serving(&store.authority, &all, now)?;
+                let keys = store.keys.as_ref().map_or_else(Keys::random, Keys::renewed);
+                store.keys = Some(keys.ok_or(CertificateError::NoRandomness)?);
             }
         }
         Ok(store)
@@ -330,9 +365,11 @@ impl Task {
             // What cannot be used is made anew, as if it were not there.
             let known = store
                 .as_ref()
-                .and_then(|store| store.known(&self.names).filter(|_| store.identity().is_ok()));
+                .and_then(|store| store.known(&self.names).filter(|_| store.certified().is_ok()));
             let work = decide(known.as_ref(), clock.now());
-            if let (Some(store), Some(_)) = (&store, &known) {
+            if let (Some(store), Some(_)) = (&store, &known)
+                && store.keys.is_some()
+            {
                 self.tell(store)?;
             }
             if let Work::Nothing { look_again } = work {

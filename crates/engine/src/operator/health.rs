@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::bounds::{Connections, HEADER_BYTES};
 use super::pulse::{Condition, Pulse};
 use crate::metrics::{CONTENT_TYPE, Metrics};
 
@@ -145,6 +146,7 @@ async fn accept(
     tasks: TaskTracker,
     clock: Clock,
 ) {
+    let connections = Arc::new(Connections::default());
     loop {
         let stream = tokio::select! {
             biased;
@@ -158,6 +160,8 @@ async fn accept(
                 }
             },
         };
+        // The newest is never turned away, so that kubelets get through whoever holds the others.
+        let Some(place) = connections.admit() else { continue };
         let (vitals, stop) = (vitals.clone(), stop.clone());
         tasks.spawn(async move {
             let service = service_fn(move |request: Request<Incoming>| {
@@ -167,11 +171,12 @@ async fn accept(
                 }
             });
             let mut server = http1::Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(HEADERS);
+            server.timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(HEADER_BYTES as usize);
             let connection = server.serve_connection(TokioIo::new(stream), service);
             tokio::pin!(connection);
             let ended = tokio::select! {
                 ended = &mut connection => ended,
+                () = place.cut.cancelled() => return,
                 () = stop.cancelled() => {
                     connection.as_mut().graceful_shutdown();
                     connection.await

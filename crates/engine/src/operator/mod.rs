@@ -7,6 +7,7 @@
 
 mod admission;
 mod agenda;
+mod bounds;
 mod caller;
 pub mod certificates;
 mod discovery;
@@ -17,6 +18,7 @@ pub mod health;
 pub mod install;
 pub mod leader;
 pub mod maintenance;
+pub mod pass;
 mod perform;
 pub mod power;
 pub mod publish;
@@ -42,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use admission::Reviewer;
 use agenda::{Agenda, Ending};
+pub use bounds::Who;
 use feeds::{Input, Setting};
 use perform::{Done, Performer};
 use pulse::{Condition, Pulse, Question};

@@ -1,5 +1,5 @@
 //! Tells the cluster where the operator's HTTPS server is and whom to trust: a Service, the webhook configurations, and an
-//! APIService for each version of `subresources.kubevirt.io`. Follows the certificates: a new bundle is written at once.
+//! APIService for each version of `subresources.kubevirt.io`. Follows the certificates: a new bundle and new paths are written at once.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -155,17 +155,18 @@ pub async fn publish(
     identity: &mut watch::Receiver<Option<Identity>>,
 ) -> Result<(), PublishError> {
     let (clock, coming) = (http.clock(), identity.wait_for(Option::is_some));
-    let bundle = tokio::select! {
+    let shown = tokio::select! {
         biased;
         come = coming => match come {
-            Ok(identity) => identity.as_ref().map(|identity| identity.bundle.clone()).unwrap_or_default(),
+            Ok(identity) => identity.clone(),
             Err(_) => return Err(PublishError::NoCertificates("the server was closed")),
         },
         () = clock.sleep(Duration::from_secs(30)) => {
             return Err(PublishError::NoCertificates("nothing could be written within 30 s"));
         }
     };
-    for object in objects(place, &bundle) {
+    let Some(Identity { bundle, pass, .. }) = shown else { return Ok(()) };
+    for object in objects(place, &bundle, |path| pass.published(path)) {
         write(http, &object).await?;
     }
     Ok(())
@@ -178,7 +179,7 @@ pub async fn keep(http: Http, place: Place, mut identity: watch::Receiver<Option
     let (sender, mut removed) = mpsc::unbounded_channel::<bool>();
     let mut watching = JoinSet::new();
     let watched = [services(&place), VALIDATING.to_owned(), MUTATING.to_owned(), API_SERVICES.to_owned()];
-    let wanted = objects(&place, "");
+    let wanted = objects(&place, "", str::to_owned);
     for path in watched {
         let count = wanted.iter().filter(|(collection, _)| *collection == path).count();
         if count == 0 {
@@ -211,7 +212,7 @@ fn services(place: &Place) -> String {
 }
 
 /// What the cluster has to hold, with the address of the collection of each.
-fn objects(place: &Place, bundle: &str) -> Vec<(String, Value)> {
+fn objects(place: &Place, bundle: &str, published: impl Fn(&str) -> String) -> Vec<(String, Value)> {
     let bundle = STANDARD.encode(bundle);
     let mut all = vec![(services(place), service(place))];
     for mut configuration in place.reviews.configurations() {
@@ -220,7 +221,7 @@ fn objects(place: &Place, bundle: &str) -> Vec<(String, Value)> {
             _ => VALIDATING,
         };
         for hook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
-            point(hook, place, &bundle);
+            point(hook, place, &bundle, &published);
         }
         all.push((collection.to_owned(), configuration));
     }
@@ -247,8 +248,8 @@ fn objects(place: &Place, bundle: &str) -> Vec<(String, Value)> {
     all
 }
 
-fn point(hook: &mut Value, place: &Place, bundle: &str) {
-    let path = hook["clientConfig"]["service"]["path"].as_str().unwrap_or_default().to_owned();
+fn point(hook: &mut Value, place: &Place, bundle: &str, published: impl Fn(&str) -> String) {
+    let path = published(hook["clientConfig"]["service"]["path"].as_str().unwrap_or_default());
     hook["clientConfig"] = match &place.advertise {
         Advertise::Service => json!({
             "caBundle": bundle,
@@ -320,7 +321,7 @@ mod tests {
     #[test]
     fn everything_that_is_called_trusts_the_bundle_and_names_one_place() {
         for (advertise, called) in [("service", "service"), ("https://127.0.0.1:9", "url")] {
-            let all = objects(&place(advertise), "PEM");
+            let all = objects(&place(advertise), "PEM", |path| format!("/review/tag{path}"));
             let bundle = STANDARD.encode("PEM");
             let mut hooks = 0;
             for (_, object) in &all {
@@ -328,6 +329,7 @@ mod tests {
                     assert_eq!(hook["clientConfig"]["caBundle"], bundle.as_str());
                     assert!(!hook["clientConfig"][called].is_null(), "{hook}");
                     assert_eq!(hook["clientConfig"].as_object().unwrap().len(), 2);
+                    assert!(hook["clientConfig"].to_string().contains("/review/tag/"), "{hook}");
                     hooks += 1;
                 }
                 if object["kind"] == "APIService" {
@@ -340,7 +342,7 @@ mod tests {
 
     #[test]
     fn without_us_only_evictions_of_machines_stop() {
-        let all = objects(&place("service"), "PEM");
+        let all = objects(&place("service"), "PEM", str::to_owned);
         let hooks = all.iter().flat_map(|(_, object)| object["webhooks"].as_array().into_iter().flatten());
         let evictions: Vec<&Value> =
             hooks.filter(|hook| hook["rules"][0]["resources"][0] == "pods/eviction").collect();

@@ -1,12 +1,14 @@
 //! The operator's HTTPS server: admission reviews, the API `subresources.kubevirt.io`, and signs of health.
 //!
 //! ```text
-//!   API server ──▶ /…-validate, /…-mutate            anybody may ask; the answer is advice to the API server
+//!   API server ──▶ /review/<tag>/…-validate, …       who knows the tag is the API server; marks are written for it alone
+//!   anybody    ──▶ /…-validate, /…-mutate            advice on what the review itself says; nothing is looked up or written
 //!              ──▶ /apis/subresources.kubevirt.io/…  front proxy only, on behalf of a user who may do this
 //!   kubelet    ──▶ /healthz, /readyz                 anybody
 //! ```
 //!
-//! Bodies are bounded, every stage has a time limit, and what cannot be understood is answered with one sentence.
+//! All callers together are bounded ([`super::bounds`]), every stage has a time limit, and what cannot be understood is answered with
+//! one sentence.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,10 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use evac_api::kubevirt::review::{hide, is_advice, split};
 use evac_clock::Clock;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -31,7 +34,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::admission::Reviewer;
+use super::admission::{Reviewer, STRANGER};
+use super::bounds::{
+    Budget, Connections, HEADER_BYTES, HEADERS, NoRoom, Place, REVIEW_LIMIT, Room, SMALL_LIMIT, STREAMS,
+    WINDOW, Who,
+};
 use super::caller::{Callers, Wish};
 use super::certificates::Keeper;
 use super::power;
@@ -39,13 +46,15 @@ use super::tls;
 use super::view::View;
 use crate::http::Http;
 
-/// A review holds an object twice; the API server takes objects of up to 3 MiB.
-const REVIEW_LIMIT: usize = 8 * 1024 * 1024;
-const COMMAND_LIMIT: usize = 64 * 1024;
 const HANDSHAKE: Duration = Duration::from_secs(10);
-const HEADERS: Duration = Duration::from_secs(10);
+const HEADERS_READ: Duration = Duration::from_secs(10);
 /// The API server gives up on a review after ten seconds.
 const ANSWER: Duration = Duration::from_secs(30);
+
+/// How much of a wrong path is shown to whoever asked for it.
+const PATH_SHOWN: usize = 200;
+/// The identifier of a review comes back in its answer.
+const UID_LIMIT: usize = 128;
 
 #[derive(Debug, Error)]
 #[error("cannot listen on {address}: {source}")]
@@ -62,6 +71,8 @@ struct Desk {
     callers: Callers,
     keeper: Keeper,
     clock: Clock,
+    budget: Budget,
+    connections: Arc<Connections>,
 }
 
 /// An open server.
@@ -90,6 +101,8 @@ impl Server {
             callers: Callers::follow(http),
             keeper: Keeper::start(http, names),
             clock: http.clock(),
+            budget: Budget::new(http.clock()),
+            connections: Arc::default(),
         });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(accept(listener, desk.clone(), stop.clone(), tasks.clone()));
@@ -143,14 +156,26 @@ async fn accept(listener: TcpListener, desk: Arc<Desk>, stop: CancellationToken,
                 }
             },
         };
+        let Some(place) = desk.connections.admit() else {
+            tracing::debug!("a connection was refused: there are too many");
+            continue;
+        };
         // Small answers go out at once; waiting for more would cost every request 40 ms.
         let _ = stream.set_nodelay(true);
-        tasks.spawn(converse(stream, acceptor.clone(), desk.clone(), stop.clone()));
+        tasks.spawn(converse(stream, acceptor.clone(), desk.clone(), place, stop.clone()));
     }
 }
 
 /// One connection, from handshake to goodbye.
-async fn converse(stream: TcpStream, acceptor: TlsAcceptor, desk: Arc<Desk>, stop: CancellationToken) {
+async fn converse(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    desk: Arc<Desk>,
+    place: Place,
+    stop: CancellationToken,
+) {
+    let cut = place.cut.clone();
+    let place = Arc::new(place);
     let stream = tokio::select! {
         accepted = acceptor.accept(stream) => match accepted {
             Ok(stream) => stream,
@@ -160,21 +185,34 @@ async fn converse(stream: TcpStream, acceptor: TlsAcceptor, desk: Arc<Desk>, sto
             }
         },
         () = desk.clock.sleep(HANDSHAKE) => return,
+        () = cut.cancelled() => return,
         () = stop.cancelled() => return,
     };
     let chain: Arc<[CertificateDer<'static>]> =
         stream.get_ref().1.peer_certificates().unwrap_or_default().iter().cloned().collect();
     let mut server = auto::Builder::new(TokioExecutor::new());
-    server.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS);
-    server.http2().timer(TokioTimer::new()).max_concurrent_streams(1000);
+    server
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_READ)
+        .max_headers(HEADERS)
+        .max_buf_size(WINDOW as usize);
+    server
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEADER_BYTES)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW);
     let service = service_fn(move |request| {
-        let (desk, chain) = (desk.clone(), chain.clone());
-        async move { Ok::<_, std::convert::Infallible>(desk.answer(request, &chain).await) }
+        let (desk, chain, place) = (desk.clone(), chain.clone(), place.clone());
+        async move { Ok::<_, std::convert::Infallible>(desk.answer(request, &chain, &place).await) }
     });
     let connection = server.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,
+        () = cut.cancelled() => return,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -188,17 +226,27 @@ async fn converse(stream: TcpStream, acceptor: TlsAcceptor, desk: Arc<Desk>, sto
 type Reply = Response<Full<Bytes>>;
 
 impl Desk {
-    async fn answer(&self, request: Request<Incoming>, chain: &[CertificateDer<'static>]) -> Reply {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        chain: &[CertificateDer<'static>],
+        place: &Place,
+    ) -> Reply {
         tokio::select! {
             biased;
-            reply = self.route(request, chain) => reply,
+            reply = self.route(request, chain, place) => reply,
             () = self.clock.sleep(ANSWER) => {
                 failure(504, "Timeout", &format!("no answer could be given within {} s", ANSWER.as_secs()))
             }
         }
     }
 
-    async fn route(&self, request: Request<Incoming>, chain: &[CertificateDer<'static>]) -> Reply {
+    async fn route(
+        &self,
+        request: Request<Incoming>,
+        chain: &[CertificateDer<'static>],
+        place: &Place,
+    ) -> Reply {
         let path = request.uri().path().to_owned();
         match path.as_str() {
             "/healthz" | "/livez" => return text(200, "ok"),
@@ -206,15 +254,31 @@ impl Desk {
             _ => {}
         }
         if let Some(&path) = Reviewer::paths().iter().find(|&&known| known == path) {
-            return self.review(path, request).await;
+            return self.review(Who::Stranger, path, request).await;
+        }
+        if let Some((tag, path)) = split(&path) {
+            let known = Reviewer::paths().iter().find(|&&known| known == path);
+            let Some(&path) = known.filter(|path| self.admits(tag, path)) else {
+                return failure(403, "Forbidden", STRANGER);
+            };
+            place.prove();
+            return self.review(Who::ApiServer, path, request).await;
         }
         if let Some(document) = super::discovery::document(&path) {
             return json_reply(200, &document);
         }
         if path.strip_prefix("/apis/").is_some_and(|rest| rest.starts_with(power::GROUP)) {
-            return self.command(&path, request, chain).await;
+            return self.command(&path, request, chain, place).await;
         }
+        let path: String = hide(&path).chars().take(PATH_SHOWN).collect();
         failure(404, "NotFound", &format!("nothing is served at {path}"))
+    }
+
+    /// Whether this tag makes `path` one that the API server was told.
+    fn admits(&self, tag: &str, path: &str) -> bool {
+        let identity = self.keeper.identity();
+        let known = identity.borrow();
+        known.as_ref().is_some_and(|identity| identity.pass.admits(tag, path, self.clock.now()))
     }
 
     fn waiting_for(&self) -> Vec<&'static str> {
@@ -232,13 +296,24 @@ impl Desk {
         text(503, &format!("waiting for: {}", missing.join(", ")))
     }
 
-    async fn review(&self, path: &str, request: Request<Incoming>) -> Reply {
+    async fn review(&self, who: Who, path: &str, request: Request<Incoming>) -> Reply {
         if request.method() != http::Method::POST {
             return failure(405, "MethodNotAllowed", "reviews are sent by POST");
         }
-        let body = match read(request, REVIEW_LIMIT).await {
+        if who == Who::Stranger && !is_advice(path) {
+            return failure(403, "Forbidden", STRANGER);
+        }
+        let limit = if who == Who::ApiServer { REVIEW_LIMIT } else { SMALL_LIMIT };
+        let (body, _held) = match self.read(who, request, limit).await {
             Ok(body) => body,
             Err(refusal) => return refusal,
+        };
+        let _parsed = match self.budget.parsed(who, &body).await {
+            Ok(room) => room,
+            Err(NoRoom::Busy) => return busy(),
+            Err(NoRoom::TooLarge) => {
+                return failure(413, "RequestEntityTooLarge", "the review has too many parts");
+            }
         };
         let review = match understand(&body) {
             Ok(review) => review,
@@ -246,7 +321,7 @@ impl Desk {
                 return failure(400, "BadRequest", &format!("this is not an admission review: {why}"));
             }
         };
-        match self.reviewer.review(path, &review).await {
+        match self.reviewer.review(who, path, &review).await {
             Ok(answer) => json_reply(200, &answer),
             Err(why) => failure(500, "InternalError", &format!("the request could not be reviewed: {why}")),
         }
@@ -257,11 +332,13 @@ impl Desk {
         path: &str,
         request: Request<Incoming>,
         chain: &[CertificateDer<'static>],
+        place: &Place,
     ) -> Reply {
         let user = match self.callers.user(chain, request.headers()) {
             Ok(user) => user,
             Err(stranger) => return failure(401, "Unauthorized", &stranger.to_string()),
         };
+        place.prove();
         if let Some(wish) = wish(request.method().as_str(), path) {
             match self.callers.objection(&user, &wish).await {
                 Ok(None) => {}
@@ -273,7 +350,7 @@ impl Desk {
             }
         }
         let method = request.method().clone();
-        let body = match read(request, COMMAND_LIMIT).await {
+        let (body, _held) = match self.read(Who::ApiServer, request, SMALL_LIMIT).await {
             Ok(body) => body,
             Err(refusal) => return refusal,
         };
@@ -284,6 +361,38 @@ impl Desk {
             None => text(reply.code, ""),
         }
     }
+
+    /// A body, for which there is room as long as it is kept.
+    async fn read(&self, who: Who, request: Request<Incoming>, limit: usize) -> Result<(Bytes, Room), Reply> {
+        let too_large =
+            || failure(413, "RequestEntityTooLarge", &format!("the request is larger than {limit} bytes"));
+        let size = match request.body().size_hint().exact() {
+            Some(size) => usize::try_from(size).ok().filter(|size| *size <= limit).ok_or_else(too_large)?,
+            None => limit,
+        };
+        let room = self.budget.body(who, size).await.map_err(|_| busy())?;
+        let patience = self.budget.patience(who);
+        let body = tokio::select! {
+            biased;
+            body = Limited::new(request.into_body(), limit).collect() => body,
+            () = self.clock.sleep(patience) => {
+                let why = format!("the request did not arrive within {} s", patience.as_secs());
+                return Err(failure(408, "Timeout", &why));
+            }
+        };
+        match body {
+            Ok(body) => Ok((body.to_bytes(), room)),
+            Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+            Err(error) => Err(failure(400, "BadRequest", &format!("the request broke off: {error}"))),
+        }
+    }
+}
+
+/// There is no room now; the API server and whoever asks it try again.
+fn busy() -> Reply {
+    let mut reply = failure(503, "ServiceUnavailable", "too much is being read at the moment; try again");
+    reply.headers_mut().insert(http::header::RETRY_AFTER, http::HeaderValue::from_static("1"));
+    reply
 }
 
 /// What a request asks for; `None` for what everybody may see.
@@ -318,19 +427,9 @@ fn understand(body: &[u8]) -> Result<Value, String> {
         return Err("kind AdmissionReview of admission.k8s.io/v1 is expected".into());
     }
     match review["request"]["uid"].as_str() {
+        Some(uid) if uid.len() > UID_LIMIT => Err("request.uid is too long".into()),
         Some(uid) if !uid.is_empty() => Ok(review),
         _ => Err("request.uid is missing".into()),
-    }
-}
-
-async fn read(request: Request<Incoming>, limit: usize) -> Result<Bytes, Reply> {
-    match Limited::new(request.into_body(), limit).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let why = format!("the request is larger than {limit} bytes");
-            Err(failure(413, "RequestEntityTooLarge", &why))
-        }
-        Err(error) => Err(failure(400, "BadRequest", &format!("the request broke off: {error}"))),
     }
 }
 

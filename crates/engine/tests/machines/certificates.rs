@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use evac_api::Call;
 use evac_api::kubevirt::request;
+use evac_api::kubevirt::review::EVICTION_PATH;
 use evac_apiserver::Service;
 use evac_apiserver::identity::Identity as Caller;
 use evac_apiserver::server::{Api, Settings};
@@ -74,7 +75,7 @@ fn is_trusted(bundle: &str, identity: &Identity, name: &str, now: Timestamp) -> 
 async fn a_caller_that_learns_of_changes_half_a_day_late_is_never_turned_away() {
     let bare = Bare::start().await;
     let mut late = None;
-    let (mut seen, mut bundles) = (BTreeSet::new(), BTreeSet::new());
+    let (mut seen, mut bundles, mut paths) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for half in 0..2 * 100 {
         let http = bare.at(f64::from(half) / 2.0);
         let one = Keeper::start(&http, names(&[NAME]));
@@ -83,6 +84,13 @@ async fn a_caller_that_learns_of_changes_half_a_day_late_is_never_turned_away() 
         let now = http.clock().now();
         let current = identity(&one).await;
         assert_eq!(current.bundle, identity(&two).await.bundle, "replicas share what they show");
+        let path = current.pass.published(EVICTION_PATH);
+        assert_eq!(
+            path,
+            identity(&two).await.pass.published(EVICTION_PATH),
+            "and by what they know the API server"
+        );
+        paths.insert(path);
         let late = late.replace(current.bundle.clone()).unwrap_or_else(|| current.bundle.clone());
         for keeper in [&one, &two] {
             let current = identity(keeper).await;
@@ -93,6 +101,7 @@ async fn a_caller_that_learns_of_changes_half_a_day_late_is_never_turned_away() 
         bundles.insert(current.bundle);
     }
     assert!(seen.len() >= 9, "{} certificates in 100 days", seen.len());
+    assert_eq!(paths.len(), seen.len(), "the paths of reviews change with the certificate");
     assert!(bundles.len() >= 4, "one authority, two, two after the change, one: {}", bundles.len());
 }
 
@@ -107,6 +116,27 @@ async fn a_keeper_that_is_left_alone_renews_in_time() {
     assert_ne!(first.key.cert, current.key.cert);
     assert_eq!(first.bundle, current.bundle);
     assert!(is_trusted(&first.bundle, &current, NAME, day(20.0)));
+}
+
+/// As an operator left it that knew no secret paths.
+#[tokio::test(start_paused = true)]
+async fn a_secret_without_keys_for_the_paths_of_reviews_gets_some_and_keeps_its_authority() {
+    let bare = Bare::start().await;
+    let http = bare.at(0.0);
+    let keeper = Keeper::start(&http, names(&[NAME]));
+    let mut shown = keeper.identity();
+    let first = identity(&keeper).await;
+    let path = format!("/api/v1/namespaces/kubevirt/secrets/{SECRET}");
+    let mut secret: Value = http.read(&Call::get(&path)).await.unwrap();
+    let data = secret["data"].as_object_mut().unwrap();
+    assert!(data.remove("review.key").is_some() && data.remove("next-review.key").is_some());
+    shown.mark_unchanged();
+    let answer = http.send(&request::send("PUT", path, "application/json", &secret)).await.unwrap();
+    assert_eq!(answer.status, 200);
+    shown.changed().await.unwrap();
+    let current = identity(&keeper).await;
+    assert_eq!(first.bundle, current.bundle);
+    assert_ne!(first.pass.published(EVICTION_PATH), current.pass.published(EVICTION_PATH));
 }
 
 #[tokio::test(start_paused = true)]

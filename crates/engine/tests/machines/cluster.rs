@@ -14,7 +14,7 @@ use evac_clock::Clock;
 use evac_core::machines::Roles;
 use evac_engine::Http;
 use evac_engine::operator::publish::Reviews;
-use evac_engine::operator::{Operator, Reviewer, install, power};
+use evac_engine::operator::{Operator, Reviewer, Who, install, power};
 use evac_world::{NodeSpec, Options, World};
 use http::Request;
 use serde_json::{Value, json};
@@ -154,7 +154,7 @@ fn serve(api: &Arc<Api>, http: &Http, operator: &Operator) {
         let reviewer = reviewer.clone();
         let handler = move |review: Value| {
             let reviewer = reviewer.clone();
-            Box::pin(async move { reviewer.review(path, &review).await })
+            Box::pin(async move { reviewer.review(Who::ApiServer, path, &review).await })
                 as futures::future::BoxFuture<'static, Result<Value, String>>
         };
         api.webhooks().register(NAMESPACE, review::SERVICE, path, Arc::new(handler));

@@ -26,6 +26,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::counted::Wire;
+use crate::hostile_reviews::published;
 
 const START: &str = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/a/start";
 
@@ -36,7 +40,7 @@ struct Authority {
 }
 
 /// What a client shows.
-struct Card(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+pub struct Card(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl Authority {
     fn new() -> Self {
@@ -57,18 +61,22 @@ impl Authority {
     }
 }
 
-struct Bench {
-    server: Server,
+pub struct Bench {
+    pub server: Server,
+    /// The operator's way to the API server, and what it asked for there.
+    pub http: Http,
+    pub wire: Wire,
     bundle: String,
     front: Authority,
     _config: watch::Sender<Config>,
 }
 
 impl Bench {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let clock = Clock::real();
         let api = Api::new(clock, Settings { seed: 7, ..Settings::default() });
-        let client = kube::Client::new(Service::trusted(api, Identity::admin()), "default");
+        let wire = Wire::new();
+        let client = wire.client(Service::trusted(api, Identity::admin()));
         let http = Http::new(client, clock, Duration::ZERO);
         install::kinds(&http).await.unwrap();
         let front = Authority::new();
@@ -91,7 +99,7 @@ impl Bench {
         let server = Server::open(&http, View::of_settings(config, clock), address, names).await.unwrap();
         let mut identity = server.identity();
         let bundle = identity.wait_for(Option::is_some).await.unwrap().as_ref().unwrap().bundle.clone();
-        let bench = Self { server, bundle, front, _config: publish };
+        let bench = Self { server, http, wire, bundle, front, _config: publish };
         while bench.ask(None, get("/readyz")).await.0 != 200 {}
         bench
     }
@@ -101,7 +109,21 @@ impl Bench {
         self.front.card("front-proxy-client")
     }
 
-    async fn ask(&self, card: Option<Card>, request: Request<Full<Bytes>>) -> (u16, Value) {
+    pub async fn ask(&self, card: Option<Card>, request: Request<Full<Bytes>>) -> (u16, Value) {
+        let stream = self.connect(card).await;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let answer = sender.send_request(request).await.unwrap();
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        connection.abort();
+        let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
+        (code, serde_json::from_slice(&body).unwrap_or_else(|_| text()))
+    }
+
+    /// A connection on which nothing was said yet.
+    pub async fn connect(&self, card: Option<Card>) -> TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(self.bundle.as_bytes()) {
             roots.add(certificate.unwrap()).unwrap();
@@ -118,20 +140,11 @@ impl Bench {
         let stream = TcpStream::connect(self.server.address).await.unwrap();
         // By the name the API server uses for an aggregated API.
         let name = ServerName::try_from("virt-api.kubevirt.svc").unwrap();
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-        let connection = tokio::spawn(connection);
-        let answer = sender.send_request(request).await.unwrap();
-        let code = answer.status().as_u16();
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
-        connection.abort();
-        let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
-        (code, serde_json::from_slice(&body).unwrap_or_else(|_| text()))
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
     }
 }
 
-fn get(path: &str) -> Request<Full<Bytes>> {
+pub fn get(path: &str) -> Request<Full<Bytes>> {
     Request::get(path).body(Full::default()).unwrap()
 }
 
@@ -143,11 +156,11 @@ fn put(path: &str, user: &str, group: &str) -> Request<Full<Bytes>> {
     request.body(Full::from("{}")).unwrap()
 }
 
-fn post(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+pub fn post(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
     Request::post(path).body(Full::new(body.into())).unwrap()
 }
 
-fn message(body: &Value) -> &str {
+pub fn message(body: &Value) -> &str {
     body["message"].as_str().unwrap_or_default()
 }
 
@@ -229,9 +242,12 @@ async fn reviews_are_answered_and_nonsense_gets_one_clear_sentence() {
 #[tokio::test]
 async fn what_is_too_large_is_not_read() {
     let bench = Bench::start().await;
-    let (code, body) = bench.ask(None, post("/virtualmachines-validate", vec![b' '; 9 * 1024 * 1024])).await;
+    let path = published(&bench, "/virtualmachines-validate");
+    let (code, body) = bench.ask(None, post(&path, vec![b' '; 9 * 1024 * 1024])).await;
     assert_eq!(code, 413, "{body}");
     assert_eq!(message(&body), "the request is larger than 8388608 bytes");
+    let (code, body) = bench.ask(None, post("/virtualmachines-validate", vec![b' '; 100 * 1024])).await;
+    assert_eq!((code, message(&body)), (413, "the request is larger than 65536 bytes"), "of a stranger");
     let mut large = put(START, "root", "system:masters");
     *large.body_mut() = Full::from(vec![b' '; 100 * 1024]);
     let (code, body) = bench.ask(Some(bench.card()), large).await;

@@ -9,6 +9,7 @@ mod cluster;
 mod counted;
 mod evacuation;
 mod guests;
+mod hostile_reviews;
 mod https;
 mod leaders;
 mod limits;

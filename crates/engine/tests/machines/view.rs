@@ -6,13 +6,14 @@ use evac_api::kubevirt::review::{EVICTION_PATH, MIGRATION_CREATE_PATH};
 use evac_apiserver::Service;
 use evac_apiserver::identity::Identity;
 use evac_engine::Http;
-use evac_engine::operator::Reviewer;
 use evac_engine::operator::view::View;
+use evac_engine::operator::{Reviewer, Who};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, vm};
 use crate::counted::Wire;
 use crate::guests::{create_vm, launcher_of, settled, with_strategy};
+use crate::hostile_reviews::eviction;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -33,14 +34,14 @@ impl Desk {
     /// The refusal, if it is one, and the number of requests it took.
     async fn ask(&self, path: &str, request: Value) -> (Option<String>, usize) {
         let before = self.wire.requests().len();
-        let answer = self.reviewer.review(path, &json!({"request": request})).await.unwrap();
+        let answer = self.reviewer.review(Who::ApiServer, path, &json!({"request": request})).await.unwrap();
         let said = answer["response"]["status"]["message"].as_str().map(str::to_owned);
         assert_eq!(answer["response"]["allowed"] == true, said.is_none(), "{answer}");
         (said, self.wire.requests().len() - before)
     }
 
     async fn evict(&self, pod: &str) -> (Option<String>, usize) {
-        self.ask(EVICTION_PATH, json!({"namespace": "default", "name": pod, "object": {}})).await
+        self.ask(EVICTION_PATH, eviction(pod)["request"].clone()).await
     }
 
     async fn migrate(&self, instance: &str) -> (Option<String>, usize) {

@@ -213,3 +213,49 @@ async fn instances_of_another_namespace_than_the_secret_serves_get_nothing_from_
     assert!(deadline.duration_since(cluster.clock.now()).as_secs() > 500, "its timeout is not ours");
     assert_eq!(blocked(&cluster).await.0, "SecretNotShared");
 }
+
+/// Waits until the deadline on the instance is this one.
+async fn is_again(cluster: &Cluster, deadline: Timestamp) {
+    let same = |vmi: &Value| {
+        annotation(vmi, "evac.dev/tenant-deadline").and_then(|text| text.parse().ok()) == Some(deadline)
+    };
+    cluster.until(&format!("{VMIS}/blue-x"), same).await;
+}
+
+async fn annotate(cluster: &Cluster, name: &str, value: &Value) {
+    let body = json!({"metadata": {"annotations": {name: value}}});
+    let (code, body) =
+        cluster.send("PATCH", &format!("{VMIS}/blue-x"), "application/merge-patch+json", &body).await;
+    assert_eq!(code, 200, "{body}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_is_removed_or_moved_beyond_the_limit_comes_back_as_it_was() {
+    let cluster = Cluster::start(2).await;
+    let uid = node(&cluster, &json!({"evac.dev/tenant-timeout": "10m"})).await;
+    evict(&cluster).await;
+    let deadline = anchored(&cluster).await;
+    for value in [Value::Null, json!("9999-12-31T00:00:00Z"), json!("whenever"), Value::Null] {
+        cluster.pass(60).await;
+        annotate(&cluster, "evac.dev/tenant-timeout", &json!("20h")).await;
+        annotate(&cluster, "evac.dev/tenant-deadline", &value).await;
+        is_again(&cluster, deadline).await;
+    }
+    assert_eq!(told(&cluster, "TenantDrainStarted").await.len(), 1, "it was begun once");
+    goes_at(&cluster, deadline, &uid).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_is_removed_while_no_operator_runs_comes_back_as_it_was() {
+    let cluster = Cluster::start(2).await;
+    let uid = node(&cluster, &json!({"evac.dev/tenant-timeout": "10m"})).await;
+    evict(&cluster).await;
+    let deadline = anchored(&cluster).await;
+    cluster.operator.halt();
+    cluster.pass(120).await;
+    annotate(&cluster, "evac.dev/tenant-deadline", &Value::Null).await;
+    let next = Operator::start(cluster.http.clone());
+    is_again(&cluster, deadline).await;
+    goes_at(&cluster, deadline, &uid).await;
+    next.stop().await;
+}

@@ -6,5 +6,6 @@
 #[allow(dead_code, reason = "only a part of it is needed here")]
 mod cluster;
 mod deadline;
+mod endless;
 mod hostile;
 mod visits;

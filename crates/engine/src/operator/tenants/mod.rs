@@ -3,12 +3,14 @@
 //! The rules are in [`evac_core::tenants`]. Requests of one decision run one after the other, and what the server answered is known
 //! before the next decision about that instance. A drain runs beside that and reports; nothing ever waits for it.
 
+mod firsts;
 pub mod kubeconfig;
 mod perform;
 pub mod reach;
 mod visit;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::{request, wire};
@@ -28,8 +30,9 @@ use crate::guests::{INSTANCES, MIGRATIONS};
 use crate::http::Http;
 use crate::metrics::Queues;
 use crate::watch::{Report, Source};
+use firsts::Firsts;
 use perform::{Done, carry_out};
-use visit::Visit;
+use visit::{Visit, Visits};
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -55,6 +58,8 @@ enum Input {
     Unread,
     Done(Key, Uid, Done),
     Reported(Key, Uid, Outcome),
+    /// When evictions were first seen.
+    Firsts(Firsts),
 }
 
 /// What is done about one incarnation of an instance. When this is dropped, its visit ends.
@@ -68,8 +73,12 @@ struct Job {
 struct Loop {
     http: Http,
     settings: Settings,
+    visits: Visits,
     machines: Machines,
     jobs: BTreeMap<Uid, Job>,
+    /// Read anew by every leader; without it nothing is decided.
+    firsts: Option<Firsts>,
+    reading: bool,
     missing: BTreeSet<Kind>,
     /// Those of them that the server does not know: there is nothing to wait for.
     absent: BTreeSet<Kind>,
@@ -80,6 +89,8 @@ struct Loop {
 const WATCHED: [Kind; 3] = [Kind::Instance, Kind::Machine, Kind::Migration];
 const MACHINES: &str = "/apis/kubevirt.io/v1/virtualmachines";
 const PAGE: u32 = 500;
+/// The pause after it could not be read when evictions were first seen.
+const READ_PAUSE: Duration = Duration::from_secs(5);
 
 /// Runs until `stop`. Acts while the gate of `http` is open.
 pub(super) async fn run(
@@ -99,7 +110,10 @@ pub(super) async fn run(
         machines: Machines::new(config.borrow_and_update().clone()),
         http,
         settings,
+        visits: Visits::new(),
         jobs: BTreeMap::new(),
+        firsts: None,
+        reading: false,
         missing: WATCHED.into(),
         absent: BTreeSet::new(),
         dirty: BTreeSet::new(),
@@ -177,6 +191,10 @@ impl Loop {
         let now = self.http.clock().now();
         match input {
             Input::Unread => {}
+            Input::Firsts(firsts) => {
+                self.reading = false;
+                self.firsts = Some(firsts);
+            }
             Input::Absent(kind) => drop(self.absent.insert(kind)),
             Input::Listed(kind, list) => {
                 self.missing.remove(&kind);
@@ -192,6 +210,13 @@ impl Loop {
                     let touched = self.machines.apply(seen);
                     self.touch(touched);
                 }
+                for outcome in &done.outcomes {
+                    match (outcome, &mut self.firsts) {
+                        (Outcome::FirstKept(first), Some(firsts)) => drop(firsts.insert(uid.clone(), *first)),
+                        (Outcome::FirstForgotten, Some(firsts)) => drop(firsts.remove(&uid)),
+                        _ => {}
+                    }
+                }
                 if let Some(job) = self.jobs.get_mut(&uid) {
                     job.busy = false;
                     for outcome in done.outcomes {
@@ -202,7 +227,7 @@ impl Loop {
             }
             Input::Reported(key, uid, outcome) => {
                 if let Some(job) = self.jobs.get_mut(&uid) {
-                    if !matches!(outcome, Outcome::Counted(_)) {
+                    if !matches!(outcome, Outcome::Counted(_) | Outcome::Waits(_)) {
                         job.visit = None;
                     }
                     job.work.record(outcome, now);
@@ -227,9 +252,14 @@ impl Loop {
         if !self.http.gate().is_open(now) {
             // Another leads; it visits now, and what was begun here is forgotten.
             self.jobs.clear();
+            self.firsts = None;
             return;
         }
         if !self.missing.is_empty() {
+            return;
+        }
+        if self.firsts.is_none() {
+            self.read_firsts(sender, tasks);
             return;
         }
         let due: Vec<Key> =
@@ -246,6 +276,39 @@ impl Loop {
         self.jobs.retain(|uid, job| machines.instance(&job.key).is_some_and(|known| known.uid == *uid));
     }
 
+    fn read_firsts(&mut self, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
+        if std::mem::replace(&mut self.reading, true) {
+            return;
+        }
+        let (http, sender) = (self.http.clone(), sender.clone());
+        tasks.spawn(async move {
+            loop {
+                match firsts::read(&http).await {
+                    Ok(firsts) => {
+                        // The loop may have ended meanwhile.
+                        let _ = sender.send(Input::Firsts(firsts));
+                        return;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "it cannot be read when evictions of tenants were first seen");
+                        http.clock().sleep(READ_PAUSE).await;
+                    }
+                }
+            }
+        });
+    }
+
+    /// Those of whom something is kept although they are gone.
+    fn take_gone(&mut self) -> Vec<Uid> {
+        let there: BTreeSet<&Uid> = self.machines.instances().map(|instance| &instance.uid).collect();
+        let Some(firsts) = &mut self.firsts else { return Vec::new() };
+        let gone: Vec<Uid> = firsts.keys().filter(|uid| !there.contains(uid)).cloned().collect();
+        for uid in &gone {
+            firsts.remove(uid);
+        }
+        gone
+    }
+
     fn consider(
         &mut self,
         key: &Key,
@@ -260,7 +323,8 @@ impl Loop {
             return;
         }
         let work = job.map_or(&idle, |job| &job.work);
-        let view = View { machines: &self.machines, work, limits: &self.settings.limits };
+        let first = self.firsts.as_ref().and_then(|firsts| firsts.get(&uid).copied());
+        let view = View { machines: &self.machines, work, limits: &self.settings.limits, first };
         let decision = decide(&view, key, now);
         if let Some(at) = decision.look_again {
             self.alarms.insert(key.clone(), at);
@@ -270,6 +334,8 @@ impl Loop {
         }
         tracing::debug!(%key, actions = ?decision.actions, "tenant");
         let instance = instance.clone();
+        let keeps = decision.actions.iter().any(|action| matches!(action, Action::KeepFirst { .. }));
+        let gone = if keeps { self.take_gone() } else { Vec::new() };
         let job = self.jobs.entry(uid.clone()).or_insert_with(|| Job {
             key: key.clone(),
             work: Work::default(),
@@ -280,6 +346,7 @@ impl Loop {
         for action in work {
             let visit = |member| Visit {
                 host: self.http.clone(),
+                visits: self.visits.clone(),
                 settings: self.settings.clone(),
                 member,
                 instance: instance.clone(),
@@ -295,7 +362,7 @@ impl Loop {
                             // The loop may have ended meanwhile.
                             let _ = sender.send(Input::Reported(key.clone(), uid.clone(), outcome));
                         };
-                        let end = visit.drain(token, &mut |count| report(Outcome::Counted(count))).await;
+                        let end = visit.drain(token, &mut |outcome| report(outcome)).await;
                         report(end);
                     });
                     job.visit = Some(stop.drop_guard());
@@ -324,7 +391,7 @@ impl Loop {
         let (http, config, sender, key) =
             (self.http.clone(), self.machines.config.clone(), sender.clone(), key.clone());
         tasks.spawn(async move {
-            let done = carry_out(&http, &config, &key, &uid, requests).await;
+            let done = carry_out(&http, &config, &key, &uid, requests, &gone).await;
             let _ = sender.send(Input::Done(key, uid, done));
         });
     }

@@ -9,6 +9,7 @@ use evac_core::tenants::{Action, Outcome, is_wanted};
 use evac_core::{Key, Uid};
 use serde::de::DeserializeOwned;
 
+use super::firsts;
 use super::reach::timeout;
 use crate::http::{Http, HttpError, parse};
 
@@ -26,6 +27,7 @@ pub(super) async fn carry_out(
     key: &Key,
     uid: &Uid,
     actions: Vec<Action>,
+    gone: &[Uid],
 ) -> Done {
     let mut done = Done { learned: Vec::new(), outcomes: Vec::new() };
     for action in actions {
@@ -34,6 +36,14 @@ pub(super) async fn carry_out(
                 let said = timeout(http, member, &key.namespace).await;
                 done.outcomes.push(Outcome::Looked(said));
                 Ok(())
+            }
+            Action::KeepFirst { first } => {
+                let kept = firsts::keep(http, uid, *first, gone).await;
+                kept.map(|first| done.outcomes.push(Outcome::FirstKept(first)))
+            }
+            Action::ForgetFirst => {
+                let forgotten = firsts::forget(http, uid).await;
+                forgotten.map(|()| done.outcomes.push(Outcome::FirstForgotten))
             }
             Action::Tell { warning, reason, message } => {
                 let now = http.clock().now();

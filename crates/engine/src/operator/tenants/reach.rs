@@ -1,27 +1,32 @@
 //! The way into a tenant's cluster: from the name of a Secret to a client that talks to one address and nobody else.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use evac_api::tenants::{Secret, read_secret};
 use evac_core::tenants::member::serves;
+use evac_core::tenants::ration::Taken;
 use evac_core::tenants::{Member, TIMEOUT, Trouble};
+use futures::StreamExt as _;
 use http::Request;
-use http_body_util::Limited;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
 use kube::client::Body;
-use tower::service_fn;
+use tower::{BoxError, service_fn};
 
 use super::kubeconfig::{self, Access};
 use crate::http::{Http, HttpError, connect};
+use crate::meter::Meter;
 
 /// A tenant that does not answer within this time is asked again later.
 const ANSWER: Duration = Duration::from_secs(10);
 /// How long one of several addresses is tried.
 const ONE_OF_SEVERAL: Duration = Duration::from_secs(2);
-/// The most that is read of one answer, or of one watch before it is begun anew: a server that never stops must not fill our memory.
-const LARGEST: usize = 64 << 20;
 
 async fn secret(host: &Http, member: &Member) -> Result<Secret, Trouble> {
     host.read::<Secret>(&read_secret(&member.secret)).await.map_err(|error| match error {
@@ -39,8 +44,14 @@ pub(super) async fn timeout(host: &Http, member: &Member, namespace: &str) -> Op
     annotations.get(TIMEOUT).filter(|_| serves(&member.secret, annotations, namespace)).cloned()
 }
 
-/// A client for the cluster of a machine in `namespace`. It writes only while `host` may.
-pub async fn tenant(host: &Http, member: &Member, namespace: &str, loopback: bool) -> Result<Http, Trouble> {
+/// A client for the cluster of a machine in `namespace`. It writes only while `host` may, and reads as much as `meter` lets it.
+pub async fn tenant(
+    host: &Http,
+    member: &Member,
+    namespace: &str,
+    loopback: bool,
+    meter: Arc<Meter>,
+) -> Result<Http, Trouble> {
     let secret = secret(host, member).await?;
     let name = member.secret.clone();
     if !serves(&member.secret, &secret.metadata.annotations, namespace) {
@@ -54,8 +65,9 @@ pub async fn tenant(host: &Http, member: &Member, namespace: &str, loopback: boo
         NoAddress::Forbidden(why) => refused(why),
         NoAddress::Unknown(why) => Trouble::Unreachable { cluster: member.cluster.clone(), why },
     })?;
-    let client = client(access, address).ok_or_else(|| refused("no client can be made of it".into()))?;
-    Ok(Http::new(client, host.clock(), ANSWER).behind(host.gate().clone()))
+    let client = client(access, address, meter.clone());
+    let client = client.ok_or_else(|| refused("no client can be made of it".into()))?;
+    Ok(Http::new(client, host.clock(), ANSWER).behind(host.gate().clone()).metered(meter))
 }
 
 enum NoAddress {
@@ -118,7 +130,7 @@ fn is_allowed(address: IpAddr, loopback: bool) -> bool {
     }
 }
 
-fn client(access: Access, address: SocketAddr) -> Option<kube::Client> {
+fn client(access: Access, address: SocketAddr, meter: Arc<Meter>) -> Option<kube::Client> {
     let uri = format!("https://{address}{}", access.path).parse().ok()?;
     // Nothing of the environment is asked: no proxy, no files.
     let mut config = kube::Config::new(uri);
@@ -129,13 +141,26 @@ fn client(access: Access, address: SocketAddr) -> Option<kube::Client> {
     config.tls_server_name = access.server_name.or(name);
     let client = connect(config).ok()?;
     let limited = service_fn(move |request: Request<Body>| {
-        let client = client.clone();
+        let (client, meter) = (client.clone(), meter.clone());
         async move {
             let answer = client.send(request).await?;
-            Ok::<_, kube::Error>(answer.map(|body| Limited::new(body, LARGEST)))
+            Ok::<_, kube::Error>(answer.map(|body| metered(body, meter)))
         }
     });
     Some(kube::Client::new(limited, "default"))
+}
+
+/// A body that breaks off when it is too much: a server that never stops must not fill our memory.
+fn metered(body: Body, meter: Arc<Meter>) -> UnsyncBoxBody<Bytes, BoxError> {
+    let pieces = body.into_data_stream().map(move |piece| {
+        let piece = piece.map_err(BoxError::from)?;
+        let taken = Taken { bytes: piece.len(), ..Taken::default() };
+        match meter.take(taken) {
+            Ok(()) => Ok(Frame::data(piece)),
+            Err(excess) => Err(BoxError::from(format!("the server sends {excess}"))),
+        }
+    });
+    StreamBody::new(pieces).boxed_unsync()
 }
 
 #[cfg(test)]
