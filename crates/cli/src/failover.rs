@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use evac_core::failover::Release;
+use evac_core::failover::{Doubt, Release};
 use evac_engine::Http;
 use evac_engine::failover::{Agent, End, FailoverError, FailoverRequest, Source, failover, fence_by};
+use evac_engine::http::HttpError;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{ClusterArgs, OwnerArgs};
@@ -168,7 +169,9 @@ fn failure(error: &FailoverError) -> Failure {
     match error {
         FailoverError::NodeNotFound(_) => Failure::error(format!("Error from server (NotFound): {error}")),
         FailoverError::Http(error) => from_server(error),
-        FailoverError::Drain(_) | FailoverError::Contended { .. } => Failure::error(error.to_string()),
+        FailoverError::Drain(_) | FailoverError::Version { .. } | FailoverError::Contended { .. } => {
+            Failure::error(error.to_string())
+        }
     }
 }
 
@@ -212,9 +215,33 @@ fn find(program: &str) -> Option<PathBuf> {
 
 /// Says what speaks against using a node again. True if nothing does.
 pub async fn may_return(http: &Http, node: &str, dry_run: bool) -> Result<bool, Failure> {
-    let found = evac_engine::failover::look_back(http, node).await.map_err(|error| from_server(&error))?;
-    let Some((suspect, doubts)) = found else { return Ok(true) };
-    for doubt in &doubts {
+    for _ in 0..LOOKS {
+        let found =
+            evac_engine::failover::look_back(http, node).await.map_err(|error| from_server(&error))?;
+        let Some((suspect, doubts)) = found else { return Ok(true) };
+        if !may_forget(node, &doubts) {
+            return Ok(false);
+        }
+        if dry_run {
+            return Ok(true);
+        }
+        let call = evac_api::failover::forget(&suspect.node);
+        let answer = http.send(&call).await.map_err(|error| from_server(&error))?;
+        match evac_engine::http::parse::<evac_api::wire::Named>(&answer) {
+            Ok(_) => return Ok(true),
+            // It has shown something new since it was looked at.
+            Err(HttpError::Status { status: 409, .. }) => {}
+            Err(error) => return Err(from_server(&error)),
+        }
+    }
+    Err(Failure::error(format!("node {node} kept changing, gave up after {LOOKS} tries")))
+}
+
+/// How often a node that changes while it is looked at is looked at again.
+const LOOKS: u32 = 10;
+
+fn may_forget(node: &str, doubts: &[Doubt]) -> bool {
+    for doubt in doubts {
         output::error(&doubt.words(node));
     }
     if !doubts.is_empty() {
@@ -222,14 +249,8 @@ pub async fn may_return(http: &Http, node: &str, dry_run: bool) -> Result<bool, 
             "To use it all the same, take back the record of its failure: kubectl annotate node {node} {}-",
             evac_core::failover::fencing::ANNOTATION
         ));
-        return Ok(false);
     }
-    if !dry_run {
-        let call = evac_api::failover::forget(node, &suspect.node.uid);
-        let answer = http.send(&call).await.map_err(|error| from_server(&error))?;
-        evac_engine::http::parse::<evac_api::wire::Named>(&answer).map_err(|error| from_server(&error))?;
-    }
-    Ok(true)
+    doubts.is_empty()
 }
 
 #[cfg(test)]

@@ -36,7 +36,9 @@ impl Standing {
 
 fn reason(hold: &Hold) -> Option<&'static str> {
     match hold {
-        Hold::Brake { .. } | Hold::Storm { .. } | Hold::Blind => Some("FailoverSkipped"),
+        Hold::Brake { .. } | Hold::Storm { .. } | Hold::Blind | Hold::Unknown { .. } => {
+            Some("FailoverSkipped")
+        }
         Hold::Proof { .. } => Some("ProofNeeded"),
         Hold::Waiting { .. }
         | Hold::Excluded

@@ -21,7 +21,7 @@ use super::policy::{FailoverPolicy, PolicyError, Proof, Storm};
 use super::suspect::Suspect;
 use crate::explain::span;
 use crate::fact::Lease;
-use crate::ownership::MarkState;
+use crate::ownership::{LEASE_NAMESPACE, MarkState};
 
 /// Kubelets renew their leases every ten seconds; if none did for this long, it is not the nodes that are silent.
 pub const BLIND_AFTER: SignedDuration = SignedDuration::from_secs(30);
@@ -77,6 +77,10 @@ pub enum Hold {
         holder: String,
         until: Option<Timestamp>,
     },
+    /// Whether somebody else works on it cannot be found out.
+    Unknown {
+        why: String,
+    },
     Drained {
         owner: String,
     },
@@ -105,6 +109,7 @@ impl Hold {
             Self::Brake { .. } => "Brake",
             Self::Storm { .. } => "Storm",
             Self::Lease { .. } => "Leased",
+            Self::Unknown { .. } => "Unknown",
             Self::Drained { .. } => "Drained",
             Self::FailedOver => "FailedOver",
             Self::Proof { .. } => "AwaitingProof",
@@ -135,6 +140,10 @@ impl Hold {
             }
             Self::Storm { until: None } => "is left alone: many nodes are down together".into(),
             Self::Lease { holder, .. } => format!("is left to {holder}, who holds the maintenance lease"),
+            Self::Unknown { why } => format!(
+                "is left alone: whether somebody else works on it is not known, because the leases in the namespace \
+                 {LEASE_NAMESPACE} cannot be read: {why}"
+            ),
             Self::Drained { owner } => format!("is left to {owner}, who is draining it"),
             Self::FailedOver => "has been failed over; it is used again when it is repaired and Ready".into(),
             Self::Proof { wanted } => format!("has failed and is not proven to be off: {wanted}"),
@@ -182,6 +191,8 @@ pub struct View<'a> {
     pub policies: &'a BTreeMap<String, Result<FailoverPolicy, PolicyError>>,
     /// The leases of remediation operators, by node.
     pub leases: &'a BTreeMap<String, Lease>,
+    /// Why those cannot be read, if they cannot.
+    pub leases_unread: Option<&'a str>,
     /// Failovers of ours that are under way.
     pub active: &'a BTreeSet<String>,
     /// When a failover that did not succeed may be tried again.
@@ -326,6 +337,9 @@ impl Watchman {
             let length = SignedDuration::from_secs(lease.duration_seconds);
             let until = lease.renewed.and_then(|at| at.checked_add(length).ok());
             return Some(Hold::Lease { holder: lease.holder.clone(), until });
+        }
+        if let Some(why) = view.leases_unread {
+            return Some(Hold::Unknown { why: why.to_owned() });
         }
         match &node.node.mark {
             Some(MarkState::Valid(mark)) if mark.owner != view.owner => {

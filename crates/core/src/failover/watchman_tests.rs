@@ -42,6 +42,7 @@ struct Cluster {
     nodes: BTreeMap<String, Suspect>,
     policies: BTreeMap<String, Result<FailoverPolicy, PolicyError>>,
     leases: BTreeMap<String, Lease>,
+    leases_unread: Option<String>,
     active: BTreeSet<String>,
     resting: BTreeMap<String, Timestamp>,
     watchman: Watchman,
@@ -66,6 +67,7 @@ impl Cluster {
             nodes,
             policies: [(policy.name.clone(), Ok(policy))].into(),
             leases: BTreeMap::new(),
+            leases_unread: None,
             active: BTreeSet::new(),
             resting: BTreeMap::new(),
             watchman,
@@ -77,6 +79,7 @@ impl Cluster {
             nodes: &self.nodes,
             policies: &self.policies,
             leases: &self.leases,
+            leases_unread: self.leases_unread.as_deref(),
             active: &self.active,
             resting: &self.resting,
             owner: "operator",
@@ -174,6 +177,18 @@ fn d05_d06_a_maintenance_lease_of_somebody_else_is_respected_while_it_is_valid()
     assert_eq!(cluster.code(DUE, "n1"), "Leased");
     assert_eq!(cluster.judge(DUE).1, Some(at(400)), "looks again when it ends");
     assert_eq!(cluster.code(400, "n1"), "Act");
+}
+
+#[test]
+fn leases_that_cannot_be_read_are_not_leases_that_nobody_holds() {
+    let mut cluster = Cluster::new(4, 1, policy("p"));
+    cluster.leases_unread = Some("leases is forbidden".into());
+    assert_eq!(cluster.code(DUE - 1, "n1"), "Waiting");
+    let Verdict::Hold(hold) = cluster.verdict(DUE, "n1") else { panic!("nobody knows whose it is") };
+    assert_eq!(hold.code(), "Unknown");
+    assert!(hold.words(at(DUE)).ends_with("cannot be read: leases is forbidden"), "{}", hold.words(at(DUE)));
+    cluster.leases_unread = None;
+    assert_eq!(cluster.code(DUE, "n1"), "Act");
 }
 
 #[rstest]

@@ -4,10 +4,12 @@ use evac_api::failover::{ATTACHMENTS, Attachment, KUBELET_LEASES, ServerVersion,
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::wire::{LauncherPod, VirtualMachine, VirtualMachineInstance};
 use evac_api::{Call, call, wire};
-use evac_core::failover::{Doubt, GuestFate, Suspect, doubts, fates};
+use evac_core::failover::course::may_begin;
+use evac_core::failover::{Doubt, GuestFate, Refusal, Suspect, doubts, fates};
 use evac_core::machines::{Config, Kind, Machines};
-use evac_core::ownership::{is_marked_by_other, lease_key};
+use evac_core::ownership::{Ownership, is_marked_by_other, lease_key, ownership};
 use evac_core::{Fact, Index, Pod, VmRole};
+use jiff::Timestamp;
 
 use crate::http::{Http, HttpError};
 use crate::watch::{Source, list};
@@ -24,11 +26,26 @@ pub struct Look {
     /// What becomes of its guests. None where the cluster knows no virtual machines, or they may not be read.
     pub guests: Vec<GuestFate>,
     pub attachments: Vec<String>,
-    /// Who marked or claimed the node.
-    pub index: Index,
-    pub server: Option<(u32, u32)>,
+    pub holding: Holding,
     /// What could not be read and would have been told.
     pub unread: Vec<String>,
+}
+
+/// Who marked or claimed a node, as far as could be found out.
+#[derive(Debug)]
+pub struct Holding {
+    index: Index,
+    /// Why the lease of a remediation operator could not be read.
+    unread: Option<String>,
+}
+
+impl Holding {
+    /// Whose the node is, or why it must be left alone.
+    pub fn judge(&self, suspect: &Suspect, owner: &str, now: Timestamp) -> Result<Ownership, Refusal> {
+        let owned = ownership(&self.index, &suspect.node, owner, now);
+        may_begin(suspect, &owned, self.unread.as_deref())?;
+        Ok(owned)
+    }
 }
 
 /// The node as it is now, with its kubelet's lease.
@@ -46,15 +63,24 @@ pub async fn suspect(http: &Http, name: &str) -> Result<Suspect, HttpError> {
     Ok(suspect)
 }
 
-/// `may_ask` is who wants to know whether a drain of somebody else is still at work.
-pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<Look, HttpError> {
+/// The node and who holds it. `may_ask` is who wants to know whether a drain of somebody else is still at work.
+pub(super) async fn held(
+    http: &Http,
+    name: &str,
+    may_ask: Option<&str>,
+) -> Result<(Suspect, Holding), HttpError> {
     let suspect = suspect(http, name).await?;
     let mut index = Index::new();
     index.reset_nodes(vec![suspect.node.clone()]);
     let maintenance = Call::get(call::lease_path(&lease_key(name)));
-    if let Ok(lease) = http.read_patiently::<wire::Lease>(&maintenance).await {
-        index.apply(Fact::Lease(lease.into()));
-    }
+    let unread = match http.read_patiently::<wire::Lease>(&maintenance).await {
+        Ok(lease) => {
+            index.apply(Fact::Lease(lease.into()));
+            None
+        }
+        Err(error) if error.is_not_found() => None,
+        Err(error) => Some(error.to_string()),
+    };
     let claim = if may_ask.is_some_and(|owner| is_marked_by_other(&suspect.node, owner)) {
         life::ask(http, name).await
     } else if suspect.node.mark.is_some() {
@@ -65,6 +91,12 @@ pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<Look
     if let Some(fact) = claim {
         index.apply(fact);
     }
+    Ok((suspect, Holding { index, unread }))
+}
+
+/// Everything about the node; `may_ask` as for [`held`].
+pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<Look, HttpError> {
+    let (suspect, holding) = held(http, name, may_ask).await?;
     let pods: wire::List<wire::Pod> = http.read_patiently(&Call::get(call::pods_on_node_path(name))).await?;
     let pods: Vec<Pod> = pods.items.into_iter().map(Into::into).collect();
     let mut unread = Vec::new();
@@ -90,8 +122,14 @@ pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<Look
     }
     attachments.sort();
     attachments.dedup();
-    let server = http.read::<ServerVersion>(&Call::get("/version")).await.ok().and_then(|it| it.numbers());
-    Ok(Look { suspect, pods, guests, attachments, index, server, unread })
+    Ok(Look { suspect, pods, guests, attachments, holding, unread })
+}
+
+/// The version of the server, or why it is not known: it does not answer, or not with a version.
+pub(super) async fn version(http: &Http) -> Result<(u32, u32), String> {
+    let said = http.read_patiently::<ServerVersion>(&Call::get("/version")).await;
+    let said = said.map_err(|error| error.to_string())?;
+    said.numbers().ok_or_else(|| format!("the server says {}", said.text()))
 }
 
 /// All machines, instances and launchers.

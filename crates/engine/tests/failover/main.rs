@@ -9,7 +9,9 @@ mod leaders;
 #[allow(dead_code, reason = "shared with the tests of the machines")]
 #[path = "../machines/cluster.rs"]
 mod machines;
+mod ownership;
 mod role;
+mod unknown;
 #[allow(dead_code, reason = "shared with the tests of drains")]
 #[path = "../drain/wire.rs"]
 mod wire;
@@ -253,6 +255,11 @@ async fn seeing_it_not_ready(bench: &Bench) -> Http {
             condition["status"] = json!("False");
         }
     }
+    // As it will be once the failover has cordoned it.
+    let mark = json!({
+        "version": 1, "owner": "kim", "since": "2026-01-01T00:00:00Z", "before": {"unschedulable": false, "taints": []},
+    });
+    node["metadata"]["annotations"]["evac.dev/drain"] = json!(mark.to_string());
     let wire = Wire::new();
     wire.fail(move |method, path| {
         (method == "GET" && path == "/api/v1/nodes/node-1").then(|| Fault::Answer(200, node.clone()))

@@ -85,6 +85,8 @@ struct Loop {
     nodes: BTreeMap<String, Suspect>,
     policies: BTreeMap<String, Known>,
     maintenance: BTreeMap<String, Lease>,
+    /// Why the leases of remediation operators cannot be read.
+    unread: Option<String>,
     watchman: Watchman,
     /// Failovers under way.
     active: BTreeSet<String>,
@@ -112,6 +114,7 @@ pub async fn run(
         nodes: BTreeMap::new(),
         policies: BTreeMap::new(),
         maintenance: BTreeMap::new(),
+        unread: None,
         watchman: Watchman::default(),
         active: BTreeSet::new(),
         returning: BTreeSet::new(),
@@ -214,17 +217,23 @@ impl Loop {
             }
             Input::Maintenance(Report::Listed(list)) => {
                 self.missing.remove("leases");
+                self.unread = None;
                 self.maintenance = list.into_iter().filter_map(claimed).collect();
             }
-            Input::Maintenance(Report::Seen(object)) => self.maintenance.extend(claimed(object)),
+            Input::Maintenance(Report::Seen(object)) => {
+                self.unread = None;
+                self.maintenance.extend(claimed(object));
+            }
             Input::Maintenance(Report::Gone(object)) => {
+                self.unread = None;
                 if let Some((node, _)) = claimed(object) {
                     self.maintenance.remove(&node);
                 }
             }
-            // Where there is no such kind, or no right to see it, nobody claims anything that we could know of.
-            Input::Maintenance(Report::Failed { final_: true, .. }) => {
+            // Where there is no such kind nobody claims anything. Where there is no right to see it, nobody knows.
+            Input::Maintenance(Report::Failed { error, final_ }) if final_ || error.is_forbidden() => {
                 self.missing.remove("leases");
+                self.unread = (!error.is_not_found()).then(|| error.to_string());
             }
             Input::Kubelet(Report::Listed(list)) => {
                 for lease in list {
@@ -295,6 +304,7 @@ impl Loop {
             nodes: &self.nodes,
             policies: &policies,
             leases: &self.maintenance,
+            leases_unread: self.unread.as_deref(),
             active: &self.active,
             resting: &self.resting,
             owner: OWNER,

@@ -4,7 +4,6 @@ use evac_api::Call;
 use evac_api::call::node_path;
 use evac_api::tenants::TenantNode;
 use evac_core::machines::Instance;
-use evac_core::ownership::MarkState;
 use evac_core::step::Event;
 use evac_core::tenants::member::contradiction;
 use evac_core::tenants::{Count, Member, OWNER, Outcome, Tally, Trouble, terms};
@@ -129,15 +128,7 @@ impl Visit {
     async fn try_uncordon(&self) -> Result<(), Trouble> {
         let http = self.enter().await?;
         let name = &self.member.node;
-        let node = match nodes::get(&http, name).await {
-            Ok(node) => node,
-            Err(error) if error.is_not_found() => return Ok(()),
-            Err(error) => return Err(self.failed(&error)),
-        };
-        if !matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner == OWNER) {
-            return Ok(());
-        }
-        match nodes::undo(&http, name, false, false).await {
+        match nodes::undo_of(&http, name, OWNER, false).await {
             Ok(_) => Ok(()),
             Err(NodeError::Http(error)) if error.is_not_found() => Ok(()),
             Err(NodeError::Http(error)) => Err(self.failed(&error)),
