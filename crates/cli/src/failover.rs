@@ -69,6 +69,9 @@ pub struct FailoverArgs {
     /// How the node is released
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW", help_heading = HOW)]
     pub release: ReleaseArg,
+    /// Answer yourself for the quorum of etcd, where the node is of the control plane
+    #[arg(long, help_heading = HOW)]
+    pub allow_control_plane: bool,
     /// How long a node whose kubelet still answers is drained first
     #[arg(long, value_parser = crate::duration::parse, default_value = "30s", value_name = "DURATION", help_heading = HOW)]
     pub drain_timeout: Duration,
@@ -101,10 +104,13 @@ Examples:
   evac uncordon worker-1
 
 Exit codes:
-  0  every machine that should run runs elsewhere      4  timed out
-  1  error                                             5  the node is Ready, somebody else's, or seen alive
-  2  wrong usage                                       6  cancelled
-  3  not proven to be off: nothing was released";
+  0  every machine that should run runs elsewhere
+  1  error
+  2  wrong usage
+  3  not proven to be off: nothing was released
+  4  timed out
+  5  the node is Ready, somebody else's, seen alive, or needed for the quorum of etcd
+  6  cancelled";
 
 pub async fn run(args: &FailoverArgs) -> Result<Exit, Failure> {
     let names = NodeArgs { names: vec![args.node.clone()], selector: None }.plain_names()?;
@@ -129,6 +135,7 @@ pub async fn run(args: &FailoverArgs) -> Result<Exit, Failure> {
             ReleaseArg::Taint => Some(Release::Taint),
             ReleaseArg::DeleteNode => Some(Release::DeleteNode),
         },
+        allow_control_plane: args.allow_control_plane,
         dry_run,
         timeout: (!args.timeout.is_zero()).then_some(args.timeout),
         drain: args.drain_timeout,

@@ -11,6 +11,7 @@ pub mod life;
 pub mod metrics;
 pub mod nodes;
 pub mod operator;
+mod quorum;
 pub mod watch;
 
 pub use drain::{DrainError, DrainRequest, drain};

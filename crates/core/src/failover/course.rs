@@ -8,6 +8,7 @@ use super::suspect::{SHUT_DOWN, Suspect};
 use crate::explain::span;
 use crate::fact::{Health, Key};
 use crate::ownership::{MarkState, Ownership, lease_key};
+use crate::quorum::Shortage;
 use crate::reason::Reason;
 
 /// How a node is released.
@@ -50,6 +51,8 @@ pub enum Refusal {
         lease: Key,
         why: String,
     },
+    /// Without it the control plane would lose its quorum, or nobody knows whether it would.
+    Quorum(Shortage),
     /// The kubelet answers, so the machine cannot be off.
     Answers {
         seconds: i64,
@@ -82,6 +85,11 @@ impl Refusal {
                 "may be held by somebody else, because the lease {lease} cannot be read ({why}). Try again, or get the right to \
                  get leases in the namespace {}",
                 lease.namespace
+            ),
+            Self::Quorum(shortage) => format!(
+                "is of the control plane and cannot be spared: {}. Bring the other members back first, or answer for it with \
+                 --allow-control-plane",
+                shortage.words()
             ),
             Self::Answers { seconds } => format!(
                 "is not off: its kubelet renewed its lease {} ago. Power it off, or let a fence agent do so",

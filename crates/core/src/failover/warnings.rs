@@ -36,7 +36,7 @@ impl Standing {
 
 fn reason(hold: &Hold) -> Option<&'static str> {
     match hold {
-        Hold::Brake { .. } | Hold::Storm { .. } | Hold::Blind | Hold::Unknown { .. } => {
+        Hold::Brake { .. } | Hold::Storm { .. } | Hold::Blind | Hold::Unknown { .. } | Hold::Quorum(_) => {
             Some("FailoverSkipped")
         }
         Hold::Proof { .. } => Some("ProofNeeded"),

@@ -8,12 +8,13 @@ use evac_core::failover::course::may_begin;
 use evac_core::failover::{Doubt, GuestFate, Refusal, Suspect, doubts, fates};
 use evac_core::machines::{Config, Kind, Machines};
 use evac_core::ownership::{Ownership, is_marked_by_other, lease_key, ownership};
+use evac_core::quorum::Shortage;
 use evac_core::{Fact, Index, Pod, VmRole};
 use jiff::Timestamp;
 
 use crate::http::{Http, HttpError};
 use crate::watch::{Source, list};
-use crate::{guests, life};
+use crate::{guests, life, quorum};
 
 const PAGE: u32 = 500;
 pub(super) const MACHINES: &str = "/apis/kubevirt.io/v1/virtualmachines";
@@ -130,6 +131,27 @@ pub(super) async fn version(http: &Http) -> Result<(u32, u32), String> {
     let said = http.read_patiently::<ServerVersion>(&Call::get("/version")).await;
     let said = said.map_err(|error| error.to_string())?;
     said.numbers().ok_or_else(|| format!("the server says {}", said.text()))
+}
+
+/// Whether the control plane can spare the node now, counting also those that somebody claims by a lease.
+pub(super) async fn spare(http: &Http, node: &str) -> Result<(), Shortage> {
+    let unread = |error: HttpError| Shortage::Unread(error.to_string());
+    let (etcd, around) = quorum::look(http, node).await.map_err(unread)?;
+    let now = http.clock().now();
+    let mut away: Vec<String> = Vec::new();
+    for other in around.control_plane().filter(|other| *other != node) {
+        let call = Call::get(call::lease_path(&lease_key(other)));
+        match http.read_patiently::<wire::Lease>(&call).await {
+            Ok(lease) => {
+                if evac_core::Lease::from(lease).is_valid(now) {
+                    away.push(other.to_owned());
+                }
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(unread(error)),
+        }
+    }
+    evac_core::quorum::spare(node, &etcd, &around.without(away.iter().map(String::as_str)))
 }
 
 /// All machines, instances and launchers.

@@ -20,6 +20,7 @@ use evac_core::failover::course::{accept, health_words, settled, still_ours, sui
 use evac_core::failover::suspect::{SHUT_DOWN, out_of_service};
 use evac_core::failover::{Aftermath, Fenced, How, Next, Refusal, Release, Suspect, next};
 use evac_core::ownership::{Attire, MarkState, Ownership, new_mark};
+use evac_core::quorum::is_control_plane;
 use evac_core::run::End as DrainEnd;
 use evac_core::{Action, Outcome, Policy, step};
 use jiff::Timestamp;
@@ -74,6 +75,9 @@ pub async fn failover(
         Ok(owned) => owned,
         Err(refusal) => return Ok(End::Refused(refusal)),
     };
+    if let Err(refusal) = spared(http, request, &found.suspect).await {
+        return Ok(End::Refused(refusal));
+    }
     let how = way_of_release(http, request, &found.suspect).await?;
     if request.dry_run {
         return Ok(rehearse(&found.suspect, request, now));
@@ -98,6 +102,10 @@ pub async fn failover(
     }
     // A drain may have changed much of what was seen.
     let found = if answers { look(http, &request.node, None).await? } else { found };
+    // Others may have taken a node of the control plane before they could see our mark.
+    if let Err(refusal) = spared(http, request, &found.suspect).await {
+        return Ok(End::Refused(refusal));
+    }
     match prove_and_release(http, request, how, stop, tell).await? {
         Progress::Released(at) => {
             let after = Aftermath::new(&request.node, found.guests, &found.pods, at, how);
@@ -105,6 +113,15 @@ pub async fn failover(
         }
         Progress::End(end) => Ok(end),
     }
+}
+
+/// Whether the control plane can do without the node. One that was released is gone already.
+async fn spared(http: &Http, request: &FailoverRequest, suspect: &Suspect) -> Result<(), Refusal> {
+    let released = next(suspect, http.clock().now()) == Next::Await;
+    if request.allow_control_plane || released || !is_control_plane(&suspect.node) {
+        return Ok(());
+    }
+    look::spare(http, &request.node).await.map_err(Refusal::Quorum)
 }
 
 /// Known before anything is written: a version that cannot be read is not an old one, and a node must not be deleted for it.

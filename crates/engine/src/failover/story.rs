@@ -36,6 +36,8 @@ pub struct FailoverRequest {
     pub source: Source,
     /// How to release; without it what suits the server.
     pub release: Option<Release>,
+    /// A person answers for the quorum of etcd, where the node is of the control plane.
+    pub allow_control_plane: bool,
     /// Look and tell, but change nothing.
     pub dry_run: bool,
     /// How long the whole may take; without it as long as it takes.

@@ -10,6 +10,7 @@ mod leaders;
 #[path = "../machines/cluster.rs"]
 mod machines;
 mod ownership;
+mod quorum;
 mod role;
 mod unknown;
 #[allow(dead_code, reason = "shared with the tests of drains")]

@@ -46,6 +46,7 @@ impl Job {
             options: vec![format!("policy {}", self.policy.name)],
             source,
             release: None,
+            allow_control_plane: false,
             dry_run: false,
             timeout: None,
             drain: DRAIN,

@@ -5,6 +5,7 @@
 //! for every node, and nobody needs them before.
 
 mod back;
+mod etcd;
 mod job;
 mod status;
 
@@ -20,6 +21,7 @@ use evac_core::Lease;
 use evac_core::failover::policy::Agent as AgentPolicy;
 use evac_core::failover::watchman::{Standing, Verdict, View, Watchman};
 use evac_core::failover::{FailoverPolicy, PolicyError, Suspect};
+use evac_core::quorum::is_control_plane;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -61,6 +63,12 @@ enum Input {
     Policy(Report<PolicyObject>),
     Maintenance(Report<wire::Lease>),
     Kubelet(Report<wire::Lease>),
+    /// What one of the watches of etcd's members says, and since when it was begun.
+    Etcd {
+        round: u64,
+        place: usize,
+        report: Report<wire::Pod>,
+    },
     /// A failover, or the return of a node, has ended.
     Ended {
         node: String,
@@ -98,6 +106,7 @@ struct Loop {
     absent: BTreeSet<&'static str>,
     /// Ends the watch of the kubelets' leases when it is dropped.
     listening: Option<DropGuard>,
+    members: etcd::Members,
     book: status::Book,
 }
 
@@ -122,6 +131,7 @@ pub async fn run(
         missing: ["nodes", "policies", "leases"].into(),
         absent: BTreeSet::new(),
         listening: None,
+        members: etcd::Members::default(),
         book: status::Book::default(),
     };
     state.run(stop, questions).await;
@@ -245,6 +255,7 @@ impl Loop {
                     self.watchman.sight.sign(now);
                 }
             }
+            Input::Etcd { round, place, report } => self.members.take(round, place, report),
             Input::Ended { node, rest } => {
                 self.active.remove(&node);
                 self.returning.remove(&node);
@@ -295,16 +306,20 @@ impl Loop {
             return None;
         }
         self.listen(sender);
+        let plane_is_down = self.down().any(|node| is_control_plane(&node.node));
+        self.members.follow(&self.http, plane_is_down, sender);
         if !self.http.gate().is_open(now) {
             return None;
         }
         let policies: BTreeMap<String, Result<FailoverPolicy, PolicyError>> =
             self.policies.iter().map(|(name, known)| (name.clone(), known.policy.clone())).collect();
+        let etcd = self.members.etcd();
         let view = View {
             nodes: &self.nodes,
             policies: &policies,
             leases: &self.maintenance,
             leases_unread: self.unread.as_deref(),
+            etcd: etcd.as_ref().map_err(String::as_str),
             active: &self.active,
             resting: &self.resting,
             owner: OWNER,
@@ -319,12 +334,16 @@ impl Loop {
         again.into_iter().chain(rested).min()
     }
 
-    /// Listens to the kubelets while somebody's silence may matter.
-    fn listen(&mut self, sender: &mpsc::UnboundedSender<Input>) {
+    /// The nodes of policies that are not Ready.
+    fn down(&self) -> impl Iterator<Item = &Suspect> {
         let policies = || self.policies.values().filter_map(|known| known.policy.as_ref().ok());
         let down = self.nodes.values().filter(|node| !node.is_ready());
-        let wanted = down.into_iter().any(|node| policies().any(|policy| policy.selects(node)));
-        if !wanted {
+        down.filter(move |node| policies().any(|policy| policy.selects(node)))
+    }
+
+    /// Listens to the kubelets while somebody's silence may matter.
+    fn listen(&mut self, sender: &mpsc::UnboundedSender<Input>) {
+        if self.down().next().is_none() {
             self.listening = None;
         } else if self.listening.is_none() {
             let stop = CancellationToken::new();
