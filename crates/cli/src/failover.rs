@@ -107,7 +107,7 @@ Exit codes:
   0  every machine that should run runs elsewhere
   1  error
   2  wrong usage
-  3  not proven to be off: nothing was released
+  3  not proven to be off: nothing was released; or released, and a machine cannot start
   4  timed out
   5  the node is Ready, somebody else's, seen alive, or needed for the quorum of etcd
   6  cancelled";
@@ -138,6 +138,8 @@ pub async fn run(args: &FailoverArgs) -> Result<Exit, Failure> {
         allow_control_plane: args.allow_control_plane,
         dry_run,
         timeout: (!args.timeout.is_zero()).then_some(args.timeout),
+        // A person waits, or says for how long.
+        stall: None,
         drain: args.drain_timeout,
     };
     let stop = CancellationToken::new();
@@ -165,7 +167,7 @@ fn source(args: &FailoverArgs, options: BTreeMap<String, String>, http: &Http) -
 fn exit_of(end: &End) -> Exit {
     match end {
         End::Done { .. } | End::Drained | End::Rehearsed { proven: true } => Exit::Done,
-        End::Rehearsed { proven: false } | End::NoProof { .. } => Exit::Blocked,
+        End::Rehearsed { proven: false } | End::NoProof { .. } | End::Left { .. } => Exit::Blocked,
         End::Refused(_) => Exit::Refused,
         End::TimedOut { .. } => Exit::TimedOut,
         End::Stopped { .. } => Exit::Cancelled,

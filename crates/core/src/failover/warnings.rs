@@ -47,6 +47,7 @@ fn reason(hold: &Hold) -> Option<&'static str> {
         | Hold::Lease { .. }
         | Hold::Drained { .. }
         | Hold::FailedOver
+        | Hold::Incomplete { .. }
         | Hold::ControlPlane { .. }
         | Hold::Resting { .. } => None,
     }

@@ -86,6 +86,10 @@ pub enum Hold {
     },
     /// All has been done for it; now the machine has to be repaired.
     FailedOver,
+    /// The same, and not everyone had returned when it ended.
+    Incomplete {
+        left: String,
+    },
     /// Nothing proves yet that it is off.
     Proof {
         wanted: &'static str,
@@ -113,7 +117,7 @@ impl Hold {
             Self::Lease { .. } => "Leased",
             Self::Unknown { .. } => "Unknown",
             Self::Drained { .. } => "Drained",
-            Self::FailedOver => "FailedOver",
+            Self::FailedOver | Self::Incomplete { .. } => "FailedOver",
             Self::Proof { .. } => "AwaitingProof",
             Self::ControlPlane { .. } => "ControlPlane",
             Self::Quorum(_) => "Quorum",
@@ -149,6 +153,10 @@ impl Hold {
             ),
             Self::Drained { owner } => format!("is left to {owner}, who is draining it"),
             Self::FailedOver => "has been failed over; it is used again when it is repaired and Ready".into(),
+            Self::Incomplete { left } => format!(
+                "has been failed over, and when that ended not everyone had returned: {left}; it is used again when it is \
+                 repaired and Ready"
+            ),
             Self::Proof { wanted } => format!("has failed and is not proven to be off: {wanted}"),
             Self::ControlPlane { other } => {
                 format!("waits: node {other} of the control plane is down, too, and they go one by one")
@@ -208,6 +216,8 @@ pub struct View<'a> {
     pub active: &'a BTreeSet<String>,
     /// When a failover that did not succeed may be tried again.
     pub resting: &'a BTreeMap<String, Timestamp>,
+    /// Who had not returned when a failover ended, in words, by node.
+    pub left: &'a BTreeMap<String, String>,
     /// The name under which this operator marks nodes.
     pub owner: &'a str,
 }
@@ -319,7 +329,8 @@ impl Watchman {
             return Some(Hold::Excluded);
         }
         if is_failed_over(node, now) {
-            return Some(Hold::FailedOver);
+            let left = view.left.get(name).cloned();
+            return Some(left.map_or(Hold::FailedOver, |left| Hold::Incomplete { left }));
         }
         // A change from one kind of not being Ready to another is the kubelet's word, and so a sign of life.
         let since = node.node.health_since.unwrap_or(now);

@@ -47,6 +47,7 @@ struct Cluster {
     etcd_unread: Option<String>,
     active: BTreeSet<String>,
     resting: BTreeMap<String, Timestamp>,
+    left: BTreeMap<String, String>,
     watchman: Watchman,
 }
 
@@ -73,6 +74,7 @@ impl Cluster {
             etcd_unread: None,
             active: BTreeSet::new(),
             resting: BTreeMap::new(),
+            left: BTreeMap::new(),
             watchman,
         }
     }
@@ -111,6 +113,7 @@ impl Cluster {
             etcd: etcd.as_ref().map_err(String::as_str),
             active: &self.active,
             resting: &self.resting,
+            left: &self.left,
             owner: "operator",
         };
         self.watchman.judge(&view, at(second))
@@ -438,7 +441,11 @@ fn what_was_failed_over_is_not_failed_over_again_unless_it_was_cut_off() {
     node.node.taints.push(crate::failover::suspect::out_of_service());
     assert_eq!(cluster.code(DUE + 10, "n1"), "Act", "the taint is still there");
     cluster.nodes.get_mut("n1").unwrap().node.taints.clear();
-    assert_eq!(cluster.code(DUE + 10, "n1"), "FailedOver");
+    assert_eq!(cluster.verdict(DUE + 10, "n1"), Verdict::Hold(Hold::FailedOver));
+    cluster.left.insert("n1".into(), "vm default/a finds no place".into());
+    let Verdict::Hold(hold) = cluster.verdict(DUE + 10, "n1") else { panic!("it is over") };
+    assert_eq!(hold.code(), "FailedOver");
+    assert!(hold.words(at(DUE)).contains("not everyone had returned: vm default/a finds no place"));
     cluster.nodes.get_mut("n1").unwrap().renewed = Some(at(DUE + 20));
     assert_eq!(cluster.code(DUE + 30, "n1"), "Act", "it lived after that and fell silent again");
 }

@@ -18,6 +18,8 @@ use crate::{guests, life, quorum};
 
 const PAGE: u32 = 500;
 pub(super) const MACHINES: &str = "/apis/kubevirt.io/v1/virtualmachines";
+/// The query for all pods that run guests.
+pub(super) const LAUNCHERS: &str = "labelSelector=kubevirt.io%3Dvirt-launcher";
 
 /// A failed node and what was on it.
 #[derive(Debug)]
@@ -159,7 +161,7 @@ pub(super) async fn machines(http: &Http) -> Result<Machines, HttpError> {
     let source =
         |path: &'static str, query: &str| Source { path: path.into(), query: query.to_owned(), page: PAGE };
     let instances = source(guests::INSTANCES, "");
-    let launchers = source("/api/v1/pods", "labelSelector=kubevirt.io%3Dvirt-launcher");
+    let launchers = source("/api/v1/pods", LAUNCHERS);
     let owners = source(MACHINES, "");
     let (instances, owners, launchers) = futures::join!(
         list::<VirtualMachineInstance>(http, &instances),

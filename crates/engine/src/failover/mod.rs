@@ -32,6 +32,7 @@ pub use look::{Look, look, look_back};
 pub use power::{Fence, PowerError, PowerState, PowerSwitch};
 pub use story::{End, Event, FailoverRequest, Report, Source};
 
+use self::wait::Limits;
 use crate::act::perform;
 use crate::drain::{DrainError, DrainRequest, drain};
 use crate::http::{Http, HttpError, parse};
@@ -109,7 +110,7 @@ pub async fn failover(
     match prove_and_release(http, request, how, stop, tell).await? {
         Progress::Released(at) => {
             let after = Aftermath::new(&request.node, found.guests, &found.pods, at, how);
-            wait::wait(http, after, how, deadline, stop, tell).await
+            wait::wait(http, after, how, Limits { deadline, stall: request.stall }, stop, tell).await
         }
         Progress::End(end) => Ok(end),
     }

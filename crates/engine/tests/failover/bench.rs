@@ -288,6 +288,7 @@ pub fn request(node: &str, source: Source) -> FailoverRequest {
         allow_control_plane: false,
         dry_run: false,
         timeout: Some(Duration::from_secs(600)),
+        stall: None,
         drain: Duration::from_secs(30),
     }
 }

@@ -72,7 +72,10 @@ enum Input {
     /// A failover, or the return of a node, has ended.
     Ended {
         node: String,
-        rest: Option<SignedDuration>,
+        /// How long to leave the node alone.
+        rest: SignedDuration,
+        /// Who did not return, in words.
+        left: Option<String>,
     },
     /// What was new about a policy has been sent; the server took it or not.
     Told {
@@ -101,6 +104,8 @@ struct Loop {
     /// Nodes that are being given back.
     returning: BTreeSet<String>,
     resting: BTreeMap<String, Timestamp>,
+    /// Who did not return, by the node that was failed over.
+    left: BTreeMap<String, String>,
     missing: BTreeSet<&'static str>,
     /// Those of them that the server does not know: there is nothing to wait for.
     absent: BTreeSet<&'static str>,
@@ -128,6 +133,7 @@ pub async fn run(
         active: BTreeSet::new(),
         returning: BTreeSet::new(),
         resting: BTreeMap::new(),
+        left: BTreeMap::new(),
         missing: ["nodes", "policies", "leases"].into(),
         absent: BTreeSet::new(),
         listening: None,
@@ -256,13 +262,14 @@ impl Loop {
                 }
             }
             Input::Etcd { round, place, report } => self.members.take(round, place, report),
-            Input::Ended { node, rest } => {
+            Input::Ended { node, rest, left } => {
                 self.active.remove(&node);
                 self.returning.remove(&node);
-                match rest.and_then(|rest| now.checked_add(rest).ok()) {
-                    Some(until) => drop(self.resting.insert(node, until)),
-                    None => drop(self.resting.remove(&node)),
+                match left {
+                    Some(left) => drop(self.left.insert(node.clone(), left)),
+                    None => drop(self.left.remove(&node)),
                 }
+                self.resting.insert(node, now.checked_add(rest).unwrap_or(Timestamp::MAX));
             }
             Input::Told { policy, taken } => self.book.sent(&policy, taken),
             Input::Policy(Report::Failed { error, .. }) if error.is_not_found() => {
@@ -322,6 +329,7 @@ impl Loop {
             etcd: etcd.as_ref().map_err(String::as_str),
             active: &self.active,
             resting: &self.resting,
+            left: &self.left,
             owner: OWNER,
         };
         let (standings, again) = self.watchman.judge(&view, now);
@@ -385,9 +393,9 @@ impl Loop {
             };
             let (sender, stop, node) = (sender.clone(), stop.clone(), node.clone());
             tasks.spawn(async move {
-                let rest = job.carry_out(&stop).await;
+                let (rest, left) = job.carry_out(&stop).await;
                 // The loop may have ended meanwhile.
-                let _ = sender.send(Input::Ended { node, rest });
+                let _ = sender.send(Input::Ended { node, rest, left });
             });
         }
     }
@@ -432,7 +440,7 @@ impl Loop {
                 let done = back::give_back(&http, &suspect).await;
                 // What was just written is in the view a moment later.
                 let rest = if done { SHORT_REST } else { REST };
-                let _ = sender.send(Input::Ended { node, rest: Some(rest) });
+                let _ = sender.send(Input::Ended { node, rest, left: None });
             });
         }
     }
