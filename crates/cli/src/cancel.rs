@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
+use evac_core::Index;
 use evac_core::claim;
-use evac_core::ownership::{MarkState, Ownership, is_marked_by_other, lease_key, ownership};
-use evac_core::{Fact, Index};
+use evac_core::ownership::{MarkState, Ownership, is_marked_by_other, ownership};
 use evac_engine::call_back::{Whose, call_back};
 use evac_engine::{Http, life, nodes};
 
@@ -51,9 +51,6 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
             continue;
         }
         index.reset_nodes(vec![node.clone()]);
-        if let Some(lease) = nodes::lease(&http, &lease_key(name)).await {
-            index.apply(Fact::Lease(lease));
-        }
         let asks = dry_run == DryRunArg::None && !args.force && is_marked_by_other(&node, &me);
         let claim = if asks { ask(&http, name).await } else { life::read(&http, name).await };
         if let Some(fact) = claim {
@@ -80,8 +77,20 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
             continue;
         }
         let drained_until_now = claim::life(&index, name, http.clock().now()).perhaps_alive().is_some();
-        match nodes::undo(&http, name, false, dry_run == DryRunArg::Server).await {
-            Ok(undone) => {
+        let trial = dry_run == DryRunArg::Server;
+        // What was judged above is what is taken back: a mark that changed hands since is somebody else's.
+        let undone = match &node.mark {
+            Some(MarkState::Valid(mark)) => nodes::undo_of(&http, name, &mark.owner, trial).await,
+            _ => nodes::undo(&http, name, false, trial).await.map(Some),
+        };
+        match undone {
+            Ok(None) => {
+                output::error(&format!(
+                    "node {name} was given back or taken over by somebody else meanwhile; nothing was changed"
+                ));
+                ends.push(Exit::Refused);
+            }
+            Ok(Some(undone)) => {
                 output::data(&format!("node/{name} drain cancelled{}", dry_run.suffix()));
                 if undone.uncordoned {
                     output::data(&format!("node/{name} uncordoned{}", dry_run.suffix()));

@@ -63,8 +63,13 @@ pub async fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
         What::Node(name) => {
             let node = nodes::get(&http, &name).await.map_err(|error| from_server(&error))?;
             let mut index = look(&http, vec![node]).await?;
-            if let Some(lease) = nodes::lease(&http, &lease_key(&name)).await {
-                index.apply(Fact::Lease(lease));
+            let lease = lease_key(&name);
+            match nodes::lease(&http, &lease).await {
+                Ok(Some(lease)) => index.apply(Fact::Lease(lease)),
+                Ok(None) => {}
+                Err(error) => output::warning(&format!(
+                    "whether somebody holds node {name} is not known: lease {lease} cannot be read: {error}"
+                )),
             }
             Ok(explain_node(&index, &policy, &name, now))
         }

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use evac_core::failover::Release;
+use evac_core::failover::{Doubt, Release};
 use evac_engine::Http;
 use evac_engine::failover::{Agent, End, FailoverError, FailoverRequest, Source, failover, fence_by};
+use evac_engine::http::HttpError;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{ClusterArgs, OwnerArgs};
@@ -68,6 +69,9 @@ pub struct FailoverArgs {
     /// How the node is released
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW", help_heading = HOW)]
     pub release: ReleaseArg,
+    /// Answer yourself for the quorum of etcd, where the node is of the control plane
+    #[arg(long, help_heading = HOW)]
+    pub allow_control_plane: bool,
     /// How long a node whose kubelet still answers is drained first
     #[arg(long, value_parser = crate::duration::parse, default_value = "30s", value_name = "DURATION", help_heading = HOW)]
     pub drain_timeout: Duration,
@@ -100,10 +104,13 @@ Examples:
   evac uncordon worker-1
 
 Exit codes:
-  0  every machine that should run runs elsewhere      4  timed out
-  1  error                                             5  the node is Ready, somebody else's, or seen alive
-  2  wrong usage                                       6  cancelled
-  3  not proven to be off: nothing was released";
+  0  every machine that should run runs elsewhere
+  1  error
+  2  wrong usage
+  3  not proven to be off: nothing was released; or released, and a machine cannot start
+  4  timed out
+  5  the node is Ready, somebody else's, seen alive, or needed for the quorum of etcd
+  6  cancelled";
 
 pub async fn run(args: &FailoverArgs) -> Result<Exit, Failure> {
     let names = NodeArgs { names: vec![args.node.clone()], selector: None }.plain_names()?;
@@ -128,8 +135,11 @@ pub async fn run(args: &FailoverArgs) -> Result<Exit, Failure> {
             ReleaseArg::Taint => Some(Release::Taint),
             ReleaseArg::DeleteNode => Some(Release::DeleteNode),
         },
+        allow_control_plane: args.allow_control_plane,
         dry_run,
         timeout: (!args.timeout.is_zero()).then_some(args.timeout),
+        // A person waits, or says for how long.
+        stall: None,
         drain: args.drain_timeout,
     };
     let stop = CancellationToken::new();
@@ -157,7 +167,7 @@ fn source(args: &FailoverArgs, options: BTreeMap<String, String>, http: &Http) -
 fn exit_of(end: &End) -> Exit {
     match end {
         End::Done { .. } | End::Drained | End::Rehearsed { proven: true } => Exit::Done,
-        End::Rehearsed { proven: false } | End::NoProof { .. } => Exit::Blocked,
+        End::Rehearsed { proven: false } | End::NoProof { .. } | End::Left { .. } => Exit::Blocked,
         End::Refused(_) => Exit::Refused,
         End::TimedOut { .. } => Exit::TimedOut,
         End::Stopped { .. } => Exit::Cancelled,
@@ -168,7 +178,9 @@ fn failure(error: &FailoverError) -> Failure {
     match error {
         FailoverError::NodeNotFound(_) => Failure::error(format!("Error from server (NotFound): {error}")),
         FailoverError::Http(error) => from_server(error),
-        FailoverError::Drain(_) | FailoverError::Contended { .. } => Failure::error(error.to_string()),
+        FailoverError::Drain(_) | FailoverError::Version { .. } | FailoverError::Contended { .. } => {
+            Failure::error(error.to_string())
+        }
     }
 }
 
@@ -212,9 +224,33 @@ fn find(program: &str) -> Option<PathBuf> {
 
 /// Says what speaks against using a node again. True if nothing does.
 pub async fn may_return(http: &Http, node: &str, dry_run: bool) -> Result<bool, Failure> {
-    let found = evac_engine::failover::look_back(http, node).await.map_err(|error| from_server(&error))?;
-    let Some((suspect, doubts)) = found else { return Ok(true) };
-    for doubt in &doubts {
+    for _ in 0..LOOKS {
+        let found =
+            evac_engine::failover::look_back(http, node).await.map_err(|error| from_server(&error))?;
+        let Some((suspect, doubts)) = found else { return Ok(true) };
+        if !may_forget(node, &doubts) {
+            return Ok(false);
+        }
+        if dry_run {
+            return Ok(true);
+        }
+        let call = evac_api::failover::forget(&suspect.node);
+        let answer = http.send(&call).await.map_err(|error| from_server(&error))?;
+        match evac_engine::http::parse::<evac_api::wire::Named>(&answer) {
+            Ok(_) => return Ok(true),
+            // It has shown something new since it was looked at.
+            Err(HttpError::Status { status: 409, .. }) => {}
+            Err(error) => return Err(from_server(&error)),
+        }
+    }
+    Err(Failure::error(format!("node {node} kept changing, gave up after {LOOKS} tries")))
+}
+
+/// How often a node that changes while it is looked at is looked at again.
+const LOOKS: u32 = 10;
+
+fn may_forget(node: &str, doubts: &[Doubt]) -> bool {
+    for doubt in doubts {
         output::error(&doubt.words(node));
     }
     if !doubts.is_empty() {
@@ -222,14 +258,8 @@ pub async fn may_return(http: &Http, node: &str, dry_run: bool) -> Result<bool, 
             "To use it all the same, take back the record of its failure: kubectl annotate node {node} {}-",
             evac_core::failover::fencing::ANNOTATION
         ));
-        return Ok(false);
     }
-    if !dry_run {
-        let call = evac_api::failover::forget(node, &suspect.node.uid);
-        let answer = http.send(&call).await.map_err(|error| from_server(&error))?;
-        evac_engine::http::parse::<evac_api::wire::Named>(&answer).map_err(|error| from_server(&error))?;
-    }
-    Ok(true)
+    doubts.is_empty()
 }
 
 #[cfg(test)]

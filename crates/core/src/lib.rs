@@ -27,6 +27,7 @@ pub mod ownership;
 pub mod pace;
 pub mod policy;
 pub mod proof;
+pub mod quorum;
 pub mod reason;
 pub mod run;
 pub mod selector;

@@ -5,6 +5,9 @@ use thiserror::Error;
 use crate::fact::Taint;
 use crate::selector::{is_label_value, is_qualified_name};
 
+/// Says that whoever put it there knows the machine to be off. Kubernetes then removes its pods and detaches its volumes.
+pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TaintError {
     #[error("invalid taint spec: {0}")]

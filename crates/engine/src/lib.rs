@@ -12,6 +12,7 @@ pub mod meter;
 pub mod metrics;
 pub mod nodes;
 pub mod operator;
+mod quorum;
 pub mod watch;
 
 pub use drain::{DrainError, DrainRequest, drain};

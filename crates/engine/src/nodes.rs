@@ -63,19 +63,44 @@ pub struct Undone {
 ///
 /// With `uncordon` the node becomes schedulable even if it had been cordoned before the drain.
 pub async fn undo(http: &Http, name: &str, uncordon: bool, dry_run: bool) -> Result<Undone, NodeError> {
-    for _ in 0..TRIES {
-        let node = get(http, name).await?;
-        let mut undo = ownership::undo(&node);
+    let all = |node: &Node| {
+        let mut undo = ownership::undo(node);
         if uncordon && node.unschedulable {
             undo.unschedulable = Some(false);
         }
+        Some(undo)
+    };
+    let undone = undo_as(http, name, dry_run, all).await?;
+    Ok(undone.unwrap_or(Undone { uncordoned: false, taints_removed: false, mark_removed: false }))
+}
+
+/// The same for what `owner` did. Whose the node is, is judged on the very version that is written: nothing is done to a node that has
+/// changed hands.
+pub async fn undo_of(
+    http: &Http,
+    name: &str,
+    owner: &str,
+    dry_run: bool,
+) -> Result<Option<Undone>, NodeError> {
+    undo_as(http, name, dry_run, |node| ownership::undo_of(node, owner, false)).await
+}
+
+async fn undo_as(
+    http: &Http,
+    name: &str,
+    dry_run: bool,
+    wanted: impl Fn(&Node) -> Option<ownership::Undo>,
+) -> Result<Option<Undone>, NodeError> {
+    for _ in 0..TRIES {
+        let node = get(http, name).await?;
+        let Some(undo) = wanted(&node) else { return Ok(None) };
         let undone = Undone {
             uncordoned: undo.unschedulable == Some(false),
             taints_removed: undo.taints.is_some(),
             mark_removed: undo.remove_mark,
         };
         if undo.is_nothing() {
-            return Ok(undone);
+            return Ok(Some(undone));
         }
         let answer = http.send(&call::undo(name, &node.resource_version, &undo, dry_run)).await?;
         match parse::<wire::Named>(&answer) {
@@ -84,7 +109,7 @@ pub async fn undo(http: &Http, name: &str, uncordon: bool, dry_run: bool) -> Res
                     // With the mark gone its lease means nothing; where there is none, or no right, nothing is lost.
                     let _ = http.send(&call::release(name, None)).await;
                 }
-                return Ok(undone);
+                return Ok(Some(undone));
             }
             Err(HttpError::Status { status: 409, .. }) => {}
             Err(error) => return Err(error.into()),
@@ -155,9 +180,13 @@ pub async fn taint(http: &Http, name: &str, request: &TaintRequest) -> Result<(C
     Err(NodeError::Contended(TRIES))
 }
 
-/// The lease of a remediation operator, if there is one we may read.
-pub async fn lease(http: &Http, key: &evac_core::Key) -> Option<evac_core::Lease> {
-    http.read::<wire::Lease>(&Call::get(call::lease_path(key))).await.ok().map(Into::into)
+/// The lease of a remediation operator, if there is one. One that cannot be read is not one that nobody holds.
+pub async fn lease(http: &Http, key: &evac_core::Key) -> Result<Option<evac_core::Lease>, HttpError> {
+    match http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(key))).await {
+        Ok(lease) => Ok(Some(lease.into())),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether a DaemonSet exists, as far as we may know.

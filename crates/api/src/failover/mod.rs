@@ -145,6 +145,11 @@ impl ServerVersion {
         let number = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok();
         Some((number(&self.major)?, number(&self.minor)?))
     }
+
+    /// As the server wrote it.
+    pub fn text(&self) -> String {
+        format!("major '{}' minor '{}'", self.major, self.minor)
+    }
 }
 
 fn patch(node: &str, body: &Value) -> Call {
@@ -189,9 +194,11 @@ pub fn untaint(node: &Node, taint: &Taint) -> Call {
     patch(&node.name, &json!({"metadata": metadata(node), "spec": {"taints": left}}))
 }
 
-/// Forgets the proof: the node is back and above suspicion.
-pub fn forget(node: &str, uid: &Uid) -> Call {
-    patch(node, &json!({"metadata": {"uid": uid, "annotations": {ANNOTATION: null}}}))
+/// Forgets the proof: the node is back and above suspicion, exactly as it was seen.
+pub fn forget(node: &Node) -> Call {
+    let mut metadata = metadata(node);
+    metadata["annotations"] = json!({ANNOTATION: null});
+    patch(&node.name, &json!({"metadata": metadata}))
 }
 
 /// Deletes exactly this node, as it was seen.

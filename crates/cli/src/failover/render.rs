@@ -1,7 +1,7 @@
 //! What a failover says: to people in lines, to programs in JSON.
 
 use evac_core::explain::span;
-use evac_core::failover::{Release, Remains};
+use evac_core::failover::{LetGo, Release, Remains};
 use evac_engine::failover::{End, Event, Report};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -62,6 +62,7 @@ impl Renderer {
             Event::Released { how: Release::DeleteNode } => output::data(&format!("node/{node} deleted")),
             Event::Returned { instance, on } => output::data(&format!("vm {instance} runs on {on}")),
             Event::StaysOff { instance, why } => output::data(&format!("vm {instance} {why}")),
+            Event::LetGo(guest) => output::data(&format!("{}; nobody waits for it any more", guest.words())),
             Event::Waiting { remains } => {
                 if let Some(line) = waiting(remains) {
                     output::talk(&line);
@@ -103,6 +104,16 @@ impl Renderer {
             End::Done { returned, off } => {
                 ("done", vec![format!("node/{node} failed over: {returned} returned, {off} stay off")])
             }
+            End::Left { guests, .. } => {
+                let mut lines = vec![format!(
+                    "node {node} is failed over and nothing is left on it, but not everyone could start elsewhere"
+                )];
+                lines.extend(guests.iter().map(LetGo::words));
+                lines.push(format!(
+                    "To do: make room for them; or repair the machine, and then: evac uncordon {node}"
+                ));
+                ("left", lines)
+            }
             End::Drained => ("drained", vec![format!("node/{node} drained; nothing had to be released")]),
             End::Rehearsed { proven: true } => {
                 ("rehearsed", vec![format!("node {node} would be failed over; nothing was changed")])
@@ -119,11 +130,7 @@ impl Renderer {
             End::TimedOut { remains, .. } => {
                 let mut lines =
                     vec![format!("node {node} is released, but not everything came back in time")];
-                lines.extend(remains.guests.iter().map(evac_core::failover::Missing::words));
-                lines.extend(remains.pods.iter().map(|pod| format!("pod {pod} is still on the node")));
-                lines.extend(
-                    remains.attachments.iter().map(|name| format!("volume {name} is still attached")),
-                );
+                lines.extend(remains.words());
                 lines.push(format!("To go on waiting: evac failover {node}"));
                 ("timedOut", lines)
             }

@@ -1,12 +1,20 @@
 //! After the release: what is still to come, and when it is over.
+//!
+//! Nobody is waited for in vain: a guest that nobody wants to run any more, or that could not start for a while, is named and let go. That
+//! releases nothing more; it only ends the waiting.
+
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::course::Release;
-use super::guests::{GuestFate, returned};
+use super::guests::{GuestFate, Outlook, outlook};
 use crate::fact::{Key, Pod, Uid};
-use crate::machines::{Instance, Machines};
+use crate::machines::Machines;
+
+/// How long the successor of a guest may find no place, or fail to start, until nobody waits for it any more.
+pub const STUCK: SignedDuration = SignedDuration::from_secs(120);
 
 /// A node that was released, and what was on it then.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,37 +24,81 @@ pub struct Aftermath {
     pods: Vec<(Key, Uid)>,
     released: Timestamp,
     how: Release,
+    /// Since when guests are seen that cannot start.
+    stuck: BTreeMap<Key, Timestamp>,
+    /// What remained when something last changed, and when that was.
+    changed: (Option<Remains>, Timestamp),
 }
 
 /// What has not happened yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Remains {
-    /// Guests that should run and do not yet, with the phase of their new instance if there is one.
+    /// Guests that should run and do not yet.
     pub guests: Vec<Missing>,
     pub pods: Vec<Key>,
     pub attachments: Vec<String>,
+    /// Guests that nobody waits for any more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub let_go: Vec<LetGo>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Missing {
     pub instance: Key,
+    /// The phase of its new instance, if there is one.
     pub phase: Option<&'static str>,
+    /// What keeps that from starting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 impl Missing {
     pub fn words(&self) -> String {
-        match self.phase {
-            None => format!("vm {} has no new instance yet", self.instance),
-            Some(phase) => format!("vm {} has a new instance that is {phase}", self.instance),
+        match (&self.why, self.phase) {
+            (Some(why), _) => format!("vm {} {why}", self.instance),
+            (None, None) => format!("vm {} has no new instance yet", self.instance),
+            (None, Some(phase)) => format!("vm {} has a new instance that is {phase}", self.instance),
         }
+    }
+}
+
+/// A guest that should have returned and will not, as far as anybody can see.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LetGo {
+    pub instance: Key,
+    pub why: String,
+    /// It is still meant to run.
+    pub wanted: bool,
+}
+
+impl LetGo {
+    pub fn words(&self) -> String {
+        format!("vm {} {}", self.instance, self.why)
     }
 }
 
 impl Remains {
     pub fn is_nothing(&self) -> bool {
         self.guests.is_empty() && self.pods.is_empty() && self.attachments.is_empty()
+    }
+
+    /// Everything that is waited for, each in a sentence.
+    pub fn words(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.guests.iter().map(Missing::words).collect();
+        lines.extend(self.pods.iter().map(|pod| format!("pod {pod} is still on the node")));
+        lines.extend(self.attachments.iter().map(|name| format!("volume {name} is still attached")));
+        lines
+    }
+
+    /// Without the reasons: that the scheduler counts other nodes is no progress.
+    fn bare(&self) -> Self {
+        let mut bare = self.clone();
+        bare.guests.iter_mut().for_each(|guest| guest.why = None);
+        bare.let_go.iter_mut().for_each(|guest| guest.why.clear());
+        bare
     }
 }
 
@@ -58,46 +110,72 @@ impl Aftermath {
             .filter(|pod| !pod.mirror && pod.daemon_set().is_none())
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect();
-        Self { node: node.to_owned(), guests, pods, released, how }
+        let (stuck, changed) = (BTreeMap::new(), (None, released));
+        Self { node: node.to_owned(), guests, pods, released, how, stuck, changed }
     }
 
     /// When a pod that nobody has begun to remove is not going to be: it tolerates the taint, or is held by somebody else.
-    pub fn patience_ends(&self) -> Timestamp {
+    fn patience_ends(&self) -> Timestamp {
         let patience = match self.how {
             Release::Taint => SignedDuration::from_secs(60),
             // Orphans are collected after 40 seconds, every 20 seconds.
             Release::DeleteNode => SignedDuration::from_secs(120),
         };
-        self.released.checked_add(patience).unwrap_or(self.released)
+        after(self.released, patience)
     }
 
-    pub fn remains(
-        &self,
+    /// What remains now. It is remembered since when a guest cannot start, and when something last changed.
+    pub fn look(
+        &mut self,
         machines: &Machines,
         pods: &[Pod],
         attachments: Vec<String>,
         now: Timestamp,
     ) -> Remains {
-        let fresh = |guest: &GuestFate| -> Option<&Instance> {
-            machines.instance(&guest.instance).filter(|it| it.uid != guest.uid)
-        };
-        let guests = self
-            .guests
-            .iter()
-            .filter(|guest| guest.fate.returns() && returned(machines, guest, &self.node).is_none())
-            .map(|guest| Missing {
-                instance: guest.instance.clone(),
-                phase: fresh(guest).map(|it| it.phase.text()),
-            })
-            .collect();
+        let mut remains = Remains { attachments, ..Remains::default() };
+        for guest in self.guests.iter().filter(|guest| guest.fate.returns()) {
+            let instance = guest.instance.clone();
+            let outlook = outlook(machines, guest);
+            if !matches!(outlook, Outlook::Stuck { .. }) {
+                self.stuck.remove(&instance);
+            }
+            match outlook {
+                Outlook::Returned { .. } => {}
+                Outlook::OnItsWay { phase } => remains.guests.push(Missing { instance, phase, why: None }),
+                Outlook::Stuck { phase, why } => {
+                    let since = *self.stuck.entry(instance.clone()).or_insert(now);
+                    if now < after(since, STUCK) {
+                        remains.guests.push(Missing { instance, phase, why: Some(why) });
+                    } else {
+                        remains.let_go.push(LetGo { instance, why, wanted: true });
+                    }
+                }
+                Outlook::NotWanted { why } => remains.let_go.push(LetGo { instance, why, wanted: false }),
+            }
+        }
         let patient = now < self.patience_ends();
-        let pods = pods
+        remains.pods = pods
             .iter()
             .filter(|pod| self.pods.iter().any(|(key, uid)| *key == pod.key && *uid == pod.uid))
             .filter(|pod| patient || pod.deletion.is_some())
             .map(|pod| pod.key.clone())
             .collect();
-        Remains { guests, pods, attachments }
+        let bare = Some(remains.bare());
+        if self.changed.0 != bare {
+            self.changed = (bare, now);
+        }
+        remains
+    }
+
+    /// When to look again if nothing happens.
+    pub fn look_again(&self, now: Timestamp) -> Option<Timestamp> {
+        let stuck = self.stuck.values().map(|since| after(*since, STUCK));
+        stuck.chain([self.patience_ends()]).filter(|at| *at > now).min()
+    }
+
+    /// When it is clear that nothing moves, if nothing has to change for so long.
+    pub fn stalls_at(&self, limit: SignedDuration) -> Timestamp {
+        after(self.changed.1, limit)
     }
 
     /// Those that do not come back by themselves.
@@ -106,17 +184,21 @@ impl Aftermath {
     }
 }
 
+fn after(at: Timestamp, span: SignedDuration) -> Timestamp {
+    at.checked_add(span).unwrap_or(Timestamp::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failover::guests::Fate;
-    use crate::machines::testing::{instance, view};
-    use crate::machines::{Phase, Seen};
+    use crate::failover::guests::{Fate, fates};
+    use crate::machines::testing::{Known, boot, instance, launcher, machine, view};
+    use crate::machines::{Condition, Machine, Phase, RunStrategy};
     use crate::testing::{at, pod};
 
     fn guest(name: &str, fate: Fate) -> GuestFate {
         let old = instance(name, Phase::Running);
-        GuestFate { instance: old.key, uid: old.uid, fate }
+        GuestFate { instance: old.key, uid: old.uid, machine: None, fate }
     }
 
     fn always() -> Fate {
@@ -127,31 +209,90 @@ mod tests {
     fn it_is_over_when_everyone_who_returns_runs_elsewhere_and_nothing_is_left() {
         let guests = vec![guest("a", always()), guest("b", Fate::Ends)];
         let pods = [pod("p").on("n1"), pod("agent").on("n1").owned_by("DaemonSet", "apps/v1", "agent")];
-        let after = Aftermath::new("n1", guests, &pods, at(0), Release::Taint);
+        let mut after = Aftermath::new("n1", guests, &pods, at(0), Release::Taint);
         let none = view([]);
-        let remains = after.remains(&none, &pods, vec!["disk".into()], at(1));
-        assert_eq!(remains.guests, [Missing { instance: Key::new("default", "a"), phase: None }]);
+        let remains = after.look(&none, &pods, vec!["disk".into()], at(1));
+        assert_eq!(remains.guests, [Missing { instance: Key::new("default", "a"), phase: None, why: None }]);
         assert_eq!(remains.pods, [Key::new("default", "p")]);
         assert_eq!(remains.attachments, ["disk"]);
         let mut back = instance("a", Phase::Scheduling);
         back.uid = Uid("new".into());
-        let seen = view([Seen::Instance(Box::new(back.clone()))]);
-        assert_eq!(after.remains(&seen, &[], vec![], at(2)).guests[0].phase, Some("Scheduling"));
+        let seen = view([(&back).known()]);
+        assert_eq!(after.look(&seen, &[], vec![], at(2)).guests[0].phase, Some("Scheduling"));
         (back.phase, back.node) = (Phase::Running, "n2".into());
-        let seen = view([Seen::Instance(Box::new(back))]);
-        assert!(after.remains(&seen, &[], vec![], at(3)).is_nothing());
+        assert!(after.look(&view([(&back).known()]), &[], vec![], at(3)).is_nothing());
         assert_eq!(after.stay_off().count(), 1);
     }
 
     #[test]
     fn pods_that_nobody_removes_are_not_waited_for_for_ever_and_pods_that_are_leaving_are() {
         let stays = [pod("p").on("n1")];
-        let after = Aftermath::new("n1", Vec::new(), &stays, at(0), Release::Taint);
-        assert_eq!(after.remains(&view([]), &stays, vec![], at(59)).pods.len(), 1);
-        assert!(after.remains(&view([]), &stays, vec![], at(60)).is_nothing());
+        let mut after = Aftermath::new("n1", Vec::new(), &stays, at(0), Release::Taint);
+        assert_eq!(after.look_again(at(1)), Some(at(60)));
+        assert_eq!(after.look(&view([]), &stays, vec![], at(59)).pods.len(), 1);
+        assert!(after.look(&view([]), &stays, vec![], at(60)).is_nothing());
         let leaving = [pod("p").on("n1").deleting(30, 30)];
-        assert_eq!(after.remains(&view([]), &leaving, vec![], at(600)).pods.len(), 1);
+        assert_eq!(after.look(&view([]), &leaving, vec![], at(600)).pods.len(), 1);
         let anew = [pod("p").on("n1").uid("another")];
-        assert!(after.remains(&view([]), &anew, vec![], at(1)).is_nothing(), "another pod of that name");
+        assert!(after.look(&view([]), &anew, vec![], at(1)).is_nothing(), "another pod of that name");
+    }
+
+    /// A machine whose guest was on the failed node, and the wait for it.
+    fn waiting() -> (Machine, Aftermath) {
+        let vm = machine("a", RunStrategy::Always);
+        let old = boot(&vm, Phase::Running);
+        let guests = fates(&view([(&vm).known(), (&old).known()]), "n1", false);
+        (vm, Aftermath::new("n1", guests, &[], at(0), Release::Taint))
+    }
+
+    #[test]
+    fn a_guest_that_nobody_wants_any_more_is_let_go_at_once() {
+        let (vm, mut after) = waiting();
+        assert_eq!(after.look(&view([(&vm).known()]), &[], vec![], at(1)).guests.len(), 1);
+        let halted = machine("a", RunStrategy::Halted);
+        let remains = after.look(&view([(&halted).known()]), &[], vec![], at(2));
+        assert!(remains.is_nothing());
+        assert_eq!(remains.let_go[0].words(), "vm default/a stays off: its run strategy is Halted now");
+        assert!(!remains.let_go[0].wanted);
+        let gone = after.look(&view([]), &[], vec![], at(3));
+        assert!(gone.is_nothing() && gone.let_go[0].why.contains("deleted"));
+    }
+
+    #[test]
+    fn a_guest_without_a_place_is_let_go_after_two_minutes_of_it() {
+        let (vm, mut after) = waiting();
+        let vmi = crate::machines::Instance { uid: Uid("new".into()), ..boot(&vm, Phase::Scheduling) };
+        let mut pod = launcher(&vmi, "");
+        pod.conditions.push(Condition::new(
+            "PodScheduled",
+            false,
+            "Unschedulable",
+            "0/2 nodes are available",
+        ));
+        let no_place = view([(&vm).known(), (&vmi).known(), (&pod).known()]);
+        let placed = view([(&vm).known(), (&vmi).known()]);
+        let remains = after.look(&no_place, &[], vec![], at(10));
+        assert_eq!(remains.words(), ["vm default/a finds no place: 0/2 nodes are available"]);
+        assert_eq!(after.look_again(at(61)), Some(at(130)));
+        assert!(!after.look(&no_place, &[], vec![], at(129)).is_nothing());
+        // It found one, and lost it: that begins anew.
+        assert!(!after.look(&placed, &[], vec![], at(130)).is_nothing());
+        assert!(!after.look(&no_place, &[], vec![], at(140)).is_nothing());
+        assert!(!after.look(&no_place, &[], vec![], at(259)).is_nothing());
+        let remains = after.look(&no_place, &[], vec!["disk".into()], at(260));
+        assert!(remains.guests.is_empty() && remains.let_go[0].wanted);
+        assert!(!remains.is_nothing(), "what else is left is still waited for");
+    }
+
+    #[test]
+    fn a_wait_in_which_nothing_changes_is_known_by_the_time() {
+        let (vm, mut after) = waiting();
+        let limit = SignedDuration::from_secs(600);
+        let seen = view([(&vm).known()]);
+        after.look(&seen, &[], vec!["disk".into()], at(5));
+        after.look(&seen, &[], vec!["disk".into()], at(500));
+        assert_eq!(after.stalls_at(limit), at(605));
+        after.look(&seen, &[], vec![], at(600));
+        assert_eq!(after.stalls_at(limit), at(1200), "a volume was detached");
     }
 }

@@ -6,8 +6,10 @@ use serde::Serialize;
 use super::fencing::{Fenced, How, Void};
 use super::suspect::{SHUT_DOWN, Suspect};
 use crate::explain::span;
-use crate::fact::Health;
-use crate::ownership::Ownership;
+use crate::fact::{Health, Key};
+use crate::ownership::{MarkState, Ownership, lease_key};
+use crate::quorum::Shortage;
+use crate::reason::Reason;
 
 /// How a node is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -22,9 +24,16 @@ pub enum Release {
 /// The first Kubernetes in which everybody has the taint out-of-service.
 const TAINT_SINCE: (u32, u32) = (1, 28);
 
-/// What suits a server of this version. One that does not say its version gets the way that always worked.
-pub fn suitable(server: Option<(u32, u32)>) -> Release {
-    if server.is_some_and(|version| version >= TAINT_SINCE) { Release::Taint } else { Release::DeleteNode }
+/// What suits a server of this version.
+pub fn suitable(server: (u32, u32)) -> Release {
+    if server >= TAINT_SINCE { Release::Taint } else { Release::DeleteNode }
+}
+
+/// The release that needs no knowledge of the server: one that was chosen, or one that was begun. A node that was released and is
+/// still there got the taint.
+pub fn settled(chosen: Option<Release>, suspect: &Suspect) -> Option<Release> {
+    let begun = suspect.record().is_some_and(|record| record.released);
+    chosen.or(begun.then_some(Release::Taint))
 }
 
 /// Why nothing is done about a node.
@@ -37,6 +46,13 @@ pub enum Refusal {
     Owned {
         message: String,
     },
+    /// Somebody else may work on it: the lease by which they would say so cannot be read.
+    LeaseUnread {
+        lease: Key,
+        why: String,
+    },
+    /// Without it the control plane would lose its quorum, or nobody knows whether it would.
+    Quorum(Shortage),
     /// The kubelet answers, so the machine cannot be off.
     Answers {
         seconds: i64,
@@ -65,6 +81,16 @@ impl Refusal {
                 format!("is Ready{since}: it has not failed. To empty it: evac drain")
             }
             Self::Owned { message } => message.clone(),
+            Self::LeaseUnread { lease, why } => format!(
+                "may be held by somebody else, because the lease {lease} cannot be read ({why}). Try again, or get the right to \
+                 get leases in the namespace {}",
+                lease.namespace
+            ),
+            Self::Quorum(shortage) => format!(
+                "is of the control plane and cannot be spared: {}. Bring the other members back first, or answer for it with \
+                 --allow-control-plane",
+                shortage.words()
+            ),
             Self::Answers { seconds } => format!(
                 "is not off: its kubelet renewed its lease {} ago. Power it off, or let a fence agent do so",
                 span(*seconds)
@@ -84,15 +110,38 @@ impl Refusal {
     }
 }
 
-/// Whether a failover may begin at all. `ownership` is about the drain mark and the leases of remediation operators.
-pub fn may_begin(suspect: &Suspect, ownership: &Ownership) -> Result<(), Refusal> {
+/// Whether a failover may begin at all. `ownership` is about the drain mark and the leases of remediation operators, and
+/// `unread` says why the lease could not be read, if it could not. A server that answers that there is no lease has said that nobody
+/// holds one; one that fails, or does not let us look, has not.
+pub fn may_begin(suspect: &Suspect, ownership: &Ownership, unread: Option<&str>) -> Result<(), Refusal> {
     if suspect.is_ready() {
         return Err(Refusal::Ready { since: suspect.node.health_since });
     }
-    match ownership {
-        Ownership::Other(reason) => Err(Refusal::Owned { message: reason.message() }),
-        Ownership::Free | Ownership::ForeignCordon | Ownership::Ours(_) | Ownership::Abandoned(_) => Ok(()),
+    match (ownership, unread) {
+        (Ownership::Other(reason), _) => Err(Refusal::Owned { message: reason.message() }),
+        // A mark says more than a lease, so only where there is none the lease decides.
+        (Ownership::Free | Ownership::ForeignCordon, Some(why)) => {
+            Err(Refusal::LeaseUnread { lease: lease_key(&suspect.node.name), why: why.to_owned() })
+        }
+        (Ownership::Free | Ownership::ForeignCordon | Ownership::Ours(_) | Ownership::Abandoned(_), _) => {
+            Ok(())
+        }
     }
+}
+
+/// Whether the node still carries the mark under which a failover began. One that was cancelled or taken over meanwhile is not ours to
+/// go on with.
+pub fn still_ours(suspect: &Suspect, owner: &str) -> Result<(), Refusal> {
+    let reason = match &suspect.node.mark {
+        Some(MarkState::Valid(mark)) if mark.owner == owner => return Ok(()),
+        Some(MarkState::Valid(mark)) => {
+            let (owner, since) = (mark.owner.clone(), mark.since);
+            Reason::OwnedByEvac { owner, since, instance: None, seen: None }
+        }
+        Some(MarkState::Unreadable(text)) => Reason::MarkUnreadable { text: text.clone() },
+        None => Reason::CancelledElsewhere,
+    };
+    Err(Refusal::Owned { message: reason.message() })
 }
 
 /// Turns what somebody says into a record, if nothing that is known speaks against it.
@@ -180,10 +229,9 @@ pub fn health_words(health: Health) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fact::Key;
     use crate::failover::suspect::FencedState;
     use crate::failover::suspect::testing::{ready, silent};
-    use crate::reason::Reason;
+    use crate::ownership::{Attire, new_mark};
     use crate::testing::{at, taint};
 
     fn statement() -> How {
@@ -199,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_ready_node_has_not_failed() {
-        let refused = may_begin(&ready("n", at(0)), &Ownership::Free).unwrap_err();
+        let refused = may_begin(&ready("n", at(0)), &Ownership::Free, None).unwrap_err();
         assert!(refused.message().starts_with("is Ready since "), "{}", refused.message());
         assert!(matches!(next(&ready("n", at(0)), at(0)), Next::Refuse(Refusal::Ready { .. })));
     }
@@ -208,8 +256,40 @@ mod tests {
     fn d05_a_node_that_somebody_else_looks_after_is_left_to_them() {
         let lease = Key::new("medik8s-leases", "node-n");
         let other = Ownership::Other(Reason::OwnedByLease { lease, holder: "NodeHealthCheck-x".into() });
-        assert!(matches!(may_begin(&silent("n"), &other), Err(Refusal::Owned { .. })));
-        assert_eq!(may_begin(&silent("n"), &Ownership::ForeignCordon), Ok(()));
+        assert!(matches!(may_begin(&silent("n"), &other, None), Err(Refusal::Owned { .. })));
+        assert_eq!(may_begin(&silent("n"), &Ownership::ForeignCordon, None), Ok(()));
+    }
+
+    #[test]
+    fn a_lease_that_cannot_be_read_is_not_a_free_node() {
+        for ownership in [Ownership::Free, Ownership::ForeignCordon] {
+            let refused = may_begin(&silent("n"), &ownership, Some("not allowed")).unwrap_err();
+            assert!(
+                refused.message().contains("lease medik8s-leases/node-n cannot be read (not allowed)"),
+                "{}",
+                refused.message()
+            );
+        }
+        let mark = new_mark(&silent("n").node, "me", &Attire::default(), at(0));
+        let ours = Ownership::Ours(Box::new(mark));
+        assert_eq!(may_begin(&silent("n"), &ours, Some("not allowed")), Ok(()), "it was ours before");
+    }
+
+    #[test]
+    fn a_failover_goes_on_only_under_its_own_mark() {
+        let mut suspect = silent("n");
+        let words = |suspect: &Suspect| still_ours(suspect, "me").map_err(|refusal| refusal.message());
+        assert!(words(&suspect).unwrap_err().contains("cancelled"), "the mark is gone");
+        let mark = |owner: &str| {
+            let mark = new_mark(&silent("n").node, owner, &Attire::default(), at(0));
+            Some(MarkState::Valid(Box::new(mark)))
+        };
+        suspect.node.mark = mark("lee");
+        assert!(words(&suspect).unwrap_err().contains("lee"));
+        suspect.node.mark = Some(MarkState::Unreadable("?".into()));
+        assert!(words(&suspect).is_err());
+        suspect.node.mark = mark("me");
+        assert_eq!(words(&suspect), Ok(()));
     }
 
     #[test]
@@ -276,8 +356,19 @@ mod tests {
 
     #[test]
     fn servers_before_the_taint_get_the_node_deleted() {
-        assert_eq!(suitable(Some((1, 27))), Release::DeleteNode);
-        assert_eq!(suitable(Some((1, 28))), Release::Taint);
-        assert_eq!(suitable(None), Release::DeleteNode);
+        assert_eq!(suitable((1, 27)), Release::DeleteNode);
+        assert_eq!(suitable((1, 28)), Release::Taint);
+    }
+
+    #[test]
+    fn what_was_chosen_or_begun_needs_no_version() {
+        assert_eq!(settled(None, &silent("n")), None);
+        assert_eq!(settled(Some(Release::DeleteNode), &silent("n")), Some(Release::DeleteNode));
+        let mut suspect = recorded(100);
+        assert_eq!(settled(None, &suspect), None);
+        if let Some(FencedState::Valid(record)) = &mut suspect.fenced {
+            record.released = true;
+        }
+        assert_eq!(settled(None, &suspect), Some(Release::Taint));
     }
 }

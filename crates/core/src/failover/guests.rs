@@ -2,11 +2,14 @@
 //!
 //! An instance whose launcher is removed has failed. Its owner sees a failure, not a clean shutdown, which is why `RerunOnFailure`
 //! returns here and stays off after a drain.
+//!
+//! What was foretold may not come true: a machine is stopped or deleted while its guest is waited for, or its successor cannot start
+//! ([`outlook`]).
 
 use serde::Serialize;
 
 use crate::fact::{Key, Uid};
-use crate::machines::{Instance, Machines, Phase, RunStrategy};
+use crate::machines::{Condition, Instance, Launcher, Machine, Machines, Phase, RunStrategy, condition};
 
 /// What follows for one guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -51,6 +54,9 @@ impl Fate {
 pub struct GuestFate {
     pub instance: Key,
     pub uid: Uid,
+    /// The VirtualMachine that owns it, by name and identity.
+    #[serde(skip)]
+    pub machine: Option<(Key, Uid)>,
     #[serde(flatten)]
     pub fate: Fate,
 }
@@ -71,6 +77,7 @@ pub fn fates(machines: &Machines, node: &str, resumed: bool) -> Vec<GuestFate> {
         .map(|instance| GuestFate {
             instance: instance.key.clone(),
             uid: instance.uid.clone(),
+            machine: machine_of(instance),
             fate: fate(machines, instance),
         })
         .collect();
@@ -80,6 +87,11 @@ pub fn fates(machines: &Machines, node: &str, resumed: bool) -> Vec<GuestFate> {
     });
     found.sort_by(|a, b| a.instance.cmp(&b.instance));
     found
+}
+
+fn machine_of(instance: &Instance) -> Option<(Key, Uid)> {
+    let owner = instance.owner.as_ref().filter(|owner| owner.kind == "VirtualMachine")?;
+    Some((Key::new(instance.key.namespace.clone(), owner.name.clone()), owner.uid.clone()))
 }
 
 fn fate(machines: &Machines, instance: &Instance) -> Fate {
@@ -107,17 +119,86 @@ fn fate(machines: &Machines, instance: &Instance) -> Fate {
     }
 }
 
-/// Where a guest that should return runs now, if it does: a new instance on another node.
-pub fn returned<'a>(machines: &'a Machines, guest: &GuestFate, node: &str) -> Option<&'a Instance> {
-    machines
-        .instance(&guest.instance)
-        .filter(|now| now.uid != guest.uid && now.phase == Phase::Running && now.node != node)
+/// How it stands with a guest that should return.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outlook {
+    /// A new instance of it runs. On the failed node, too: then that was repaired meanwhile.
+    Returned { on: String },
+    /// Nothing speaks against it. The phase is that of its new instance, if there is one.
+    OnItsWay { phase: Option<&'static str> },
+    /// It is to run, and as things are it cannot.
+    Stuck { phase: Option<&'static str>, why: String },
+    /// Nobody wants it to run any more.
+    NotWanted { why: String },
+}
+
+/// What is to be expected of a guest that should return, as things are now.
+pub fn outlook(machines: &Machines, guest: &GuestFate) -> Outlook {
+    let fresh = machines.instance(&guest.instance).filter(|now| now.uid != guest.uid);
+    if let Some(now) = fresh.filter(|now| now.phase == Phase::Running) {
+        return Outlook::Returned { on: now.node.clone() };
+    }
+    let mut machine = None;
+    if let Some((key, uid)) = &guest.machine {
+        machine = machines.machine(key).filter(|machine| machine.uid == *uid);
+        if let Some(why) = not_wanted(machine, fresh) {
+            return Outlook::NotWanted { why };
+        }
+    }
+    let phase = fresh.map(|now| now.phase.text());
+    match stuck(machines, machine, fresh) {
+        Some(why) => Outlook::Stuck { phase, why },
+        None => Outlook::OnItsWay { phase },
+    }
+}
+
+fn not_wanted(machine: Option<&Machine>, fresh: Option<&Instance>) -> Option<String> {
+    let Some(machine) = machine else { return Some("stays off: its VirtualMachine was deleted".into()) };
+    if machine.deleting {
+        return Some("stays off: its VirtualMachine is being deleted".into());
+    }
+    let strategy = machine.power.strategy();
+    match strategy {
+        Some(RunStrategy::Always) => None,
+        // It takes a clean shutdown for a wish.
+        Some(RunStrategy::RerunOnFailure) => {
+            let ended = fresh.is_some_and(|now| now.phase == Phase::Succeeded);
+            ended.then(|| "stays off: it was shut down after its return".into())
+        }
+        // Somebody may have started it by hand.
+        _ if fresh.is_some_and(|now| !now.is_final() && !now.deleting) => None,
+        Some(strategy) => Some(format!("stays off: its run strategy is {strategy} now")),
+        None => Some("stays off: its run strategy cannot be read any more".into()),
+    }
+}
+
+/// What keeps the successor of a guest from starting.
+fn stuck(machines: &Machines, machine: Option<&Machine>, fresh: Option<&Instance>) -> Option<String> {
+    let said = |condition: &Condition| condition.message.clone().filter(|text| !text.is_empty());
+    if let Some(now) = fresh.filter(|now| !now.is_final()) {
+        let launchers = machines.launchers_of(&now.uid);
+        let waits = |pod: &&&Launcher| pod.job.is_none() && pod.node.is_empty() && pod.is_unschedulable();
+        if let Some(pod) = launchers.iter().find(waits) {
+            let words = condition::find(&pod.conditions, "PodScheduled").and_then(said);
+            let words = words.map_or(String::new(), |words| format!(": {words}"));
+            return Some(format!("finds no place{words}"));
+        }
+        let synchronized = condition::find(&now.conditions, "Synchronized");
+        if let Some(failed) = synchronized.filter(|condition| condition.status == "False") {
+            let words = said(failed).map_or(String::new(), |words| format!(": {words}"));
+            return Some(format!("cannot be started{words}"));
+        }
+    }
+    let failure = machine.and_then(|machine| machine.status.start_failure.as_ref())?;
+    let next = failure.retry_after.map_or(String::new(), |at| format!(", and is tried again at {at:.0}"));
+    (failure.count > 0).then(|| format!("could not be started ({} times){next}", failure.count))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machines::testing::{boot, instance, launcher, machine, owned, view};
+    use crate::machines::fact::StartFailure;
+    use crate::machines::testing::{Known, boot, instance, launcher, machine, owned, view};
     use crate::machines::{Power, Seen};
 
     fn of(strategy: RunStrategy) -> Fate {
@@ -184,19 +265,92 @@ mod tests {
         assert_eq!(names(true), ["ended", "starting"], "it failed by the release and is to return");
     }
 
+    fn guest(vm: &Machine) -> GuestFate {
+        let old = boot(vm, Phase::Running);
+        let machine = machine_of(&old);
+        GuestFate { instance: old.key, uid: old.uid, machine, fate: Fate::Ends }
+    }
+
+    fn fresh(vm: &Machine, phase: Phase, node: &str) -> Instance {
+        Instance { uid: Uid("new".into()), node: node.into(), ..boot(vm, phase) }
+    }
+
+    fn seen(vm: Option<&Machine>, vmi: Option<&Instance>, pod: Option<&Launcher>) -> Machines {
+        let all = [vm.map(Known::known), vmi.map(Known::known), pod.map(Known::known)];
+        view(all.into_iter().flatten())
+    }
+
     #[test]
-    fn a_guest_has_returned_when_a_new_instance_runs_on_another_node() {
-        let old = instance("a", Phase::Running);
-        let guest = GuestFate { instance: old.key.clone(), uid: old.uid.clone(), fate: Fate::Ends };
-        let look = |vmi: Instance| {
-            let seen = view([Seen::Instance(Box::new(vmi))]);
-            returned(&seen, &guest, "n1").is_some()
+    fn a_guest_has_returned_when_a_new_instance_of_it_runs() {
+        let vm = machine("a", RunStrategy::Always);
+        let look = |vmi: Instance| outlook(&seen(Some(&vm), Some(&vmi), None), &guest(&vm));
+        assert_eq!(look(boot(&vm, Phase::Running)), Outlook::OnItsWay { phase: None }, "the old one");
+        let scheduled = look(fresh(&vm, Phase::Scheduled, "n2"));
+        assert_eq!(scheduled, Outlook::OnItsWay { phase: Some("Scheduled") });
+        assert_eq!(look(fresh(&vm, Phase::Running, "n2")), Outlook::Returned { on: "n2".into() });
+        let repaired = look(fresh(&vm, Phase::Running, "n1"));
+        assert_eq!(repaired, Outlook::Returned { on: "n1".into() }, "its node was repaired meanwhile");
+    }
+
+    #[test]
+    fn a_guest_whose_machine_was_stopped_or_deleted_is_not_wanted_any_more() {
+        let vm = machine("a", RunStrategy::Always);
+        let guest = guest(&vm);
+        let why = |machines: &Machines| match outlook(machines, &guest) {
+            Outlook::NotWanted { why } => why,
+            other => panic!("{other:?}"),
         };
-        assert!(!look(old.clone()), "the old one");
-        let fresh = Instance { uid: Uid("new".into()), ..old };
-        assert!(!look(fresh.clone()), "on the failed node");
-        let moved = Instance { node: "n2".into(), ..fresh };
-        assert!(!look(Instance { phase: Phase::Scheduled, ..moved.clone() }), "not yet running");
-        assert!(look(moved));
+        assert_eq!(why(&seen(None, None, None)), "stays off: its VirtualMachine was deleted");
+        let again = Machine { uid: Uid("another".into()), ..vm.clone() };
+        assert!(why(&seen(Some(&again), None, None)).contains("was deleted"), "another one of that name");
+        let leaving = Machine { deleting: true, ..vm.clone() };
+        assert!(why(&seen(Some(&leaving), None, None)).contains("is being deleted"));
+        let halted = machine("a", RunStrategy::Halted);
+        assert_eq!(why(&seen(Some(&halted), None, None)), "stays off: its run strategy is Halted now");
+        let old = boot(&vm, Phase::Running);
+        assert!(
+            why(&seen(Some(&halted), Some(&old), None)).contains("Halted"),
+            "its old instance says nothing"
+        );
+        let unclear = Machine { power: Power::Unclear, ..vm.clone() };
+        assert!(why(&seen(Some(&unclear), None, None)).contains("cannot be read"));
+        let rerun = machine("a", RunStrategy::RerunOnFailure);
+        let ended = fresh(&vm, Phase::Succeeded, "n2");
+        assert!(why(&seen(Some(&rerun), Some(&ended), None)).contains("was shut down"));
+        let by_hand = machine("a", RunStrategy::Manual);
+        let starts = fresh(&vm, Phase::Scheduling, "");
+        let seen = seen(Some(&by_hand), Some(&starts), None);
+        assert_eq!(
+            outlook(&seen, &guest),
+            Outlook::OnItsWay { phase: Some("Scheduling") },
+            "started by hand"
+        );
+    }
+
+    #[test]
+    fn a_successor_that_cannot_start_is_stuck_and_the_reason_is_the_clusters() {
+        let mut vm = machine("a", RunStrategy::Always);
+        let guest = guest(&vm);
+        let why = |machines: &Machines| match outlook(machines, &guest) {
+            Outlook::Stuck { why, .. } => why,
+            other => panic!("{other:?}"),
+        };
+        let mut vmi = fresh(&vm, Phase::Scheduling, "");
+        let mut pod = launcher(&vmi, "");
+        assert!(matches!(
+            outlook(&seen(Some(&vm), Some(&vmi), Some(&pod)), &guest),
+            Outlook::OnItsWay { .. }
+        ));
+        let message = "0/3 nodes are available: 3 Insufficient memory.";
+        pod.conditions.push(Condition::new("PodScheduled", false, "Unschedulable", message));
+        assert_eq!(why(&seen(Some(&vm), Some(&vmi), Some(&pod))), format!("finds no place: {message}"));
+        vmi.conditions.push(Condition::new("Synchronized", false, "FailedCreate", "exceeded quota"));
+        assert_eq!(why(&seen(Some(&vm), Some(&vmi), None)), "cannot be started: exceeded quota");
+        let retry_after = Some("2026-01-01T02:00:00Z".parse().unwrap());
+        vm.status.start_failure = Some(StartFailure { count: 3, last_uid: "x".into(), retry_after });
+        assert_eq!(
+            why(&seen(Some(&vm), None, None)),
+            "could not be started (3 times), and is tried again at 2026-01-01T02:00:00Z"
+        );
     }
 }

@@ -22,10 +22,10 @@ pub mod suspect;
 pub mod warnings;
 pub mod watchman;
 
-pub use aftermath::{Aftermath, Missing, Remains};
+pub use aftermath::{Aftermath, LetGo, Missing, Remains};
 pub use course::{Next, Refusal, Release, next};
 pub use fencing::{Fenced, How, Void};
-pub use guests::{Fate, GuestFate, fates};
+pub use guests::{Fate, GuestFate, Outlook, fates};
 pub use leftovers::{Doubt, doubts};
 pub use policy::{Brake, FailoverPolicy, PolicyError, Proof};
 pub use suspect::{FencedState, Suspect};

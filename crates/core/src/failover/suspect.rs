@@ -4,9 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::fencing::Fenced;
 use crate::fact::{Health, Node, Taint};
+use crate::taints::OUT_OF_SERVICE;
 
-/// Says that whoever put it there knows the machine to be off. Kubernetes then removes its pods and detaches its volumes.
-pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// Put there by a cloud's controller when the cloud says that the machine is shut down.
 pub const SHUT_DOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// A kubelet renews its lease every ten seconds; after this long without it does not answer.

@@ -36,7 +36,9 @@ impl Standing {
 
 fn reason(hold: &Hold) -> Option<&'static str> {
     match hold {
-        Hold::Brake { .. } | Hold::Storm { .. } | Hold::Blind => Some("FailoverSkipped"),
+        Hold::Brake { .. } | Hold::Storm { .. } | Hold::Blind | Hold::Unknown { .. } | Hold::Quorum(_) => {
+            Some("FailoverSkipped")
+        }
         Hold::Proof { .. } => Some("ProofNeeded"),
         Hold::Waiting { .. }
         | Hold::Excluded
@@ -45,6 +47,7 @@ fn reason(hold: &Hold) -> Option<&'static str> {
         | Hold::Lease { .. }
         | Hold::Drained { .. }
         | Hold::FailedOver
+        | Hold::Incomplete { .. }
         | Hold::ControlPlane { .. }
         | Hold::Resting { .. } => None,
     }

@@ -21,7 +21,8 @@ use super::policy::{FailoverPolicy, PolicyError, Proof, Storm};
 use super::suspect::Suspect;
 use crate::explain::span;
 use crate::fact::Lease;
-use crate::ownership::MarkState;
+use crate::ownership::{LEASE_NAMESPACE, MarkState};
+use crate::quorum::{Around, Etcd, Shortage, is_control_plane, spare};
 
 /// Kubelets renew their leases every ten seconds; if none did for this long, it is not the nodes that are silent.
 pub const BLIND_AFTER: SignedDuration = SignedDuration::from_secs(30);
@@ -29,7 +30,6 @@ pub const BLIND_AFTER: SignedDuration = SignedDuration::from_secs(30);
 pub const SETTLE: SignedDuration = SignedDuration::from_secs(60);
 /// `true` keeps a node from being failed over. The name is the remediation operators'.
 pub const EXCLUDE: &str = "remediation.medik8s.io/exclude-from-remediation";
-const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
 /// Whether we see the cluster, and since when without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,11 +77,19 @@ pub enum Hold {
         holder: String,
         until: Option<Timestamp>,
     },
+    /// Whether somebody else works on it cannot be found out.
+    Unknown {
+        why: String,
+    },
     Drained {
         owner: String,
     },
     /// All has been done for it; now the machine has to be repaired.
     FailedOver,
+    /// The same, and not everyone had returned when it ended.
+    Incomplete {
+        left: String,
+    },
     /// Nothing proves yet that it is off.
     Proof {
         wanted: &'static str,
@@ -89,6 +97,8 @@ pub enum Hold {
     ControlPlane {
         other: String,
     },
+    /// Without it the control plane would lose its quorum, or nobody knows whether it would.
+    Quorum(Shortage),
     Resting {
         until: Timestamp,
     },
@@ -105,10 +115,12 @@ impl Hold {
             Self::Brake { .. } => "Brake",
             Self::Storm { .. } => "Storm",
             Self::Lease { .. } => "Leased",
+            Self::Unknown { .. } => "Unknown",
             Self::Drained { .. } => "Drained",
-            Self::FailedOver => "FailedOver",
+            Self::FailedOver | Self::Incomplete { .. } => "FailedOver",
             Self::Proof { .. } => "AwaitingProof",
             Self::ControlPlane { .. } => "ControlPlane",
+            Self::Quorum(_) => "Quorum",
             Self::Resting { .. } => "Resting",
         }
     }
@@ -135,11 +147,25 @@ impl Hold {
             }
             Self::Storm { until: None } => "is left alone: many nodes are down together".into(),
             Self::Lease { holder, .. } => format!("is left to {holder}, who holds the maintenance lease"),
+            Self::Unknown { why } => format!(
+                "is left alone: whether somebody else works on it is not known, because the leases in the namespace \
+                 {LEASE_NAMESPACE} cannot be read: {why}"
+            ),
             Self::Drained { owner } => format!("is left to {owner}, who is draining it"),
             Self::FailedOver => "has been failed over; it is used again when it is repaired and Ready".into(),
+            Self::Incomplete { left } => format!(
+                "has been failed over, and when that ended not everyone had returned: {left}; it is used again when it is \
+                 repaired and Ready"
+            ),
             Self::Proof { wanted } => format!("has failed and is not proven to be off: {wanted}"),
             Self::ControlPlane { other } => {
                 format!("waits: node {other} of the control plane is down, too, and they go one by one")
+            }
+            Self::Quorum(shortage) => {
+                format!(
+                    "is of the control plane and left alone, because it cannot be spared: {}",
+                    shortage.words()
+                )
             }
             Self::Resting { until } => format!("is tried again at {until:.0}: the last try did not succeed"),
         }
@@ -182,10 +208,16 @@ pub struct View<'a> {
     pub policies: &'a BTreeMap<String, Result<FailoverPolicy, PolicyError>>,
     /// The leases of remediation operators, by node.
     pub leases: &'a BTreeMap<String, Lease>,
+    /// Why those cannot be read, if they cannot.
+    pub leases_unread: Option<&'a str>,
+    /// The members of etcd, or why they are not known. Asked for only where a node of the control plane is not Ready.
+    pub etcd: Result<&'a Etcd, &'a str>,
     /// Failovers of ours that are under way.
     pub active: &'a BTreeSet<String>,
     /// When a failover that did not succeed may be tried again.
     pub resting: &'a BTreeMap<String, Timestamp>,
+    /// Who had not returned when a failover ended, in words, by node.
+    pub left: &'a BTreeMap<String, String>,
     /// The name under which this operator marks nodes.
     pub owner: &'a str,
 }
@@ -209,6 +241,7 @@ impl Watchman {
                 Err(error) => broken(name, error),
             });
         }
+        spare_control_plane(&mut standings, view, now);
         let holds = standings.iter().flat_map(|standing| &standing.nodes);
         let times = holds.filter_map(|(_, verdict)| match verdict {
             Verdict::Hold(hold) => hold.until(),
@@ -264,7 +297,7 @@ impl Watchman {
             };
             standing.nodes.push((name.clone(), verdict));
         }
-        one_by_one(standing, view)
+        standing
     }
 
     fn weather(&mut self, policy: &FailoverPolicy, too_few: bool, now: Timestamp) -> Storm {
@@ -296,7 +329,8 @@ impl Watchman {
             return Some(Hold::Excluded);
         }
         if is_failed_over(node, now) {
-            return Some(Hold::FailedOver);
+            let left = view.left.get(name).cloned();
+            return Some(left.map_or(Hold::FailedOver, |left| Hold::Incomplete { left }));
         }
         // A change from one kind of not being Ready to another is the kubelet's word, and so a sign of life.
         let since = node.node.health_since.unwrap_or(now);
@@ -325,6 +359,9 @@ impl Watchman {
         if let Some(lease) = view.leases.get(name).filter(|lease| lease.protects(now)) {
             return Some(Hold::Lease { holder: lease.holder.clone(), until: lease.protects_until() });
         }
+        if let Some(why) = view.leases_unread {
+            return Some(Hold::Unknown { why: why.to_owned() });
+        }
         match &node.node.mark {
             Some(MarkState::Valid(mark)) if mark.owner != view.owner => {
                 return Some(Hold::Drained { owner: mark.owner.clone() });
@@ -341,8 +378,13 @@ impl Watchman {
 
 /// Released, and the taint that did it was taken away because nothing was left.
 fn is_failed_over(node: &Suspect, now: Timestamp) -> bool {
+    was_released(node, now) && !node.is_out_of_service()
+}
+
+/// By a proof that still holds: the machine is off, and what it held was let go.
+fn was_released(node: &Suspect, now: Timestamp) -> bool {
     let released = |record: &Fenced| record.released && record.void(node, now).is_none();
-    node.record().is_some_and(released) && !node.is_out_of_service()
+    node.record().is_some_and(released)
 }
 
 /// What is missing for a proof, where nothing can be done about it. A node is not even cordoned before.
@@ -378,25 +420,33 @@ fn broken(policy: &str, error: &PolicyError) -> Standing {
     }
 }
 
-/// Nodes of the control plane are failed over one after the other.
-fn one_by_one(mut standing: Standing, view: &View<'_>) -> Standing {
-    let is_control_plane = |name: &str| {
-        let labels = view.nodes.get(name).map(|node| &node.node.labels);
-        labels.is_some_and(|labels| CONTROL_PLANE.iter().any(|role| labels.contains_key(*role)))
-    };
-    let mut first = view.active.iter().find(|name| is_control_plane(name)).cloned();
-    for (name, verdict) in &mut standing.nodes {
-        if *verdict != Verdict::Act || !is_control_plane(name) {
+/// Nodes of the control plane are failed over one after the other, and only as long as etcd keeps its majority. One count for all
+/// policies: two of them must not each take the one node that can be spared.
+fn spare_control_plane(standings: &mut [Standing], view: &View<'_>, now: Timestamp) {
+    let is_plane = |name: &str| view.nodes.get(name).is_some_and(|node| is_control_plane(&node.node));
+    let leased = view.leases.iter().filter(|(_, lease)| lease.is_valid(now)).map(|(name, _)| name.as_str());
+    let around = Around::of(view.nodes.values().map(|suspect| &suspect.node))
+        .without(view.active.iter().map(String::as_str))
+        .without(leased);
+    let mut first = view.active.iter().find(|name| is_plane(name)).cloned();
+    for (name, verdict) in standings.iter_mut().flat_map(|standing| &mut standing.nodes) {
+        if *verdict != Verdict::Act || view.active.contains(name) || !is_plane(name) {
             continue;
         }
-        match &first {
-            Some(other) if other != name => {
-                *verdict = Verdict::Hold(Hold::ControlPlane { other: other.clone() });
-            }
-            _ => first = Some(name.clone()),
+        // It is off already; what is left to do takes nothing away any more.
+        if view.nodes.get(name).is_some_and(|node| was_released(node, now)) {
+            continue;
+        }
+        if let Some(other) = &first {
+            *verdict = Verdict::Hold(Hold::ControlPlane { other: other.clone() });
+            continue;
+        }
+        let etcd = view.etcd.map_err(|why| Shortage::Unread(why.to_owned()));
+        match etcd.and_then(|etcd| spare(name, etcd, &around)) {
+            Ok(()) => first = Some(name.clone()),
+            Err(shortage) => *verdict = Verdict::Hold(Hold::Quorum(shortage)),
         }
     }
-    standing
 }
 
 #[cfg(test)]

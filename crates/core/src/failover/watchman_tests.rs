@@ -6,6 +6,7 @@ use crate::failover::fencing::{Fenced, How};
 use crate::failover::policy::{Agent, Brake};
 use crate::failover::suspect::testing::{ready, silent};
 use crate::failover::suspect::{FencedState, SHUT_DOWN};
+use crate::quorum::{Guard, Member};
 use crate::selector::Selector;
 use crate::testing::at;
 
@@ -42,8 +43,11 @@ struct Cluster {
     nodes: BTreeMap<String, Suspect>,
     policies: BTreeMap<String, Result<FailoverPolicy, PolicyError>>,
     leases: BTreeMap<String, Lease>,
+    leases_unread: Option<String>,
+    etcd_unread: Option<String>,
     active: BTreeSet<String>,
     resting: BTreeMap<String, Timestamp>,
+    left: BTreeMap<String, String>,
     watchman: Watchman,
 }
 
@@ -66,19 +70,50 @@ impl Cluster {
             nodes,
             policies: [(policy.name.clone(), Ok(policy))].into(),
             leases: BTreeMap::new(),
+            leases_unread: None,
+            etcd_unread: None,
             active: BTreeSet::new(),
             resting: BTreeMap::new(),
+            left: BTreeMap::new(),
             watchman,
         }
     }
 
+    /// A member on each node of the control plane, as the pods would show it.
+    fn etcd(&self) -> Result<Etcd, String> {
+        if let Some(why) = &self.etcd_unread {
+            return Err(why.clone());
+        }
+        let plane = self.nodes.values().filter(|node| is_control_plane(&node.node));
+        let members =
+            plane.map(|node| Member { node: node.node.name.clone(), healthy: node.is_ready() }).collect();
+        Ok(Etcd { members, guard: Guard::NotUsed })
+    }
+
+    fn control_plane(&mut self, names: &[&str]) {
+        for name in names {
+            let labels = &mut self.nodes.get_mut(*name).unwrap().node.labels;
+            labels.insert("node-role.kubernetes.io/control-plane".into(), String::new());
+        }
+    }
+
+    fn mark(&mut self, node: &str, owner: &str) {
+        let node = &mut self.nodes.get_mut(node).unwrap().node;
+        let mark = crate::ownership::new_mark(node, owner, &crate::ownership::Attire::default(), at(0));
+        node.mark = Some(MarkState::Valid(Box::new(mark)));
+    }
+
     fn judge(&mut self, second: i64) -> (Vec<Standing>, Option<Timestamp>) {
+        let etcd = self.etcd();
         let view = View {
             nodes: &self.nodes,
             policies: &self.policies,
             leases: &self.leases,
+            leases_unread: self.leases_unread.as_deref(),
+            etcd: etcd.as_ref().map_err(String::as_str),
             active: &self.active,
             resting: &self.resting,
+            left: &self.left,
             owner: "operator",
         };
         self.watchman.judge(&view, at(second))
@@ -180,6 +215,18 @@ fn d05_d06_a_maintenance_lease_of_somebody_else_is_respected_while_it_is_valid()
     assert_eq!(cluster.code(end, "n1"), "Leased", "its holder's clock is ahead");
 }
 
+#[test]
+fn leases_that_cannot_be_read_are_not_leases_that_nobody_holds() {
+    let mut cluster = Cluster::new(4, 1, policy("p"));
+    cluster.leases_unread = Some("leases is forbidden".into());
+    assert_eq!(cluster.code(DUE - 1, "n1"), "Waiting");
+    let Verdict::Hold(hold) = cluster.verdict(DUE, "n1") else { panic!("nobody knows whose it is") };
+    assert_eq!(hold.code(), "Unknown");
+    assert!(hold.words(at(DUE)).ends_with("cannot be read: leases is forbidden"), "{}", hold.words(at(DUE)));
+    cluster.leases_unread = None;
+    assert_eq!(cluster.code(DUE, "n1"), "Act");
+}
+
 #[rstest]
 #[case("true", "Excluded", 0)]
 #[case("false", "Act", 0)]
@@ -207,15 +254,95 @@ fn an_excluded_node_still_counts_as_down() {
 fn d12_nodes_of_the_control_plane_go_one_by_one() {
     let mut many = policy("p");
     many.brake = Brake::MaxUnhealthy(Amount::Count(3));
-    let mut cluster = Cluster::new(5, 3, many);
-    for name in ["n1", "n2"] {
-        cluster.nodes.get_mut(name).unwrap().node.labels.insert(CONTROL_PLANE[0].into(), String::new());
-    }
+    let mut cluster = Cluster::new(8, 3, many);
+    cluster.control_plane(&["n1", "n2", "n4", "n5", "n6"]);
     assert_eq!(cluster.code(DUE, "n1"), "Act");
     assert_eq!(cluster.verdict(DUE, "n2"), Verdict::Hold(Hold::ControlPlane { other: "n1".into() }));
     assert_eq!(cluster.code(DUE, "n3"), "Act", "workers do not wait for them");
     cluster.active.insert("n2".into());
     assert_eq!(cluster.code(DUE, "n1"), "ControlPlane", "the one that was begun comes first");
+}
+
+/// Two policies that each look after one node of a control plane of five; the first `down` of it are silent.
+fn two_policies(down: usize) -> Cluster {
+    let mut cluster = Cluster::new(5, down, policy("a"));
+    for (name, label) in [("a", "n1"), ("b", "n2")] {
+        let mut one = policy(name);
+        one.selector = Selector::parse(&format!("machine={label}")).unwrap();
+        cluster.policies.insert(name.into(), Ok(one));
+        cluster.nodes.get_mut(label).unwrap().node.labels.insert("machine".into(), label.into());
+    }
+    cluster.control_plane(&["n1", "n2", "n3", "n4", "n5"]);
+    cluster
+}
+
+#[test]
+fn two_policies_do_not_each_take_a_node_of_the_control_plane_in_one_judgement() {
+    let mut cluster = two_policies(2);
+    assert_eq!(cluster.code(DUE, "n1"), "Act");
+    assert_eq!(cluster.verdict(DUE, "n2"), Verdict::Hold(Hold::ControlPlane { other: "n1".into() }));
+    cluster.active.insert("n1".into());
+    assert_eq!(cluster.code(DUE, "n2"), "ControlPlane", "while the first is under way");
+    cluster.active.clear();
+    cluster.mark("n1", "operator");
+    cluster.nodes.get_mut("n1").unwrap().node.labels.insert(EXCLUDE.into(), "true".into());
+    assert_eq!(cluster.code(DUE, "n2"), "Act", "the first is over, and three of five are left");
+}
+
+#[test]
+fn failed_failing_and_maintained_members_of_etcd_count_together_for_all_policies() {
+    let two_left = Hold::Quorum(Shortage::TooFew { left: 2, all: 5, needed: 3 });
+    let mut cluster = two_policies(1);
+    cluster.mark("n3", "node-maintenance");
+    assert_eq!(cluster.code(DUE, "n1"), "Act", "three are left");
+    cluster.mark("n4", "kim");
+    assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(two_left.clone()));
+    // A third one failed, whom no policy looks after.
+    let mut cluster = two_policies(1);
+    cluster.mark("n3", "node-maintenance");
+    cluster.set("n5", Health::Unknown, 0);
+    assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(two_left.clone()));
+    // Others say by a lease what they do.
+    let mut cluster = two_policies(2);
+    let lease = Lease {
+        key: Key::new("medik8s-leases", "node-n3"),
+        holder: "node-maintenance".into(),
+        renewed: Some(at(DUE)),
+        duration_seconds: 100,
+        resource_version: "1".into(),
+        transitions: 0,
+        asked: None,
+        answered: None,
+    };
+    cluster.leases.insert("n3".into(), lease);
+    assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(two_left));
+    assert_eq!(cluster.code(DUE + 100, "n1"), "Act");
+}
+
+#[test]
+fn a_release_that_was_cut_off_is_finished_whatever_the_quorum() {
+    let mut cluster = two_policies(1);
+    cluster.etcd_unread = Some("pods is forbidden".into());
+    let node = cluster.nodes.get_mut("n1").unwrap();
+    let mut record = Fenced::new(node, How::Agent { program: "fence_x".into() }, "operator", at(DUE));
+    record.released = true;
+    node.fenced = Some(FencedState::Valid(Box::new(record)));
+    node.node.taints.push(crate::failover::suspect::out_of_service());
+    assert_eq!(cluster.code(DUE + 10, "n1"), "Act", "the machine is off already");
+    cluster.nodes.get_mut("n1").unwrap().renewed = Some(at(DUE + 20));
+    assert_eq!(cluster.code(DUE + 30, "n1"), "Quorum", "it lives");
+}
+
+#[test]
+fn members_of_etcd_that_are_not_known_hold_the_control_plane_and_nobody_else() {
+    let mut cluster = two_policies(1);
+    cluster.etcd_unread = Some("pods is forbidden".into());
+    let Verdict::Hold(hold) = cluster.verdict(DUE, "n1") else { panic!("nobody knows") };
+    assert_eq!(hold.code(), "Quorum");
+    assert!(hold.words(at(DUE)).ends_with("could not be found out: pods is forbidden"));
+    let mut workers = Cluster::new(4, 1, policy("p"));
+    workers.etcd_unread = Some("pods is forbidden".into());
+    assert_eq!(workers.code(DUE, "n1"), "Act");
 }
 
 #[test]
@@ -318,7 +445,11 @@ fn what_was_failed_over_is_not_failed_over_again_unless_it_was_cut_off() {
     node.node.taints.push(crate::failover::suspect::out_of_service());
     assert_eq!(cluster.code(DUE + 10, "n1"), "Act", "the taint is still there");
     cluster.nodes.get_mut("n1").unwrap().node.taints.clear();
-    assert_eq!(cluster.code(DUE + 10, "n1"), "FailedOver");
+    assert_eq!(cluster.verdict(DUE + 10, "n1"), Verdict::Hold(Hold::FailedOver));
+    cluster.left.insert("n1".into(), "vm default/a finds no place".into());
+    let Verdict::Hold(hold) = cluster.verdict(DUE + 10, "n1") else { panic!("it is over") };
+    assert_eq!(hold.code(), "FailedOver");
+    assert!(hold.words(at(DUE)).contains("not everyone had returned: vm default/a finds no place"));
     cluster.nodes.get_mut("n1").unwrap().renewed = Some(at(DUE + 20));
     assert_eq!(cluster.code(DUE + 30, "n1"), "Act", "it lived after that and fell silent again");
 }

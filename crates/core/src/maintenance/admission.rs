@@ -1,9 +1,9 @@
 //! What is refused when a maintenance is asked for or changed.
 
-use super::quorum::{Etcd, Guard, spare};
-use super::{ALLOW_SHUTDOWN, Id, ON_UNCORDON, queue};
+use super::{ALLOW_SHUTDOWN, Id, ON_UNCORDON, cannot_spare};
 use crate::fact::Node;
 use crate::machines::admission::Denial;
+use crate::quorum::{Shortage, is_control_plane};
 
 /// What was found out for the review of a new object.
 #[derive(Debug, Clone)]
@@ -12,8 +12,8 @@ pub struct Request<'a> {
     pub node: Option<&'a Node>,
     /// Other objects for the same node, also those that are being deleted.
     pub others: &'a [Id],
-    /// Only looked at where the node is of the control plane.
-    pub etcd: Option<&'a Etcd>,
+    /// Whether the control plane can spare the node; only asked where it is of the control plane.
+    pub quorum: Option<&'a Result<(), Shortage>>,
     pub may_touch_control_plane: bool,
     /// What the one who asks may not do, if anything: a verb and a resource.
     pub lacking: Option<&'a str>,
@@ -49,9 +49,9 @@ pub fn create(request: &Request<'_>) -> Option<Denial> {
             request.user
         )));
     }
-    if queue::is_control_plane(node) && !request.may_touch_control_plane {
-        let unknown = Etcd { members: Vec::new(), guard: Guard::NotUsed };
-        return spare(name, request.etcd.unwrap_or(&unknown)).err().map(forbidden);
+    if is_control_plane(node) && !request.may_touch_control_plane {
+        let verdict = request.quorum.unwrap_or(&Err(Shortage::Unseen));
+        return verdict.as_ref().err().map(|shortage| forbidden(cannot_spare(name, shortage)));
     }
     None
 }
@@ -83,7 +83,6 @@ fn words(on_uncordon: Option<&str>, shutdown: Option<&str>) -> Option<Denial> {
 mod tests {
     use super::*;
     use crate::maintenance::Family;
-    use crate::maintenance::quorum::Member;
     use crate::testing::node;
 
     fn request<'a>(name: &'a str, node: Option<&'a Node>, others: &'a [Id]) -> Request<'a> {
@@ -91,7 +90,7 @@ mod tests {
             node_name: name,
             node,
             others,
-            etcd: None,
+            quorum: None,
             may_touch_control_plane: false,
             lacking: None,
             user: "jane",
@@ -126,15 +125,13 @@ mod tests {
     fn b21_a_node_of_the_control_plane_needs_a_quorum_that_is_known() {
         let mut plane = node("cp-0");
         plane.labels.insert("node-role.kubernetes.io/control-plane".into(), String::new());
-        let member = |at: usize| Member { node: format!("cp-{at}"), healthy: true };
-        let three = Etcd { members: (0..3).map(member).collect(), guard: Guard::NotUsed };
-        let one = Etcd { members: vec![member(0)], guard: Guard::NotUsed };
-        let with = |etcd| Request { etcd: Some(etcd), ..request("cp-0", Some(&plane), &[]) };
-        assert_eq!(said(&with(&three)), "");
+        let with = |quorum| Request { quorum: Some(quorum), ..request("cp-0", Some(&plane), &[]) };
+        assert_eq!(said(&with(&Ok(()))), "");
+        let one = Err(Shortage::TooFew { left: 0, all: 1, needed: 1 });
         assert!(said(&with(&one)).contains("0 of 1 etcd members would be left"));
         assert!(said(&request("cp-0", Some(&plane), &[])).contains("unknown"), "nothing was found out");
-        let second = three.without(["cp-1"]);
-        assert!(said(&with(&second)).contains("1 of 3 etcd members would be left"), "one is away already");
+        let unread = Err(Shortage::Unread("the server is busy".into()));
+        assert!(said(&with(&unread)).ends_with("could not be found out: the server is busy"));
         let told = Request { may_touch_control_plane: true, ..with(&one) };
         assert_eq!(said(&told), "");
     }

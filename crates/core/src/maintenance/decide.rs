@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::queue::{Turns, is_control_plane};
+use super::queue::Turns;
 use super::status::{Status, YIELDED, named_at, whole_seconds};
 use super::{About, Action, Decision, HOLDER, Id, LEASE_SECONDS, Maintenance, OnUncordon, Phase, Registry};
 use crate::fact::{Lease, Node};
 use crate::ownership::MarkState;
 use crate::policy::back_off;
+use crate::quorum::is_control_plane;
 use crate::reason::Reason;
 use crate::run::{End, after};
 use crate::survey::Standing;

@@ -18,7 +18,6 @@ mod decide;
 #[cfg(test)]
 mod decide_tests;
 pub mod queue;
-pub mod quorum;
 mod registry;
 pub mod status;
 
@@ -33,6 +32,7 @@ pub use status::{Phase, Status};
 
 use crate::fact::{Key, Lease, Taint, Uid};
 use crate::ownership::Attire;
+use crate::quorum::Shortage;
 
 /// Who writes on nodes for this role: the owner in the mark and of migrations.
 pub const OWNER: &str = "node-maintenance";
@@ -50,6 +50,17 @@ pub const ON_UNCORDON: &str = "evac.dev/on-uncordon";
 pub const ALLOW_SHUTDOWN: &str = "evac.dev/allow-shutdown";
 /// Says on an object that the node's part in the control plane was looked after by a person.
 pub const ALLOW_CONTROL_PLANE: &str = "evac.dev/allow-control-plane";
+
+/// Why a node of the control plane stays where it is.
+pub fn cannot_spare(node: &str, shortage: &Shortage) -> String {
+    let hint = match shortage {
+        Shortage::Unseen => format!(
+            "; if etcd does not run on this node, annotate the object with {ALLOW_CONTROL_PLANE}=true"
+        ),
+        _ => String::new(),
+    };
+    format!("can not put control-plane node {node} into maintenance: {}{hint}", shortage.words())
+}
 
 /// Which of the two kinds of this name an object is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

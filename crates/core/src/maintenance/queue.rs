@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use super::{Id, Maintenance, Registry};
 use crate::fact::Node;
+use crate::quorum::is_control_plane;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -68,12 +69,6 @@ pub struct Limits {
 pub struct Wait {
     pub reason: &'static str,
     pub message: String,
-}
-
-pub fn is_control_plane(node: &Node) -> bool {
-    ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"]
-        .iter()
-        .any(|label| node.labels.contains_key(*label))
 }
 
 fn zone(node: &Node) -> &str {

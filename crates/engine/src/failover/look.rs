@@ -4,17 +4,22 @@ use evac_api::failover::{ATTACHMENTS, Attachment, KUBELET_LEASES, ServerVersion,
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::wire::{LauncherPod, VirtualMachine, VirtualMachineInstance};
 use evac_api::{Call, call, wire};
-use evac_core::failover::{Doubt, GuestFate, Suspect, doubts, fates};
+use evac_core::failover::course::may_begin;
+use evac_core::failover::{Doubt, GuestFate, Refusal, Suspect, doubts, fates};
 use evac_core::machines::{Config, Kind, Machines};
-use evac_core::ownership::{is_marked_by_other, lease_key};
+use evac_core::ownership::{Ownership, is_marked_by_other, lease_key, ownership};
+use evac_core::quorum::Shortage;
 use evac_core::{Fact, Index, Pod, VmRole};
+use jiff::Timestamp;
 
 use crate::http::{Http, HttpError};
 use crate::watch::{Source, list};
-use crate::{guests, life};
+use crate::{guests, life, quorum};
 
 const PAGE: u32 = 500;
 pub(super) const MACHINES: &str = "/apis/kubevirt.io/v1/virtualmachines";
+/// The query for all pods that run guests.
+pub(super) const LAUNCHERS: &str = "labelSelector=kubevirt.io%3Dvirt-launcher";
 
 /// A failed node and what was on it.
 #[derive(Debug)]
@@ -24,11 +29,26 @@ pub struct Look {
     /// What becomes of its guests. None where the cluster knows no virtual machines, or they may not be read.
     pub guests: Vec<GuestFate>,
     pub attachments: Vec<String>,
-    /// Who marked or claimed the node.
-    pub index: Index,
-    pub server: Option<(u32, u32)>,
+    pub holding: Holding,
     /// What could not be read and would have been told.
     pub unread: Vec<String>,
+}
+
+/// Who marked or claimed a node, as far as could be found out.
+#[derive(Debug)]
+pub struct Holding {
+    index: Index,
+    /// Why the lease of a remediation operator could not be read.
+    unread: Option<String>,
+}
+
+impl Holding {
+    /// Whose the node is, or why it must be left alone.
+    pub fn judge(&self, suspect: &Suspect, owner: &str, now: Timestamp) -> Result<Ownership, Refusal> {
+        let owned = ownership(&self.index, &suspect.node, owner, now);
+        may_begin(suspect, &owned, self.unread.as_deref())?;
+        Ok(owned)
+    }
 }
 
 /// The node as it is now, with its kubelet's lease.
@@ -46,15 +66,24 @@ pub async fn suspect(http: &Http, name: &str) -> Result<Suspect, HttpError> {
     Ok(suspect)
 }
 
-/// `may_ask` is who wants to know whether a drain of somebody else is still at work.
-pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<Look, HttpError> {
+/// The node and who holds it. `may_ask` is who wants to know whether a drain of somebody else is still at work.
+pub(super) async fn held(
+    http: &Http,
+    name: &str,
+    may_ask: Option<&str>,
+) -> Result<(Suspect, Holding), HttpError> {
     let suspect = suspect(http, name).await?;
     let mut index = Index::new();
     index.reset_nodes(vec![suspect.node.clone()]);
     let maintenance = Call::get(call::lease_path(&lease_key(name)));
-    if let Ok(lease) = http.read_patiently::<wire::Lease>(&maintenance).await {
-        index.apply(Fact::Lease(lease.into()));
-    }
+    let unread = match http.read_patiently::<wire::Lease>(&maintenance).await {
+        Ok(lease) => {
+            index.apply(Fact::Lease(lease.into()));
+            None
+        }
+        Err(error) if error.is_not_found() => None,
+        Err(error) => Some(error.to_string()),
+    };
     let claim = if may_ask.is_some_and(|owner| is_marked_by_other(&suspect.node, owner)) {
         life::ask(http, name).await
     } else if suspect.node.mark.is_some() {
@@ -65,6 +94,12 @@ pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<Look
     if let Some(fact) = claim {
         index.apply(fact);
     }
+    Ok((suspect, Holding { index, unread }))
+}
+
+/// Everything about the node; `may_ask` as for [`held`].
+pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<Look, HttpError> {
+    let (suspect, holding) = held(http, name, may_ask).await?;
     let pods: wire::List<wire::Pod> = http.read_patiently(&Call::get(call::pods_on_node_path(name))).await?;
     let pods: Vec<Pod> = pods.items.into_iter().map(Into::into).collect();
     let mut unread = Vec::new();
@@ -90,8 +125,35 @@ pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<Look
     }
     attachments.sort();
     attachments.dedup();
-    let server = http.read::<ServerVersion>(&Call::get("/version")).await.ok().and_then(|it| it.numbers());
-    Ok(Look { suspect, pods, guests, attachments, index, server, unread })
+    Ok(Look { suspect, pods, guests, attachments, holding, unread })
+}
+
+/// The version of the server, or why it is not known: it does not answer, or not with a version.
+pub(super) async fn version(http: &Http) -> Result<(u32, u32), String> {
+    let said = http.read_patiently::<ServerVersion>(&Call::get("/version")).await;
+    let said = said.map_err(|error| error.to_string())?;
+    said.numbers().ok_or_else(|| format!("the server says {}", said.text()))
+}
+
+/// Whether the control plane can spare the node now, counting also those that somebody claims by a lease.
+pub(super) async fn spare(http: &Http, node: &str) -> Result<(), Shortage> {
+    let unread = |error: HttpError| Shortage::Unread(error.to_string());
+    let (etcd, around) = quorum::look(http, node).await.map_err(unread)?;
+    let now = http.clock().now();
+    let mut away: Vec<String> = Vec::new();
+    for other in around.control_plane().filter(|other| *other != node) {
+        let call = Call::get(call::lease_path(&lease_key(other)));
+        match http.read_patiently::<wire::Lease>(&call).await {
+            Ok(lease) => {
+                if evac_core::Lease::from(lease).is_valid(now) {
+                    away.push(other.to_owned());
+                }
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(unread(error)),
+        }
+    }
+    evac_core::quorum::spare(node, &etcd, &around.without(away.iter().map(String::as_str)))
 }
 
 /// All machines, instances and launchers.
@@ -99,7 +161,7 @@ pub(super) async fn machines(http: &Http) -> Result<Machines, HttpError> {
     let source =
         |path: &'static str, query: &str| Source { path: path.into(), query: query.to_owned(), page: PAGE };
     let instances = source(guests::INSTANCES, "");
-    let launchers = source("/api/v1/pods", "labelSelector=kubevirt.io%3Dvirt-launcher");
+    let launchers = source("/api/v1/pods", LAUNCHERS);
     let owners = source(MACHINES, "");
     let (instances, owners, launchers) = futures::join!(
         list::<VirtualMachineInstance>(http, &instances),

@@ -16,10 +16,11 @@ use std::time::Duration;
 use evac_api::Call;
 use evac_api::failover::{self as requests, About};
 use evac_api::wire::Named;
-use evac_core::failover::course::{accept, health_words, may_begin, suitable};
+use evac_core::failover::course::{accept, health_words, settled, still_ours, suitable};
 use evac_core::failover::suspect::{SHUT_DOWN, out_of_service};
 use evac_core::failover::{Aftermath, Fenced, How, Next, Refusal, Release, Suspect, next};
-use evac_core::ownership::{self, Attire, MarkState, Ownership, new_mark};
+use evac_core::ownership::{Attire, MarkState, Ownership, new_mark};
+use evac_core::quorum::is_control_plane;
 use evac_core::run::End as DrainEnd;
 use evac_core::{Action, Outcome, Policy, step};
 use jiff::Timestamp;
@@ -31,6 +32,7 @@ pub use look::{Look, look, look_back};
 pub use power::{Fence, PowerError, PowerState, PowerSwitch};
 pub use story::{End, Event, FailoverRequest, Report, Source};
 
+use self::wait::Limits;
 use crate::act::perform;
 use crate::drain::{DrainError, DrainRequest, drain};
 use crate::http::{Http, HttpError, parse};
@@ -43,6 +45,11 @@ pub enum FailoverError {
     Http(#[from] HttpError),
     #[error(transparent)]
     Drain(#[from] DrainError),
+    #[error(
+        "how node {node} is to be released is not known, because the server's version is not: {why}. Nothing was changed; try \
+         again, or choose with --release taint or --release delete-node"
+    )]
+    Version { node: String, why: String },
     #[error("node {node} kept changing, gave up after {tries} tries")]
     Contended { node: String, tries: u32 },
 }
@@ -65,10 +72,14 @@ pub async fn failover(
     let found = look(http, &request.node, may_ask).await.map_err(|error| not_found(error, &request.node))?;
     let now = clock.now();
     tell(now, &Event::Report(Box::new(report(&found, now))));
-    let owned = ownership::ownership(&found.index, &found.suspect.node, &request.owner, now);
-    if let Err(refusal) = may_begin(&found.suspect, &owned) {
+    let owned = match found.holding.judge(&found.suspect, &request.owner, now) {
+        Ok(owned) => owned,
+        Err(refusal) => return Ok(End::Refused(refusal)),
+    };
+    if let Err(refusal) = spared(http, request, &found.suspect).await {
         return Ok(End::Refused(refusal));
     }
+    let how = way_of_release(http, request, &found.suspect).await?;
     if request.dry_run {
         return Ok(rehearse(&found.suspect, request, now));
     }
@@ -82,20 +93,50 @@ pub async fn failover(
             return Ok(End::Refused(Refusal::Owned { message: reason.message() }));
         }
     } else {
-        cordon(http, request, &found.suspect, &owned, tell).await?;
+        let refused = cordon(http, request, &found.suspect, owned, tell).await?;
+        if let Some(refusal) = refused {
+            return Ok(End::Refused(refusal));
+        }
     }
     if stop.is_cancelled() {
         return Ok(End::Stopped { released: false });
     }
     // A drain may have changed much of what was seen.
     let found = if answers { look(http, &request.node, None).await? } else { found };
-    let how = request.release.unwrap_or_else(|| suitable(found.server));
+    // Others may have taken a node of the control plane before they could see our mark.
+    if let Err(refusal) = spared(http, request, &found.suspect).await {
+        return Ok(End::Refused(refusal));
+    }
     match prove_and_release(http, request, how, stop, tell).await? {
         Progress::Released(at) => {
             let after = Aftermath::new(&request.node, found.guests, &found.pods, at, how);
-            wait::wait(http, after, how, deadline, stop, tell).await
+            wait::wait(http, after, how, Limits { deadline, stall: request.stall }, stop, tell).await
         }
         Progress::End(end) => Ok(end),
+    }
+}
+
+/// Whether the control plane can do without the node. One that was released is gone already.
+async fn spared(http: &Http, request: &FailoverRequest, suspect: &Suspect) -> Result<(), Refusal> {
+    let released = next(suspect, http.clock().now()) == Next::Await;
+    if request.allow_control_plane || released || !is_control_plane(&suspect.node) {
+        return Ok(());
+    }
+    look::spare(http, &request.node).await.map_err(Refusal::Quorum)
+}
+
+/// Known before anything is written: a version that cannot be read is not an old one, and a node must not be deleted for it.
+async fn way_of_release(
+    http: &Http,
+    request: &FailoverRequest,
+    suspect: &Suspect,
+) -> Result<Release, FailoverError> {
+    if let Some(how) = settled(request.release, suspect) {
+        return Ok(how);
+    }
+    match look::version(http).await {
+        Ok(version) => Ok(suitable(version)),
+        Err(why) => Err(FailoverError::Version { node: request.node.clone(), why }),
     }
 }
 
@@ -178,21 +219,21 @@ async fn drain_first(
     Ok(ends.into_iter().next().map(|(_, end)| end))
 }
 
-/// Cordons with a mark, as a drain does, so that it can be undone.
+/// Cordons with a mark, as a drain does, so that it can be undone. Whoever marked the node first has it.
 async fn cordon(
     http: &Http,
     request: &FailoverRequest,
     suspect: &Suspect,
-    owned: &Ownership,
+    mut owned: Ownership,
     tell: Tell<'_>,
-) -> Result<(), FailoverError> {
+) -> Result<Option<Refusal>, FailoverError> {
     let mut suspect = suspect.clone();
     for _ in 0..TRIES {
         let node = &suspect.node;
         let already = node.unschedulable;
-        if already && matches!(owned, Ownership::Ours(_)) {
+        if already && matches!(&owned, Ownership::Ours(_)) {
             tell(http.clock().now(), &Event::Cordoned { already });
-            return Ok(());
+            return Ok(None);
         }
         let now = http.clock().now();
         let attire = Attire { options: request.options.clone(), ..Attire::default() };
@@ -207,11 +248,17 @@ async fn cordon(
         match perform(http, action).await.outcome {
             Outcome::Done => {
                 tell(now, &Event::Cordoned { already });
-                return Ok(());
+                return Ok(None);
             }
+            // Somebody changed it, and may have taken it.
             Outcome::Conflict { .. } => {
-                suspect =
-                    look::suspect(http, &request.node).await.map_err(|e| not_found(e, &request.node))?;
+                let again = look::held(http, &request.node, Some(&request.owner)).await;
+                let (found, holding) = again.map_err(|error| not_found(error, &request.node))?;
+                owned = match holding.judge(&found, &request.owner, http.clock().now()) {
+                    Ok(owned) => owned,
+                    Err(refusal) => return Ok(Some(refusal)),
+                };
+                suspect = found;
             }
             outcome => return Err(HttpError::Lost(format!("the cordon failed: {outcome:?}")).into()),
         }
@@ -270,7 +317,14 @@ async fn step_by_step(
             Err(error) => return Err(error.into()),
         };
         let now = clock.now();
-        match next(&suspect, now) {
+        let next = next(&suspect, now);
+        // Nothing is switched off or released under the mark of another.
+        if matches!(next, Next::Prove | Next::Release)
+            && let Err(refusal) = still_ours(&suspect, &request.owner)
+        {
+            return Ok(Progress::End(End::Refused(refusal)));
+        }
+        match next {
             Next::Refuse(refusal) => return Ok(Progress::End(End::Refused(refusal))),
             Next::Await => return Ok(Progress::Released(now)),
             Next::Prove => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evac_core::failover::{GuestFate, Refusal, Release, Remains};
+use evac_core::failover::{GuestFate, LetGo, Refusal, Release, Remains};
 use evac_core::{Key, step};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -36,10 +36,14 @@ pub struct FailoverRequest {
     pub source: Source,
     /// How to release; without it what suits the server.
     pub release: Option<Release>,
+    /// A person answers for the quorum of etcd, where the node is of the control plane.
+    pub allow_control_plane: bool,
     /// Look and tell, but change nothing.
     pub dry_run: bool,
     /// How long the whole may take; without it as long as it takes.
     pub timeout: Option<Duration>,
+    /// How long the wait for the guests goes on without any change; without it until everything has happened, or the time is up.
+    pub stall: Option<Duration>,
     /// How long a node whose kubelet answers is drained before it is switched off.
     pub drain: Duration,
 }
@@ -103,6 +107,8 @@ pub enum Event {
         instance: Key,
         why: String,
     },
+    /// A guest that should have returned is not waited for any more.
+    LetGo(LetGo),
     Waiting {
         remains: Remains,
     },
@@ -117,6 +123,12 @@ pub enum End {
         returned: usize,
         off: usize,
     },
+    /// The node is released and empty, and these guests should run and cannot.
+    Left {
+        returned: usize,
+        off: usize,
+        guests: Vec<LetGo>,
+    },
     /// The kubelet answered, and everything left in good order.
     Drained,
     Rehearsed {
@@ -127,6 +139,7 @@ pub enum End {
     NoProof {
         why: Option<String>,
     },
+    /// The time is up, or nothing has changed for too long.
     TimedOut {
         remains: Remains,
         released: bool,

@@ -1,20 +1,21 @@
-//! Waits, by watching, until everyone who returns runs elsewhere and nothing of the old is left on the node.
+//! Waits, by watching, until everyone who returns runs elsewhere and nothing of the old is left on the node. Who will not return is told and
+//! let go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evac_api::call::escape;
 use evac_api::failover::{self as requests, ATTACHMENTS, Attachment};
 use evac_api::kubevirt::project::Follow;
-use evac_api::kubevirt::wire::VirtualMachineInstance;
+use evac_api::kubevirt::wire::{LauncherPod, VirtualMachine, VirtualMachineInstance};
 use evac_api::wire;
 use evac_clock::Clock;
-use evac_core::failover::guests::returned;
+use evac_core::failover::guests::outlook;
 use evac_core::failover::suspect::out_of_service;
-use evac_core::failover::{Aftermath, Release, Remains};
+use evac_core::failover::{Aftermath, LetGo, Missing, Outlook, Release, Remains};
 use evac_core::machines::{Config, Kind, Machines};
 use evac_core::{Index, Key};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +29,8 @@ use crate::watch::{Opening, Report, Source, follow, follow_opened};
 enum Input {
     Pod(Report<wire::Pod>),
     Instance(Report<VirtualMachineInstance>),
+    Machine(Report<VirtualMachine>),
+    Launcher(Report<LauncherPod>),
     Attachment(Report<Attachment>),
 }
 
@@ -36,15 +39,31 @@ struct Seen {
     index: Index,
     machines: Machines,
     /// By the name of the object.
-    attachments: std::collections::BTreeMap<String, String>,
+    attachments: BTreeMap<String, String>,
     missing: BTreeSet<&'static str>,
+}
+
+/// How long it is waited.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub deadline: Option<Timestamp>,
+    /// How long nothing may change.
+    pub stall: Option<Duration>,
+}
+
+impl Limits {
+    /// When the waiting ends at the latest, as things are.
+    fn end(self, after: &Aftermath) -> Option<Timestamp> {
+        let stall = self.stall.and_then(|limit| SignedDuration::try_from(limit).ok());
+        self.deadline.into_iter().chain(stall.map(|limit| after.stalls_at(limit))).min()
+    }
 }
 
 pub(super) async fn wait(
     http: &Http,
-    after: Aftermath,
+    mut after: Aftermath,
     how: Release,
-    deadline: Option<Timestamp>,
+    limits: Limits,
     stop: &CancellationToken,
     tell: Tell<'_>,
 ) -> Result<End, FailoverError> {
@@ -59,36 +78,23 @@ pub(super) async fn wait(
         node: after.node.clone(),
         index: Index::new(),
         machines: Machines::new(Config::default()),
-        attachments: std::collections::BTreeMap::new(),
+        attachments: BTreeMap::new(),
         missing: watch(http, &after, &sender, &mut tasks),
     };
-    let mut back: BTreeSet<Key> = BTreeSet::new();
-    let mut told: Option<Remains> = None;
+    let mut story = Story::default();
     loop {
         let now = clock.now();
-        let remains = seen.remains(&after, now);
+        let remains = seen.look(&mut after, now);
         if seen.missing.is_empty() {
-            for guest in after.guests.iter().filter(|guest| guest.fate.returns()) {
-                if let Some(instance) = returned(&seen.machines, guest, &after.node)
-                    && back.insert(guest.instance.clone())
-                {
-                    let event =
-                        Event::Returned { instance: guest.instance.clone(), on: instance.node.clone() };
-                    tell(now, &event);
-                }
-            }
+            story.go_on(&seen, &after, &remains, &mut |event| tell(now, event));
             if remains.is_nothing() {
                 break;
             }
-            if told.as_ref() != Some(&remains) {
-                tell(now, &Event::Waiting { remains: remains.clone() });
-                told = Some(remains.clone());
-            }
         }
-        if deadline.is_some_and(|deadline| deadline <= now) {
+        let end = limits.end(&after);
+        if end.is_some_and(|end| end <= now) {
             return Ok(End::TimedOut { remains, released: true });
         }
-        let patience = Some(after.patience_ends()).filter(|at| *at > now);
         tokio::select! {
             biased;
             () = stop.cancelled() => return Ok(End::Stopped { released: true }),
@@ -98,13 +104,58 @@ pub(super) async fn wait(
                     seen.take(input)?;
                 }
             }
-            () = until(clock, [deadline, patience]) => {}
+            () = until(clock, [end, after.look_again(now)]) => {}
         }
     }
     if how == Release::Taint {
         restore(http, &after.node, tell).await?;
     }
-    Ok(End::Done { returned: back.len(), off: after.stay_off().count() })
+    Ok(story.end(&after))
+}
+
+/// What was told of the guests so far.
+#[derive(Default)]
+struct Story {
+    back: BTreeSet<Key>,
+    let_go: BTreeMap<Key, LetGo>,
+    remains: Option<Remains>,
+}
+
+impl Story {
+    fn go_on(
+        &mut self,
+        seen: &Seen,
+        after: &Aftermath,
+        remains: &Remains,
+        tell: &mut (dyn FnMut(&Event) + Send),
+    ) {
+        for guest in after.guests.iter().filter(|guest| guest.fate.returns()) {
+            if let Outlook::Returned { on } = outlook(&seen.machines, guest)
+                && self.back.insert(guest.instance.clone())
+            {
+                tell(&Event::Returned { instance: guest.instance.clone(), on });
+            }
+        }
+        // Whoever was let go and comes all the same is not let go any more.
+        self.let_go.retain(|instance, _| remains.let_go.iter().any(|guest| guest.instance == *instance));
+        for guest in &remains.let_go {
+            if self.let_go.insert(guest.instance.clone(), guest.clone()).is_none() {
+                tell(&Event::LetGo(guest.clone()));
+            }
+        }
+        if !remains.is_nothing() && self.remains.as_ref() != Some(remains) {
+            tell(&Event::Waiting { remains: remains.clone() });
+            self.remains = Some(remains.clone());
+        }
+    }
+
+    fn end(self, after: &Aftermath) -> End {
+        let returned = self.back.iter().filter(|instance| !self.let_go.contains_key(instance)).count();
+        let (guests, unwanted): (Vec<LetGo>, Vec<LetGo>) =
+            self.let_go.into_values().partition(|guest| guest.wanted);
+        let off = after.stay_off().count() + unwanted.len();
+        if guests.is_empty() { End::Done { returned, off } } else { End::Left { returned, off, guests } }
+    }
 }
 
 fn watch(
@@ -122,19 +173,34 @@ fn watch(
     let opening = Opening::Stream;
     tasks.spawn(follow_opened(http.clone(), source, opening, sender.clone(), Input::Attachment, version));
     if after.guests.iter().any(|guest| guest.fate.returns()) {
-        missing.insert("instances");
+        missing.extend(["instances", "machines", "launchers"]);
         let source = Source { path: INSTANCES.into(), query: String::new(), page: 500 };
         let version = |object: &VirtualMachineInstance| object.metadata.resource_version.clone();
         tasks.spawn(follow_opened(http.clone(), source, opening, sender.clone(), Input::Instance, version));
+        // Somebody may stop or delete a machine while its guest is waited for.
+        let source = Source { path: look::MACHINES.into(), query: String::new(), page: 500 };
+        let version = |object: &VirtualMachine| object.metadata.resource_version.clone();
+        tasks.spawn(follow_opened(http.clone(), source, opening, sender.clone(), Input::Machine, version));
+        // And its new pod may find no place.
+        let query = look::LAUNCHERS.to_owned();
+        let source = Source { path: "/api/v1/pods".into(), query, page: 500 };
+        let version = |object: &LauncherPod| object.metadata.resource_version.clone();
+        tasks.spawn(follow_opened(http.clone(), source, opening, sender.clone(), Input::Launcher, version));
     }
     missing
 }
 
 impl Seen {
-    fn remains(&self, after: &Aftermath, now: Timestamp) -> Remains {
+    fn look(&self, after: &mut Aftermath, now: Timestamp) -> Remains {
         let pods: Vec<_> = self.index.pods_on(&self.node).cloned().collect();
         let attachments = self.attachments.values().cloned().collect();
-        after.remains(&self.machines, &pods, attachments, now)
+        if self.missing.is_empty() {
+            return after.look(&self.machines, &pods, attachments, now);
+        }
+        // Who is not seen yet is not gone.
+        let guests = after.guests.iter().filter(|guest| guest.fate.returns());
+        let guests = guests.map(|guest| Missing { instance: guest.instance.clone(), phase: None, why: None });
+        Remains { guests: guests.collect(), ..Remains::default() }
     }
 
     fn take(&mut self, input: Input) -> Result<(), FailoverError> {
@@ -154,6 +220,18 @@ impl Seen {
                     self.attach(&object);
                 }
             }
+            Input::Machine(Report::Listed(list)) => {
+                self.missing.remove("machines");
+                self.machines.reset(Kind::Machine, list.into_iter().map(Follow::seen).collect());
+            }
+            Input::Launcher(Report::Listed(list)) => {
+                self.missing.remove("launchers");
+                self.machines.reset(Kind::Pod, list.into_iter().map(Follow::seen).collect());
+            }
+            Input::Machine(Report::Seen(object)) => drop(self.machines.apply(object.seen())),
+            Input::Machine(Report::Gone(object)) => drop(self.machines.apply(object.gone())),
+            Input::Launcher(Report::Seen(object)) => drop(self.machines.apply(object.seen())),
+            Input::Launcher(Report::Gone(object)) => drop(self.machines.apply(object.gone())),
             Input::Instance(Report::Seen(object)) => drop(self.machines.apply(object.seen())),
             Input::Instance(Report::Gone(object)) => drop(self.machines.apply(object.gone())),
             Input::Attachment(Report::Seen(object)) => self.attach(&object),
@@ -163,9 +241,13 @@ impl Seen {
                 self.missing.remove("attachments");
             }
             Input::Pod(Report::Failed { error, final_: true })
-            | Input::Instance(Report::Failed { error, final_: true }) => return Err(error.into()),
+            | Input::Instance(Report::Failed { error, final_: true })
+            | Input::Machine(Report::Failed { error, final_: true })
+            | Input::Launcher(Report::Failed { error, final_: true }) => return Err(error.into()),
             Input::Pod(Report::Failed { .. })
             | Input::Instance(Report::Failed { .. })
+            | Input::Machine(Report::Failed { .. })
+            | Input::Launcher(Report::Failed { .. })
             | Input::Attachment(Report::Failed { .. }) => {}
             Input::Pod(report) => {
                 if let Some(fact) = report.into_fact() {

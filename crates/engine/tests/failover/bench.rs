@@ -285,8 +285,10 @@ pub fn request(node: &str, source: Source) -> FailoverRequest {
         options: vec!["failover".into()],
         source,
         release: None,
+        allow_control_plane: false,
         dry_run: false,
         timeout: Some(Duration::from_secs(600)),
+        stall: None,
         drain: Duration::from_secs(30),
     }
 }

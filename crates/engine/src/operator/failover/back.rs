@@ -36,15 +36,20 @@ pub(super) async fn give_back(http: &Http, suspect: &Suspect) -> bool {
             return false;
         }
         Ok(Some((found, _))) => {
-            let forgotten = http.send(&requests::forget(&node.name, &found.node.uid)).await;
+            // It may have changed hands since it was seen, or do so before this is written.
+            if !is_ours(&found) {
+                return false;
+            }
+            let forgotten = http.send(&requests::forget(&found.node)).await;
             if forgotten.and_then(|answer| parse::<Named>(&answer)).is_err() {
                 return false;
             }
         }
         Ok(None) => {}
     }
-    match nodes::undo(http, &node.name, false, false).await {
-        Ok(_) => {
+    match nodes::undo_of(http, &node.name, OWNER, false).await {
+        Ok(None) => false,
+        Ok(Some(_)) => {
             let words = format!("node {} is back and in use again", node.name);
             let _ = http.send(&requests::event(&about, false, "Returned", &words, now())).await;
             true

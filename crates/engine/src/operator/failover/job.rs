@@ -7,7 +7,8 @@ use base64::Engine as _;
 use evac_api::Call;
 use evac_api::call::escape;
 use evac_core::Key;
-use evac_core::failover::{FailoverPolicy, Proof};
+use evac_core::explain::span;
+use evac_core::failover::{FailoverPolicy, LetGo, Proof};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +21,8 @@ use crate::http::Http;
 const LONG_REST: SignedDuration = SignedDuration::from_secs(600);
 /// How long a node whose kubelet answers is drained before it is switched off.
 const DRAIN: Duration = Duration::from_secs(60);
+/// A failover in which nothing has changed for so long is ended, so that it holds up nobody; it is taken up again later.
+const STALL: Duration = Duration::from_secs(600);
 /// Between two tries to switch a machine off.
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -31,13 +34,13 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Carries it out and says how long to leave the node alone then.
-    pub async fn carry_out(&self, stop: &CancellationToken) -> Option<SignedDuration> {
+    /// Carries it out and says how long to leave the node alone then, and who did not return.
+    pub async fn carry_out(&self, stop: &CancellationToken) -> (SignedDuration, Option<String>) {
         let source = match self.source().await {
             Ok(source) => source,
             Err(why) => {
                 status::tell(&self.http, &self.policy, true, "FailoverHeld", &self.words(&why)).await;
-                return Some(REST);
+                return (REST, None);
             }
         };
         let request = FailoverRequest {
@@ -46,22 +49,41 @@ impl Job {
             options: vec![format!("policy {}", self.policy.name)],
             source,
             release: None,
+            allow_control_plane: false,
             dry_run: false,
             timeout: None,
+            stall: Some(STALL),
             drain: DRAIN,
         };
         let text = format!("is failed over by policy {}", self.policy.name);
         let words = self.words(&text);
-        let mut log = |_: Timestamp, event: &Event| tracing::info!(node = self.node, ?event);
+        let mut unwanted = Vec::new();
+        let mut log = |_: Timestamp, event: &Event| {
+            tracing::info!(node = self.node, ?event);
+            if let Event::LetGo(guest) = event
+                && !guest.wanted
+            {
+                unwanted.push(guest.words());
+            }
+        };
         let ((), end) = tokio::join!(
             status::tell(&self.http, &self.policy, true, "FailingOver", &words),
             failover(&self.http, &request, stop, &mut log),
         );
         let (rest, reason, words) = match end {
-            Ok(End::Done { returned, off }) => (
-                SHORT_REST,
-                "FailedOver",
-                format!("is failed over: {returned} guests returned, {off} stay off"),
+            Ok(End::Done { returned, off }) => (SHORT_REST, "FailedOver", summary(returned, off, &unwanted)),
+            Ok(End::Left { returned, off, guests }) => {
+                unwanted.extend(guests.iter().map(LetGo::words));
+                (SHORT_REST, "FailedOver", summary(returned, off, &unwanted))
+            }
+            Ok(End::TimedOut { remains, .. }) => (
+                LONG_REST,
+                "FailoverStuck",
+                format!(
+                    "is released, and for {} nothing has changed: {}",
+                    span(i64::try_from(STALL.as_secs()).unwrap_or(i64::MAX)),
+                    listed(&remains.words())
+                ),
             ),
             Ok(End::Drained) => {
                 (LONG_REST, "Drained", "answered and was drained; nothing was released".into())
@@ -71,12 +93,12 @@ impl Job {
                 let why = why.map_or(String::new(), |why| format!(": {why}"));
                 (REST, "FailoverHeld", format!("is not proven to be off, nothing is released{why}"))
             }
-            Ok(End::TimedOut { .. } | End::Stopped { .. } | End::Rehearsed { .. }) => return Some(REST),
+            Ok(End::Stopped { .. } | End::Rehearsed { .. }) => return (REST, None),
             Err(error) => (REST, "FailoverHeld", format!("could not be failed over: {error}")),
         };
-        let warning = reason == "FailoverHeld";
+        let warning = reason != "Drained" && (reason != "FailedOver" || !unwanted.is_empty());
         status::tell(&self.http, &self.policy, warning, reason, &self.words(&words)).await;
-        Some(rest)
+        (rest, (!unwanted.is_empty()).then(|| listed(&unwanted)))
     }
 
     fn words(&self, rest: &str) -> String {
@@ -123,4 +145,21 @@ impl Job {
         };
         secret.data.into_iter().map(decode).collect()
     }
+}
+
+/// Guests that are named in one event; more would not fit.
+const NAMED: usize = 10;
+
+fn listed(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let mut text = names[..names.len().min(NAMED)].join("; ");
+    if more > 0 {
+        text.push_str(&format!("; and {more} more"));
+    }
+    text
+}
+
+fn summary(returned: usize, off: usize, let_go: &[String]) -> String {
+    let text = format!("is failed over: {returned} guests returned, {off} stay off");
+    if let_go.is_empty() { text } else { format!("{text}; did not return: {}", listed(let_go)) }
 }

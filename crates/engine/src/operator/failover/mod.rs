@@ -5,6 +5,7 @@
 //! for every node, and nobody needs them before.
 
 mod back;
+mod etcd;
 mod job;
 mod status;
 
@@ -20,6 +21,7 @@ use evac_core::Lease;
 use evac_core::failover::policy::Agent as AgentPolicy;
 use evac_core::failover::watchman::{Standing, Verdict, View, Watchman};
 use evac_core::failover::{FailoverPolicy, PolicyError, Suspect};
+use evac_core::quorum::is_control_plane;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -61,10 +63,19 @@ enum Input {
     Policy(Report<PolicyObject>),
     Maintenance(Report<wire::Lease>),
     Kubelet(Report<wire::Lease>),
+    /// What one of the watches of etcd's members says, and since when it was begun.
+    Etcd {
+        round: u64,
+        place: usize,
+        report: Report<wire::Pod>,
+    },
     /// A failover, or the return of a node, has ended.
     Ended {
         node: String,
-        rest: Option<SignedDuration>,
+        /// How long to leave the node alone.
+        rest: SignedDuration,
+        /// Who did not return, in words.
+        left: Option<String>,
     },
     /// What was new about a policy has been sent; the server took it or not.
     Told {
@@ -85,17 +96,22 @@ struct Loop {
     nodes: BTreeMap<String, Suspect>,
     policies: BTreeMap<String, Known>,
     maintenance: BTreeMap<String, Lease>,
+    /// Why the leases of remediation operators cannot be read.
+    unread: Option<String>,
     watchman: Watchman,
     /// Failovers under way.
     active: BTreeSet<String>,
     /// Nodes that are being given back.
     returning: BTreeSet<String>,
     resting: BTreeMap<String, Timestamp>,
+    /// Who did not return, by the node that was failed over.
+    left: BTreeMap<String, String>,
     missing: BTreeSet<&'static str>,
     /// Those of them that the server does not know: there is nothing to wait for.
     absent: BTreeSet<&'static str>,
     /// Ends the watch of the kubelets' leases when it is dropped.
     listening: Option<DropGuard>,
+    members: etcd::Members,
     book: status::Book,
 }
 
@@ -112,13 +128,16 @@ pub async fn run(
         nodes: BTreeMap::new(),
         policies: BTreeMap::new(),
         maintenance: BTreeMap::new(),
+        unread: None,
         watchman: Watchman::default(),
         active: BTreeSet::new(),
         returning: BTreeSet::new(),
         resting: BTreeMap::new(),
+        left: BTreeMap::new(),
         missing: ["nodes", "policies", "leases"].into(),
         absent: BTreeSet::new(),
         listening: None,
+        members: etcd::Members::default(),
         book: status::Book::default(),
     };
     state.run(stop, questions).await;
@@ -214,17 +233,23 @@ impl Loop {
             }
             Input::Maintenance(Report::Listed(list)) => {
                 self.missing.remove("leases");
+                self.unread = None;
                 self.maintenance = list.into_iter().filter_map(claimed).collect();
             }
-            Input::Maintenance(Report::Seen(object)) => self.maintenance.extend(claimed(object)),
+            Input::Maintenance(Report::Seen(object)) => {
+                self.unread = None;
+                self.maintenance.extend(claimed(object));
+            }
             Input::Maintenance(Report::Gone(object)) => {
+                self.unread = None;
                 if let Some((node, _)) = claimed(object) {
                     self.maintenance.remove(&node);
                 }
             }
-            // Where there is no such kind, or no right to see it, nobody claims anything that we could know of.
-            Input::Maintenance(Report::Failed { final_: true, .. }) => {
+            // Where there is no such kind nobody claims anything. Where there is no right to see it, nobody knows.
+            Input::Maintenance(Report::Failed { error, final_ }) if final_ || error.is_forbidden() => {
                 self.missing.remove("leases");
+                self.unread = (!error.is_not_found()).then(|| error.to_string());
             }
             Input::Kubelet(Report::Listed(list)) => {
                 for lease in list {
@@ -236,13 +261,15 @@ impl Loop {
                     self.watchman.sight.sign(now);
                 }
             }
-            Input::Ended { node, rest } => {
+            Input::Etcd { round, place, report } => self.members.take(round, place, report),
+            Input::Ended { node, rest, left } => {
                 self.active.remove(&node);
                 self.returning.remove(&node);
-                match rest.and_then(|rest| now.checked_add(rest).ok()) {
-                    Some(until) => drop(self.resting.insert(node, until)),
-                    None => drop(self.resting.remove(&node)),
+                match left {
+                    Some(left) => drop(self.left.insert(node.clone(), left)),
+                    None => drop(self.left.remove(&node)),
                 }
+                self.resting.insert(node, now.checked_add(rest).unwrap_or(Timestamp::MAX));
             }
             Input::Told { policy, taken } => self.book.sent(&policy, taken),
             Input::Policy(Report::Failed { error, .. }) if error.is_not_found() => {
@@ -286,17 +313,23 @@ impl Loop {
             return None;
         }
         self.listen(sender);
+        let plane_is_down = self.down().any(|node| is_control_plane(&node.node));
+        self.members.follow(&self.http, plane_is_down, sender);
         if !self.http.gate().is_open(now) {
             return None;
         }
         let policies: BTreeMap<String, Result<FailoverPolicy, PolicyError>> =
             self.policies.iter().map(|(name, known)| (name.clone(), known.policy.clone())).collect();
+        let etcd = self.members.etcd();
         let view = View {
             nodes: &self.nodes,
             policies: &policies,
             leases: &self.maintenance,
+            leases_unread: self.unread.as_deref(),
+            etcd: etcd.as_ref().map_err(String::as_str),
             active: &self.active,
             resting: &self.resting,
+            left: &self.left,
             owner: OWNER,
         };
         let (standings, again) = self.watchman.judge(&view, now);
@@ -309,12 +342,16 @@ impl Loop {
         again.into_iter().chain(rested).min()
     }
 
-    /// Listens to the kubelets while somebody's silence may matter.
-    fn listen(&mut self, sender: &mpsc::UnboundedSender<Input>) {
+    /// The nodes of policies that are not Ready.
+    fn down(&self) -> impl Iterator<Item = &Suspect> {
         let policies = || self.policies.values().filter_map(|known| known.policy.as_ref().ok());
         let down = self.nodes.values().filter(|node| !node.is_ready());
-        let wanted = down.into_iter().any(|node| policies().any(|policy| policy.selects(node)));
-        if !wanted {
+        down.filter(move |node| policies().any(|policy| policy.selects(node)))
+    }
+
+    /// Listens to the kubelets while somebody's silence may matter.
+    fn listen(&mut self, sender: &mpsc::UnboundedSender<Input>) {
+        if self.down().next().is_none() {
             self.listening = None;
         } else if self.listening.is_none() {
             let stop = CancellationToken::new();
@@ -356,9 +393,9 @@ impl Loop {
             };
             let (sender, stop, node) = (sender.clone(), stop.clone(), node.clone());
             tasks.spawn(async move {
-                let rest = job.carry_out(&stop).await;
+                let (rest, left) = job.carry_out(&stop).await;
                 // The loop may have ended meanwhile.
-                let _ = sender.send(Input::Ended { node, rest });
+                let _ = sender.send(Input::Ended { node, rest, left });
             });
         }
     }
@@ -403,7 +440,7 @@ impl Loop {
                 let done = back::give_back(&http, &suspect).await;
                 // What was just written is in the view a moment later.
                 let rest = if done { SHORT_REST } else { REST };
-                let _ = sender.send(Input::Ended { node, rest: Some(rest) });
+                let _ = sender.send(Input::Ended { node, rest, left: None });
             });
         }
     }

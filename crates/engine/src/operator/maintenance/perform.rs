@@ -6,7 +6,7 @@ use std::sync::Arc;
 use evac_api::maintenance::request;
 use evac_api::wire::Lease;
 use evac_api::{Answer, Call};
-use evac_core::maintenance::{Action, Id, OWNER, Seen};
+use evac_core::maintenance::{Action, Id, OWNER, Seen, cannot_spare};
 use evac_core::ownership::LEASE_NAMESPACE;
 use serde_json::json;
 
@@ -122,6 +122,7 @@ impl Performer {
             }
             Action::AskQuorum { node } => {
                 let verdict = quorum::ask(&self.http, node).await;
+                let verdict = verdict.map_err(|shortage| cannot_spare(node, &shortage));
                 learned.push(Seen::Quorum(node.clone(), verdict, self.http.clock().now()));
                 Ok(())
             }

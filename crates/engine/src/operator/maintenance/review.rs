@@ -7,8 +7,8 @@ use evac_api::maintenance::review::{self, Asked};
 use evac_api::maintenance::{Object, request};
 use evac_api::wire::List;
 use evac_core::maintenance::admission::{Request, create, update};
-use evac_core::maintenance::queue::is_control_plane;
 use evac_core::maintenance::{Family, Id};
+use evac_core::quorum::is_control_plane;
 use serde_json::Value;
 
 use super::quorum;
@@ -42,20 +42,20 @@ async fn judge_new(
     };
     let mut others = Vec::new();
     let mut lacking = None;
-    let mut etcd = None;
+    let mut verdict = None;
     if let Some(node) = &node {
         others = others_for(http, asked.node).await?;
         lacking = lacking_right(http, asked).await?;
         if is_control_plane(node) {
             // What cannot be found out is not known, which is an answer too.
-            etcd = quorum::look(http, asked.node).await.ok();
+            verdict = Some(quorum::ask(http, asked.node).await);
         }
     }
     Ok(create(&Request {
         node_name: asked.node,
         node: node.as_ref(),
         others: &others,
-        etcd: etcd.as_ref(),
+        quorum: verdict.as_ref(),
         may_touch_control_plane: asked.may_touch_control_plane,
         lacking: lacking.as_deref(),
         user: asked.user["username"].as_str().unwrap_or_default(),

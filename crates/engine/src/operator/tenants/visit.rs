@@ -9,7 +9,6 @@ use evac_api::call::node_path;
 use evac_api::install::MEMORY_LIMIT;
 use evac_api::tenants::TenantNode;
 use evac_core::machines::Instance;
-use evac_core::ownership::MarkState;
 use evac_core::step::Event;
 use evac_core::tenants::member::contradiction;
 use evac_core::tenants::ration::{OPENING, Ration, STOPPING, TURN, VISITS};
@@ -235,15 +234,7 @@ impl Visit {
         let _place = self.visits.enter(|| {}).await;
         let http = self.enter(&Arc::new(Meter::new(Ration::VISIT))).await?;
         let name = &self.member.node;
-        let node = match nodes::get(&http, name).await {
-            Ok(node) => node,
-            Err(error) if error.is_not_found() => return Ok(()),
-            Err(error) => return Err(self.failed(&error)),
-        };
-        if !matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner == OWNER) {
-            return Ok(());
-        }
-        match nodes::undo(&http, name, false, false).await {
+        match nodes::undo_of(&http, name, OWNER, false).await {
             Ok(_) => Ok(()),
             Err(NodeError::Http(error)) if error.is_not_found() => Ok(()),
             Err(NodeError::Http(error)) => Err(self.failed(&error)),
