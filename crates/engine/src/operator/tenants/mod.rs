@@ -9,6 +9,7 @@ pub mod reach;
 mod visit;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::{request, wire};
@@ -80,6 +81,8 @@ struct Loop {
 const WATCHED: [Kind; 3] = [Kind::Instance, Kind::Machine, Kind::Migration];
 const MACHINES: &str = "/apis/kubevirt.io/v1/virtualmachines";
 const PAGE: u32 = 500;
+/// The longest sleep after which the time of day is looked at again.
+const LOOK_AT_CALENDAR: Duration = Duration::from_secs(60);
 
 /// Runs until `stop`. Acts while the gate of `http` is open.
 pub(super) async fn run(
@@ -174,7 +177,7 @@ impl Loop {
     }
 
     fn take(&mut self, input: Input) {
-        let now = self.http.clock().now();
+        let now = self.http.clock().calendar();
         match input {
             Input::Unread => {}
             Input::Absent(kind) => drop(self.absent.insert(kind)),
@@ -223,8 +226,9 @@ impl Loop {
     }
 
     fn look(&mut self, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
-        let now = self.http.clock().now();
-        if !self.http.gate().is_open(now) {
+        // Deadlines are times of day that are written on instances, so all of this goes by the calendar; only leadership is measured.
+        let now = self.http.clock().calendar();
+        if !self.http.gate().is_open(self.http.clock().now()) {
             // Another leads; it visits now, and what was begun here is forgotten.
             self.jobs.clear();
             return;
@@ -333,6 +337,10 @@ impl Loop {
         if !self.http.gate().is_open(self.http.clock().now()) {
             return None;
         }
-        self.alarms.values().min().copied()
+        let next = self.alarms.values().min().copied()?;
+        // The calendar may be stepped while we sleep, so it is looked at again from time to time.
+        let clock = self.http.clock();
+        let left = Duration::try_from(next.duration_since(clock.calendar())).unwrap_or_default();
+        clock.now().checked_add(left.min(LOOK_AT_CALENDAR)).ok()
     }
 }
