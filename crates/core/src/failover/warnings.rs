@@ -38,6 +38,7 @@ fn reason(hold: &Hold) -> Option<&'static str> {
     match hold {
         Hold::Brake { .. } | Hold::Storm { .. } | Hold::Blind => Some("FailoverSkipped"),
         Hold::Proof { .. } => Some("ProofNeeded"),
+        Hold::WrongMachine { .. } => Some("WrongMachine"),
         Hold::Waiting { .. }
         | Hold::Excluded
         | Hold::Paused { .. }

@@ -36,8 +36,8 @@ pub async fn suspect(http: &Http, name: &str) -> Result<Suspect, HttpError> {
     let object: SuspectNode = http.read_patiently(&Call::get(call::node_path(name))).await?;
     let mut suspect = Suspect::from(object);
     let lease = Call::get(format!("{KUBELET_LEASES}/{}", call::escape(name)));
-    suspect.renewed = match http.read_patiently::<wire::Lease>(&lease).await {
-        Ok(lease) => lease.spec.renew_time,
+    suspect.lease = match http.read_patiently::<wire::Lease>(&lease).await {
+        Ok(lease) => Some(lease.into()),
         // A node that never renewed one has none.
         Err(error) if error.is_not_found() => None,
         // Without it a living kubelet would be taken for a silent one.

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use evac_api::Call;
 use evac_api::call::escape;
 use evac_core::Key;
-use evac_core::failover::{FailoverPolicy, Proof};
+use evac_core::failover::{FailoverPolicy, Proof, Silence};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,8 @@ pub(super) struct Job {
     pub switches: Switches,
     pub policy: FailoverPolicy,
     pub node: String,
+    /// What the operator has seen of it.
+    pub silence: Silence,
 }
 
 impl Job {
@@ -49,6 +51,8 @@ impl Job {
             dry_run: false,
             timeout: None,
             drain: DRAIN,
+            policy: Some(self.policy.reference()),
+            silence: self.silence.clone(),
         };
         let text = format!("is failed over by policy {}", self.policy.name);
         let words = self.words(&text);
