@@ -141,6 +141,8 @@ pub async fn run(args: &FailoverArgs) -> Result<Exit, Failure> {
         // A person waits, or says for how long.
         stall: None,
         drain: args.drain_timeout,
+        policy: None,
+        silence: evac_core::failover::Silence::default(),
     };
     let stop = CancellationToken::new();
     let interrupts = tokio::spawn(on_interrupt(stop.clone()));
@@ -166,8 +168,8 @@ fn source(args: &FailoverArgs, options: BTreeMap<String, String>, http: &Http) -
 
 fn exit_of(end: &End) -> Exit {
     match end {
-        End::Done { .. } | End::Drained | End::Rehearsed { proven: true } => Exit::Done,
-        End::Rehearsed { proven: false } | End::NoProof { .. } | End::Left { .. } => Exit::Blocked,
+        End::Done { .. } | End::Drained | End::Rehearsed { proven: true, .. } => Exit::Done,
+        End::Rehearsed { proven: false, .. } | End::NoProof { .. } | End::Left { .. } => Exit::Blocked,
         End::Refused(_) => Exit::Refused,
         End::TimedOut { .. } => Exit::TimedOut,
         End::Stopped { .. } => Exit::Cancelled,

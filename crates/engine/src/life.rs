@@ -26,13 +26,14 @@ pub async fn ask(http: &Http, node: &str) -> Option<Fact> {
     let mut fact = read(http, node).await?;
     let clock = http.clock();
     let is_unheard = |fact: &Fact| match fact {
-        Fact::Lease(lease) => matches!(life_of(lease, clock.now()), Life::Unheard { .. }),
+        Fact::Lease(lease) => matches!(life_of(lease, clock.calendar()), Life::Unheard { .. }),
         _ => false,
     };
     if !is_unheard(&fact) {
         return Some(fact);
     }
-    let asked = clock.now();
+    // Written for the holder, who answers with the same time; our own waiting is measured.
+    let (asked, began) = (clock.calendar(), clock.now());
     match http.send(&call::ask(node, asked)).await.and_then(|answer| parse::<wire::Lease>(&answer)) {
         Ok(lease) => fact = Fact::Lease(lease.into()),
         Err(error) if error.is_not_found() => return Some(Fact::LeaseGone(claim::key(node))),
@@ -47,7 +48,7 @@ pub async fn ask(http: &Http, node: &str) -> Option<Fact> {
     let mut watching = JoinSet::new();
     let wrap = |report: Report<wire::Lease>| report;
     watching.spawn(follow(http.clone(), source, Opening::Stream, sender, wrap));
-    let deadline = asked.checked_add(ANSWER_WITHIN).unwrap_or(asked);
+    let deadline = began.checked_add(ANSWER_WITHIN).unwrap_or(began);
     while is_unheard(&fact) {
         let report = tokio::select! {
             biased;

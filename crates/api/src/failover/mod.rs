@@ -5,7 +5,7 @@ pub mod definition;
 pub mod policy;
 
 use evac_core::failover::fencing::{ANNOTATION, Fenced};
-use evac_core::failover::{FencedState, Suspect};
+use evac_core::failover::{FencedState, KubeletLease, Suspect};
 use evac_core::ownership::{self, DrainMark};
 use evac_core::{Node, Taint, Uid};
 use jiff::Timestamp;
@@ -95,10 +95,21 @@ impl From<SuspectNode> for Suspect {
             node: Node::from(wire::Node { metadata, spec, status: NodeStatus { conditions } }),
             boot: Some(status.node_info.boot_id).filter(|boot| !boot.is_empty()),
             reported,
-            renewed: None,
+            lease: None,
             heartbeat,
             fenced,
             attached,
+        }
+    }
+}
+
+impl From<wire::Lease> for KubeletLease {
+    fn from(object: wire::Lease) -> Self {
+        Self {
+            renewed: object.spec.renew_time,
+            holder: object.spec.holder_identity.unwrap_or_default(),
+            version: object.metadata.resource_version,
+            seconds: object.spec.lease_duration_seconds.unwrap_or_default(),
         }
     }
 }
@@ -239,8 +250,8 @@ impl<'a> About<'a> {
 #[cfg(test)]
 mod tests {
     use evac_core::fact::Health;
-    use evac_core::failover::How;
     use evac_core::failover::suspect::out_of_service;
+    use evac_core::failover::{How, PolicyRef};
 
     use super::*;
 
@@ -297,6 +308,32 @@ mod tests {
                 .unwrap();
         assert!(written.released);
         assert_eq!(written.how, proof.how);
+    }
+
+    #[test]
+    fn a_record_carries_the_signs_of_life_and_records_of_earlier_versions_are_read_without() {
+        let how = How::Agent { program: "fence_x".into() };
+        let mut proof = Fenced::new(&suspect(), how, "kim", "2026-01-01T01:00:00Z".parse().unwrap());
+        proof.refuted = Some(evac_core::failover::suspect::Sign::Lease);
+        let text = serde_json::to_string(&proof).unwrap();
+        assert!(text.contains(r#""signs":{"report":"2026-01-01T00:01:00Z""#), "{text}");
+        assert!(text.contains(r#""refuted":"lease""#), "{text}");
+        assert_eq!(serde_json::from_str::<Fenced>(&text).unwrap(), proof);
+        let policy = PolicyRef { name: "p".into(), uid: Uid("v".into()), generation: 3 };
+        for how in [
+            How::Statement { by: "kim".into(), reason: "off".into() },
+            How::Provider { signal: "x".into() },
+            How::Time { seconds: 180, policy: "p".into() },
+        ] {
+            let proof = Fenced { how, policy: Some(policy.clone()), ..proof.clone() };
+            let text = serde_json::to_string(&proof).unwrap();
+            assert_eq!(serde_json::from_str::<Fenced>(&text).unwrap(), proof, "{text}");
+        }
+        let earlier = r#"{"version":1,"nodeUid":"u","boot":"b","at":"2026-01-01T01:00:00Z","owner":"kim",
+            "how":"agent","program":"fence_x","released":true}"#;
+        let earlier: Fenced = serde_json::from_str(earlier).unwrap();
+        assert_eq!((earlier.signs, earlier.policy, earlier.refuted), (None, None, None));
+        assert!(earlier.released);
     }
 
     #[test]

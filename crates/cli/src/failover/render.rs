@@ -55,6 +55,9 @@ impl Renderer {
                 "the kubelet of node {node} answers; draining it for at most {}",
                 span(i64::try_from(*limit_seconds).unwrap_or(i64::MAX))
             )),
+            Event::Watching { seconds } => {
+                output::talk(&format!("watching node {node} for signs of life, {}", span(*seconds)));
+            }
             Event::Fencing { by } => output::talk(&format!("switching node {node} off with {by}")),
             Event::FenceFailed { number, why } => output::warning(&format!("try {number}: {why}")),
             Event::Proven { how, .. } => output::data(&format!("node/{node} proven to be off: {how}")),
@@ -87,7 +90,7 @@ impl Renderer {
                 }
             }
             End::Done { .. } | End::Drained => {}
-            End::Rehearsed { proven: true } => lines.iter().for_each(|line| output::talk(line)),
+            End::Rehearsed { proven: true, .. } => lines.iter().for_each(|line| output::talk(line)),
             _ => {
                 let mut lines = lines.iter();
                 if let Some(first) = lines.next() {
@@ -115,10 +118,17 @@ impl Renderer {
                 ("left", lines)
             }
             End::Drained => ("drained", vec![format!("node/{node} drained; nothing had to be released")]),
-            End::Rehearsed { proven: true } => {
-                ("rehearsed", vec![format!("node {node} would be failed over; nothing was changed")])
+            End::Rehearsed { proven: true, unwatched } => {
+                let mut lines = vec![format!("node {node} would be failed over; nothing was changed")];
+                if *unwatched > 0 {
+                    lines.push(format!(
+                        "Its silence was not observed; a failover first watches it for {} and stops at a sign of life",
+                        span(*unwatched)
+                    ));
+                }
+                ("rehearsed", lines)
             }
-            End::Rehearsed { proven: false } => ("noProof", self.no_proof(None)),
+            End::Rehearsed { proven: false, .. } => ("noProof", self.no_proof(None)),
             End::NoProof { why } => {
                 let mut lines = self.no_proof(why.as_deref());
                 lines.push(format!("The node stays cordoned; to give it back: evac cancel {node}"));

@@ -3,8 +3,11 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::fencing::{Fenced, How, Void};
-use super::suspect::{SHUT_DOWN, Suspect};
+use super::fencing::{Fenced, How, PolicyRef, Void};
+use super::policy::{FailoverPolicy, PolicyError};
+use super::silence::{Signs, Silence, window};
+use super::suspect::{SHUT_DOWN, Sign, Suspect};
+use super::watchman::EXCLUDE;
 use crate::explain::span;
 use crate::fact::{Health, Key};
 use crate::ownership::{MarkState, Ownership, lease_key};
@@ -57,6 +60,10 @@ pub enum Refusal {
     Answers {
         seconds: i64,
     },
+    /// Nobody has looked for long enough to know that it is silent.
+    Unobserved {
+        seconds: i64,
+    },
     /// What was given as proof is none.
     Void(Void),
     /// The provider does not say that the machine is shut down.
@@ -71,6 +78,18 @@ pub enum Refusal {
     },
     /// It has been given up for another node object of the same name.
     Replaced,
+    /// It was silent, and before it was switched off it was not any more.
+    Recovered {
+        sign: Sign,
+    },
+    /// The mark of this failover was taken from the node.
+    Cancelled,
+    Excluded,
+    Paused {
+        why: String,
+    },
+    /// The policy is not the one by which this was begun.
+    PolicyChanged,
 }
 
 impl Refusal {
@@ -95,6 +114,10 @@ impl Refusal {
                 "is not off: its kubelet renewed its lease {} ago. Power it off, or let a fence agent do so",
                 span(*seconds)
             ),
+            Self::Unobserved { seconds } => format!(
+                "is not proven to be off: it has to be watched for {} more without a sign of life",
+                span(*seconds)
+            ),
             Self::Void(void) => format!("is not proven to be off: {}", void.words()),
             Self::NotShutDown => {
                 format!("is not proven to be off: its provider has not put the taint {SHUT_DOWN} on it")
@@ -106,6 +129,17 @@ impl Refusal {
             ),
             Self::NothingSaid { what } => format!("is not proven to be off: {what} is empty"),
             Self::Replaced => "was replaced by another node of the same name".into(),
+            Self::Recovered { sign } => {
+                format!("was not switched off: {} while that was about to be done", sign.words())
+            }
+            Self::Cancelled => {
+                "was not switched off: the mark of this failover was taken from the node meanwhile".into()
+            }
+            Self::Excluded => format!("was not switched off: it is excluded by the label {EXCLUDE} now"),
+            Self::Paused { why } => format!("was not switched off: the policy is paused now ({why})"),
+            Self::PolicyChanged => {
+                "was not switched off: the policy was changed or deleted meanwhile; it is judged anew".into()
+            }
         }
     }
 }
@@ -144,48 +178,82 @@ pub fn still_ours(suspect: &Suspect, owner: &str) -> Result<(), Refusal> {
     Err(Refusal::Owned { message: reason.message() })
 }
 
-/// Turns what somebody says into a record, if nothing that is known speaks against it.
-pub fn accept(suspect: &Suspect, how: How, owner: &str, now: Timestamp) -> Result<Fenced, Refusal> {
+/// Turns what is said into a record, if nothing that is known speaks against it. For an agent, `suspect` was read after it had seen the
+/// machine off, and `at` is when it began.
+pub fn accept(
+    suspect: &Suspect,
+    silence: &Silence,
+    how: How,
+    owner: &str,
+    at: Timestamp,
+) -> Result<Fenced, Refusal> {
     match &how {
-        // It was switched off a moment ago; its last lease may be fresh.
+        // It was switched off a moment ago. Whether that was this machine shows in the two lease intervals that follow.
         How::Agent { .. } => {}
-        How::Statement { by, reason } => {
-            if by.trim().is_empty() {
-                return Err(Refusal::NothingSaid { what: "who says so" });
-            }
-            if reason.trim().is_empty() {
-                return Err(Refusal::NothingSaid { what: "the reason" });
-            }
-            silent(suspect, now)?;
+        How::Statement { .. } => {
+            said(&how)?;
+            watched(suspect, silence, at)?;
         }
         How::Provider { .. } => {
             if !suspect.is_shut_down() {
                 return Err(Refusal::NotShutDown);
             }
-            silent(suspect, now)?;
+            watched(suspect, silence, at)?;
         }
         How::Time { seconds, .. } => {
-            let since = suspect.signs().map(|(_, at)| at).chain(suspect.node.health_since).max();
-            let silent = since.map_or(0, |at| now.duration_since(at).as_secs());
+            let since = silence.silent_since(suspect).unwrap_or(at);
+            let silent = at.duration_since(since).as_secs();
             if silent < *seconds {
-                return Err(Refusal::TooEarly { silent, wanted: *seconds });
+                return Err(Refusal::TooEarly { silent: silent.max(0), wanted: *seconds });
             }
         }
     }
-    let record = Fenced::new(suspect, how, owner, now);
-    match record.void(suspect, now) {
+    let record = Fenced::new(suspect, how, owner, at);
+    match record.void(suspect, at) {
         None => Ok(record),
         Some(void) => Err(Refusal::Void(void)),
     }
 }
 
-fn silent(suspect: &Suspect, now: Timestamp) -> Result<(), Refusal> {
-    match suspect.renewed {
-        Some(at) if suspect.kubelet_answers(now) => {
-            Err(Refusal::Answers { seconds: now.duration_since(at).as_secs().max(0) })
+/// What would keep a proof from being accepted, as far as it is known without watching the node.
+pub fn foresee(suspect: &Suspect, silence: &Silence, how: &How, now: Timestamp) -> Result<(), Refusal> {
+    match how {
+        How::Provider { .. } if !suspect.is_shut_down() => Err(Refusal::NotShutDown),
+        How::Statement { .. } | How::Provider { .. } => {
+            said(how)?;
+            answers(suspect, silence, now)
+        }
+        How::Agent { .. } | How::Time { .. } => Ok(()),
+    }
+}
+
+fn said(how: &How) -> Result<(), Refusal> {
+    match how {
+        How::Statement { by, .. } if by.trim().is_empty() => {
+            Err(Refusal::NothingSaid { what: "who says so" })
+        }
+        How::Statement { reason, .. } if reason.trim().is_empty() => {
+            Err(Refusal::NothingSaid { what: "the reason" })
         }
         _ => Ok(()),
     }
+}
+
+fn answers(suspect: &Suspect, silence: &Silence, now: Timestamp) -> Result<(), Refusal> {
+    match silence.answered(suspect, now) {
+        Some(ago) => Err(Refusal::Answers { seconds: ago.as_secs() }),
+        None => Ok(()),
+    }
+}
+
+/// Two lease intervals without a sign of any kind.
+fn watched(suspect: &Suspect, silence: &Silence, now: Timestamp) -> Result<(), Refusal> {
+    answers(suspect, silence, now)?;
+    let until = silence.quiet_at(suspect, now);
+    if until > now {
+        return Err(Refusal::Unobserved { seconds: until.duration_since(now).as_secs().max(1) });
+    }
+    Ok(())
 }
 
 /// What comes next for a node whose failover has begun.
@@ -194,25 +262,152 @@ pub enum Next {
     Refuse(Refusal),
     /// Nothing may be released yet.
     Prove,
+    /// The record holds, and the node has to be watched until then before anything follows from it.
+    Watch {
+        until: Timestamp,
+    },
     /// The record on the node holds, and what the node held is to be released.
     Release,
     /// That has been done.
     Await,
 }
 
+/// What one run of a failover remembers of the proof.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Witness {
+    /// For which policy it runs; none for a person.
+    pub policy: Option<PolicyRef>,
+    /// The record that this run has seen on the node while it held, and since when.
+    held: Option<(Timestamp, Timestamp)>,
+}
+
+impl Witness {
+    pub fn new(policy: Option<PolicyRef>) -> Self {
+        Self { policy, held: None }
+    }
+
+    /// Takes in what is on the node now.
+    pub fn see(&mut self, suspect: &Suspect, now: Timestamp) {
+        let Some(record) = suspect.record() else { return };
+        let is_known = self.held.is_some_and(|(made, _)| made == record.at);
+        if !is_known && record.void(suspect, now).is_none() {
+            self.held = Some((record.at, now));
+        }
+    }
+
+    /// Takes in a proof of this run's own, which counts from now whether or not it was written before the node changed.
+    pub fn made(&mut self, record: &Fenced, now: Timestamp) {
+        self.held = Some((record.at, now));
+    }
+
+    fn since(&self, record: &Fenced) -> Option<Timestamp> {
+        self.held.filter(|(made, _)| *made == record.at).map(|(_, since)| since)
+    }
+
+    /// Whether a refuted record ends this run: it was refuted before its eyes, or under the policy as it still is. A person who
+    /// begins anew has read what happened and may mean another agent.
+    fn minds(&self, record: &Fenced) -> bool {
+        self.since(record).is_some() || (self.policy.is_some() && record.policy == self.policy)
+    }
+}
+
 /// Decided on the node as it is at this moment, each time anew.
-pub fn next(suspect: &Suspect, now: Timestamp) -> Next {
+pub fn next(suspect: &Suspect, silence: &Silence, witness: &Witness, now: Timestamp) -> Next {
+    let record = suspect.record();
+    if let Some(record) = record
+        && let Some(sign) = record.wrong_machine(suspect)
+        && witness.minds(record)
+    {
+        return Next::Refuse(Refusal::Void(Void::WrongMachine { sign }));
+    }
     if suspect.is_ready() {
         return Next::Refuse(Refusal::Ready { since: suspect.node.health_since });
     }
-    match suspect.record() {
-        None => Next::Prove,
-        Some(record) => match record.void(suspect, now) {
-            // A record of an earlier failure, or one that was refuted: a new proof is needed.
-            Some(_) => Next::Prove,
-            None if record.released => Next::Await,
-            None => Next::Release,
-        },
+    let Some(record) = record else { return Next::Prove };
+    // A record of an earlier failure, or one that was refuted: a new proof is needed.
+    if record.void(suspect, now).is_some() {
+        return Next::Prove;
+    }
+    if record.released {
+        return Next::Await;
+    }
+    let quiet = silence.quiet_at(suspect, now);
+    let until = match record.how {
+        // What it switched off shows only afterwards.
+        How::Agent { .. } => {
+            let seen = witness.since(record).unwrap_or(now);
+            quiet.max(seen.checked_add(window(suspect)).unwrap_or(Timestamp::MAX))
+        }
+        How::Statement { .. } | How::Provider { .. } | How::Time { .. } => quiet,
+    };
+    if until > now { Next::Watch { until } } else { Next::Release }
+}
+
+/// What a policy says at the moment when a machine is about to be switched off because of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicyNow {
+    InForce,
+    Paused {
+        why: String,
+    },
+    /// Deleted, or not the one any more by which this was begun.
+    Changed,
+}
+
+impl PolicyNow {
+    pub fn of(begun: &PolicyRef, found: Option<&Result<FailoverPolicy, PolicyError>>) -> Self {
+        match found {
+            Some(Ok(policy)) if policy.reference() != *begun => {
+                // Pausing changes a policy, too, and is the better word for it.
+                if policy.uid == begun.uid && !policy.pause.is_empty() {
+                    return Self::Paused { why: policy.pause.join(", ") };
+                }
+                Self::Changed
+            }
+            Some(Ok(policy)) if !policy.pause.is_empty() => Self::Paused { why: policy.pause.join(", ") },
+            Some(Ok(_)) => Self::InForce,
+            Some(Err(_)) | None => Self::Changed,
+        }
+    }
+}
+
+/// The conditions under which a machine is switched off, looked at before each try.
+#[derive(Debug, Clone)]
+pub struct Before {
+    /// The signs of life when the node was last known to be silent; none for a node that answers and is switched off all the same, because
+    /// it could not be drained.
+    pub signs: Option<Signs>,
+    /// Under which name the node is marked.
+    pub owner: String,
+}
+
+/// Whether the next try to switch a machine off may be made. `policy` is none where a person asked for it.
+pub fn may_switch_off(suspect: &Suspect, before: &Before, policy: Option<&PolicyNow>) -> Result<(), Refusal> {
+    if suspect.is_ready() {
+        return Err(Refusal::Ready { since: suspect.node.health_since });
+    }
+    let sign = before.signs.as_ref().and_then(|before| Signs::of(suspect).news(before));
+    if let Some(sign) = sign {
+        return Err(Refusal::Recovered { sign });
+    }
+    match &suspect.node.mark {
+        Some(MarkState::Valid(mark)) if mark.owner == before.owner => {}
+        Some(MarkState::Valid(mark)) => {
+            let message = format!("was not switched off: {} is draining it now", mark.owner);
+            return Err(Refusal::Owned { message });
+        }
+        Some(MarkState::Unreadable(_)) => {
+            let message = "was not switched off: it has a mark now that cannot be read".into();
+            return Err(Refusal::Owned { message });
+        }
+        None => return Err(Refusal::Cancelled),
+    }
+    match policy {
+        None => Ok(()),
+        Some(PolicyNow::Paused { why }) => Err(Refusal::Paused { why: why.clone() }),
+        Some(PolicyNow::Changed) => Err(Refusal::PolicyChanged),
+        Some(PolicyNow::InForce) if suspect.is_excluded() => Err(Refusal::Excluded),
+        Some(PolicyNow::InForce) => Ok(()),
     }
 }
 
@@ -227,148 +422,5 @@ pub fn health_words(health: Health) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::failover::suspect::FencedState;
-    use crate::failover::suspect::testing::{ready, silent};
-    use crate::ownership::{Attire, new_mark};
-    use crate::testing::{at, taint};
-
-    fn statement() -> How {
-        How::Statement { by: "kim".into(), reason: "pulled the plug".into() }
-    }
-
-    fn recorded(second: i64) -> Suspect {
-        let mut suspect = silent("n");
-        let record = Fenced::new(&suspect, statement(), "kim", at(second));
-        suspect.fenced = Some(FencedState::Valid(Box::new(record)));
-        suspect
-    }
-
-    #[test]
-    fn a_ready_node_has_not_failed() {
-        let refused = may_begin(&ready("n", at(0)), &Ownership::Free, None).unwrap_err();
-        assert!(refused.message().starts_with("is Ready since "), "{}", refused.message());
-        assert!(matches!(next(&ready("n", at(0)), at(0)), Next::Refuse(Refusal::Ready { .. })));
-    }
-
-    #[test]
-    fn d05_a_node_that_somebody_else_looks_after_is_left_to_them() {
-        let lease = Key::new("medik8s-leases", "node-n");
-        let other = Ownership::Other(Reason::OwnedByLease { lease, holder: "NodeHealthCheck-x".into() });
-        assert!(matches!(may_begin(&silent("n"), &other, None), Err(Refusal::Owned { .. })));
-        assert_eq!(may_begin(&silent("n"), &Ownership::ForeignCordon, None), Ok(()));
-    }
-
-    #[test]
-    fn a_lease_that_cannot_be_read_is_not_a_free_node() {
-        for ownership in [Ownership::Free, Ownership::ForeignCordon] {
-            let refused = may_begin(&silent("n"), &ownership, Some("not allowed")).unwrap_err();
-            assert!(
-                refused.message().contains("lease medik8s-leases/node-n cannot be read (not allowed)"),
-                "{}",
-                refused.message()
-            );
-        }
-        let mark = new_mark(&silent("n").node, "me", &Attire::default(), at(0));
-        let ours = Ownership::Ours(Box::new(mark));
-        assert_eq!(may_begin(&silent("n"), &ours, Some("not allowed")), Ok(()), "it was ours before");
-    }
-
-    #[test]
-    fn a_failover_goes_on_only_under_its_own_mark() {
-        let mut suspect = silent("n");
-        let words = |suspect: &Suspect| still_ours(suspect, "me").map_err(|refusal| refusal.message());
-        assert!(words(&suspect).unwrap_err().contains("cancelled"), "the mark is gone");
-        let mark = |owner: &str| {
-            let mark = new_mark(&silent("n").node, owner, &Attire::default(), at(0));
-            Some(MarkState::Valid(Box::new(mark)))
-        };
-        suspect.node.mark = mark("lee");
-        assert!(words(&suspect).unwrap_err().contains("lee"));
-        suspect.node.mark = Some(MarkState::Unreadable("?".into()));
-        assert!(words(&suspect).is_err());
-        suspect.node.mark = mark("me");
-        assert_eq!(words(&suspect), Ok(()));
-    }
-
-    #[test]
-    fn without_a_record_nothing_is_released_and_with_one_once() {
-        assert_eq!(next(&silent("n"), at(100)), Next::Prove);
-        let mut suspect = recorded(100);
-        assert_eq!(next(&suspect, at(101)), Next::Release);
-        if let Some(FencedState::Valid(record)) = &mut suspect.fenced {
-            record.released = true;
-        }
-        assert_eq!(next(&suspect, at(102)), Next::Await);
-    }
-
-    #[test]
-    fn a_record_that_life_refuted_asks_for_a_new_proof() {
-        let mut suspect = recorded(100);
-        suspect.renewed = Some(at(150));
-        assert_eq!(next(&suspect, at(160)), Next::Prove);
-        suspect.fenced = Some(FencedState::Unreadable("yes".into()));
-        assert_eq!(next(&suspect, at(160)), Next::Prove);
-    }
-
-    #[test]
-    fn nobody_can_state_that_a_machine_is_off_whose_kubelet_answers() {
-        let mut suspect = silent("n");
-        suspect.node.health = Health::NotReady;
-        suspect.renewed = Some(at(95));
-        let refused = accept(&suspect, statement(), "kim", at(100)).unwrap_err();
-        assert_eq!(refused, Refusal::Answers { seconds: 5 });
-        let agent = How::Agent { program: "fence_x".into() };
-        assert!(accept(&suspect, agent, "kim", at(100)).is_ok(), "it was switched off just now");
-    }
-
-    #[test]
-    fn a_statement_needs_a_name_and_a_reason() {
-        for (by, reason) in [("", "why"), ("kim", " ")] {
-            let how = How::Statement { by: by.into(), reason: reason.into() };
-            assert!(matches!(accept(&silent("n"), how, "kim", at(100)), Err(Refusal::NothingSaid { .. })));
-        }
-    }
-
-    #[test]
-    fn the_provider_is_believed_by_its_taint_only() {
-        let how = || How::Provider { signal: SHUT_DOWN.into() };
-        let mut suspect = silent("n");
-        assert_eq!(accept(&suspect, how(), "op", at(100)), Err(Refusal::NotShutDown));
-        suspect.node.taints.push(taint(SHUT_DOWN, "NoSchedule"));
-        assert!(accept(&suspect, how(), "op", at(100)).is_ok());
-    }
-
-    #[test]
-    fn d19_d23_time_counts_from_the_last_sign_of_any_kind() {
-        let how = || How::Time { seconds: 180, policy: "p".into() };
-        let suspect = silent("n");
-        assert_eq!(
-            accept(&suspect, how(), "op", at(229)),
-            Err(Refusal::TooEarly { silent: 179, wanted: 180 })
-        );
-        assert!(accept(&suspect, how(), "op", at(230)).is_ok());
-        let mut agent_lives = suspect;
-        agent_lives.heartbeat = Some(at(200));
-        assert!(accept(&agent_lives, how(), "op", at(230)).is_err());
-    }
-
-    #[test]
-    fn servers_before_the_taint_get_the_node_deleted() {
-        assert_eq!(suitable((1, 27)), Release::DeleteNode);
-        assert_eq!(suitable((1, 28)), Release::Taint);
-    }
-
-    #[test]
-    fn what_was_chosen_or_begun_needs_no_version() {
-        assert_eq!(settled(None, &silent("n")), None);
-        assert_eq!(settled(Some(Release::DeleteNode), &silent("n")), Some(Release::DeleteNode));
-        let mut suspect = recorded(100);
-        assert_eq!(settled(None, &suspect), None);
-        if let Some(FencedState::Valid(record)) = &mut suspect.fenced {
-            record.released = true;
-        }
-        assert_eq!(settled(None, &suspect), Some(Release::Taint));
-    }
-}
+#[path = "course_tests.rs"]
+mod tests;

@@ -1,11 +1,15 @@
 //! Proof that a machine is off, written down where everybody can read it.
 //!
 //! A proof is a statement about one machine at one moment. It holds for the node object it was made for, and only as long as
-//! nothing is seen of the machine afterwards.
+//! nothing is seen of the machine afterwards. What "afterwards" means is not a matter of clocks: the record carries the signs of life as they were
+//! when the proof was made, and a sign that differs from them came later. An agent that switched off the machine of another node is
+//! found out by this, because the node goes on renewing its lease; the record then stays on the node as [`Fenced::refuted`], so that no
+//! operator lets the same agent switch off the same wrong machine again.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::silence::Signs;
 use super::suspect::{Sign, Suspect};
 use crate::fact::Uid;
 
@@ -50,6 +54,7 @@ pub struct Fenced {
     /// The start of the machine that has ended with this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
+    /// When it was made; where an agent switched the machine off, when that began.
     pub at: Timestamp,
     /// Who acted on it.
     pub owner: String,
@@ -58,6 +63,23 @@ pub struct Fenced {
     /// Whether the machine's pods were released because of it.
     #[serde(default)]
     pub released: bool,
+    /// The signs of life as they were when it was made; for an agent, after it had seen the machine off. Records of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signs: Option<Signs>,
+    /// The policy that asked for it. Its name in JSON is not that of a field of [`How`], which lies beside it.
+    #[serde(default, rename = "forPolicy", skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyRef>,
+    /// The sign of life by which it was found to be wrong before anything was released.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refuted: Option<Sign>,
+}
+
+/// A policy as it was at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyRef {
+    pub name: String,
+    pub uid: Uid,
+    pub generation: i64,
 }
 
 impl Fenced {
@@ -70,6 +92,9 @@ impl Fenced {
             owner: owner.to_owned(),
             how,
             released: false,
+            signs: Some(Signs::of(suspect)),
+            policy: None,
+            refuted: None,
         }
     }
 
@@ -78,8 +103,12 @@ impl Fenced {
         if self.node_uid != suspect.node.uid {
             return Some(Void::OtherNode);
         }
-        if self.at > now {
+        // Where there are signs to compare nobody's clock matters.
+        if self.signs.is_none() && self.at > now {
             return Some(Void::Future { at: self.at });
+        }
+        if let Some(sign) = self.refuted {
+            return Some(self.life(sign));
         }
         if suspect.is_ready() {
             return Some(Void::Ready);
@@ -87,8 +116,33 @@ impl Fenced {
         if self.boot.is_some() && suspect.boot.is_some() && self.boot != suspect.boot {
             return Some(Void::Rebooted);
         }
-        let sign = suspect.signs().filter(|(_, at)| *at > self.at).max_by_key(|(_, at)| *at);
-        sign.map(|(sign, at)| Void::Alive { sign, at })
+        let sign = match &self.signs {
+            Some(signs) => Signs::of(suspect).news(signs),
+            None => suspect
+                .signs()
+                .filter(|(_, at)| *at > self.at)
+                .max_by_key(|(_, at)| *at)
+                .map(|(sign, _)| sign),
+        };
+        sign.map(|sign| self.life(sign))
+    }
+
+    fn life(&self, sign: Sign) -> Void {
+        match &self.how {
+            How::Agent { .. } => Void::WrongMachine { sign },
+            How::Statement { .. } | How::Provider { .. } | How::Time { .. } => Void::Alive { sign },
+        }
+    }
+
+    /// The sign by which an agent is found to have switched off another machine than this node's: seen before the release, and without
+    /// the machine having been started again.
+    pub fn wrong_machine(&self, suspect: &Suspect) -> Option<Sign> {
+        if !matches!(self.how, How::Agent { .. }) || self.node_uid != suspect.node.uid {
+            return None;
+        }
+        let current = Signs::of(suspect);
+        let seen = self.signs.as_ref().filter(|signs| !self.released && signs.same_boot(&current));
+        self.refuted.or_else(|| current.news(seen?))
     }
 }
 
@@ -105,7 +159,10 @@ pub enum Void {
     Rebooted,
     Alive {
         sign: Sign,
-        at: Timestamp,
+    },
+    /// An agent saw a machine off, and this node lives.
+    WrongMachine {
+        sign: Sign,
     },
 }
 
@@ -116,7 +173,11 @@ impl Void {
             Self::Future { at } => format!("it is dated {at:.0}, which is still to come"),
             Self::Ready => "the node is Ready again".into(),
             Self::Rebooted => "the machine was started again since".into(),
-            Self::Alive { sign, at } => format!("{} at {at:.0}, after the proof", sign.words()),
+            Self::Alive { sign } => format!("{} after the proof", sign.words()),
+            Self::WrongMachine { sign } => format!(
+                "the machine behind this agent is not this node: {} after the agent had switched it off",
+                sign.words()
+            ),
         }
     }
 }
@@ -124,7 +185,7 @@ impl Void {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failover::suspect::testing::{ready, silent};
+    use crate::failover::suspect::testing::{lease, ready, silent};
     use crate::testing::at;
 
     fn stated(suspect: &Suspect, second: i64) -> Fenced {
@@ -143,8 +204,8 @@ mod tests {
     fn any_sign_of_life_after_it_voids_it() {
         let proof = stated(&silent("n"), 100);
         let mut seen = silent("n");
-        seen.renewed = Some(at(101));
-        assert_eq!(proof.void(&seen, at(102)), Some(Void::Alive { sign: Sign::Lease, at: at(101) }));
+        seen.lease = Some(lease("n", at(101)));
+        assert_eq!(proof.void(&seen, at(102)), Some(Void::Alive { sign: Sign::Lease }));
         let mut seen = silent("n");
         seen.heartbeat = Some(at(130));
         assert!(matches!(proof.void(&seen, at(140)), Some(Void::Alive { sign: Sign::Heartbeat, .. })));
@@ -160,6 +221,72 @@ mod tests {
         let mut restarted = silent("n");
         restarted.boot = Some("boot-2".into());
         assert_eq!(proof.void(&restarted, at(200)), Some(Void::Rebooted));
+    }
+
+    fn by_agent(suspect: &Suspect, second: i64) -> Fenced {
+        Fenced::new(suspect, How::Agent { program: "fence_x".into() }, "op", at(second))
+    }
+
+    #[test]
+    fn an_agent_is_refuted_by_a_lease_renewed_with_a_slow_clock() {
+        // By its own clock the node renewed its lease long before the proof.
+        let proof = by_agent(&silent("n"), 100);
+        let mut seen = silent("n");
+        seen.lease = Some(lease("n", at(-490)));
+        let void = proof.void(&seen, at(110)).unwrap();
+        assert_eq!(void, Void::WrongMachine { sign: Sign::Lease });
+        assert_eq!(
+            void.words(),
+            "the machine behind this agent is not this node: its kubelet renewed its lease after the agent had switched it off"
+        );
+        assert_eq!(proof.wrong_machine(&seen), Some(Sign::Lease));
+    }
+
+    #[test]
+    fn a_lease_that_was_renewed_while_the_machine_was_switched_off_does_not_refute_the_agent() {
+        // Dated when the switching off began at 100; the last lease is from 105, and the signs were read at 110.
+        let mut last = silent("n");
+        last.lease = Some(lease("n", at(105)));
+        let proof = by_agent(&last, 100);
+        assert_eq!(proof.void(&last, at(130)), None);
+        assert_eq!(proof.wrong_machine(&last), None);
+    }
+
+    #[test]
+    fn what_was_refuted_stays_so_until_another_record_takes_its_place() {
+        let mut proof = by_agent(&silent("n"), 100);
+        proof.refuted = Some(Sign::Lease);
+        assert_eq!(
+            proof.wrong_machine(&silent("n")),
+            Some(Sign::Lease),
+            "also when the signs are as they were"
+        );
+        assert!(proof.void(&silent("n"), at(200)).is_some());
+    }
+
+    #[test]
+    fn a_machine_that_was_started_again_does_not_refute_the_agent_that_switched_it_off() {
+        let proof = by_agent(&silent("n"), 100);
+        let mut restarted = silent("n");
+        restarted.boot = Some("boot-2".into());
+        restarted.lease = Some(lease("n", at(300)));
+        assert_eq!(proof.wrong_machine(&restarted), None);
+        assert_eq!(proof.void(&restarted, at(300)), Some(Void::Rebooted));
+        // After the release its life is another matter: the node is looked at before it is used again.
+        let released = Fenced { released: true, ..proof };
+        let mut seen = silent("n");
+        seen.lease = Some(lease("n", at(300)));
+        assert_eq!(released.wrong_machine(&seen), None);
+        assert!(released.void(&seen, at(300)).is_some());
+    }
+
+    #[test]
+    fn records_of_earlier_versions_are_compared_by_their_times() {
+        let proof = Fenced { signs: None, ..by_agent(&silent("n"), 100) };
+        assert_eq!(proof.void(&silent("n"), at(200)), None);
         assert_eq!(proof.void(&silent("n"), at(99)), Some(Void::Future { at: at(100) }));
+        let mut seen = silent("n");
+        seen.lease = Some(lease("n", at(101)));
+        assert_eq!(proof.void(&seen, at(200)), Some(Void::WrongMachine { sign: Sign::Lease }));
     }
 }

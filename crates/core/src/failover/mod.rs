@@ -4,13 +4,13 @@
 //!   failed ──▶ cordoned ──▶ proven off ──▶ released ──▶ everyone who returns runs elsewhere
 //!     │            │            │  ▲
 //!     ▼            ▼            ▼  └── the proof is void as soon as the node gives a sign of life
-//!  is Ready   is somebody    no proof:
-//!             else's         nothing is released
+//!  is Ready   is another's   no proof:
+//!                            nothing is released
 //! ```
 //!
 //! A node that does not answer may still run its guests, and they may still write to their disks. Kubernetes cannot know;
-//! it only waits. So nothing here takes silence for an end: somebody or something has to say that the machine is off
-//! ([`fencing`]), and whoever sees it alive after that is believed instead.
+//! it only waits. So nothing here takes silence for an end: a person, an agent, the provider or a policy has to say that the machine is off
+//! ([`fencing`]), and for two lease intervals nothing may be seen of it ([`silence`]). Any sign of life is believed instead.
 
 pub mod aftermath;
 pub mod course;
@@ -18,14 +18,16 @@ pub mod fencing;
 pub mod guests;
 pub mod leftovers;
 pub mod policy;
+pub mod silence;
 pub mod suspect;
 pub mod warnings;
 pub mod watchman;
 
 pub use aftermath::{Aftermath, LetGo, Missing, Remains};
 pub use course::{Next, Refusal, Release, next};
-pub use fencing::{Fenced, How, Void};
+pub use fencing::{Fenced, How, PolicyRef, Void};
 pub use guests::{Fate, GuestFate, Outlook, fates};
 pub use leftovers::{Doubt, doubts};
 pub use policy::{Brake, FailoverPolicy, PolicyError, Proof};
-pub use suspect::{FencedState, Suspect};
+pub use silence::{Signs, Silence};
+pub use suspect::{FencedState, KubeletLease, Suspect};

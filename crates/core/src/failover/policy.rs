@@ -6,6 +6,7 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 
+use super::fencing::PolicyRef;
 use super::suspect::Suspect;
 use crate::fact::{Amount, Key, Uid};
 use crate::selector::Selector;
@@ -30,6 +31,13 @@ pub struct FailoverPolicy {
     pub pause: Vec<String>,
     /// What the status says of an earlier storm, for an operator that has just started.
     pub storm: Storm,
+}
+
+impl FailoverPolicy {
+    /// This policy as it is now, for the record of what was done because of it.
+    pub fn reference(&self) -> PolicyRef {
+        PolicyRef { name: self.name.clone(), uid: self.uid.clone(), generation: self.generation }
+    }
 }
 
 /// What the operator takes for proof.
@@ -126,6 +134,19 @@ pub enum Storm {
     Cooling { until: Timestamp },
 }
 
+impl Storm {
+    /// The same on a clock that is so far ahead.
+    #[must_use]
+    pub fn shifted(self, by: SignedDuration) -> Self {
+        let shift = |at: Timestamp| at.checked_add(by).unwrap_or(at);
+        match self {
+            Self::None => Self::None,
+            Self::Active { since } => Self::Active { since: shift(since) },
+            Self::Cooling { until } => Self::Cooling { until: shift(until) },
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PolicyError {
     #[error("spec.nodeSelector is empty; a policy must say which nodes it may fail over")]
@@ -183,6 +204,26 @@ impl FailoverPolicy {
 pub struct Counted {
     pub selected: BTreeSet<String>,
     pub needed: usize,
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    pub fn policy(name: &str) -> FailoverPolicy {
+        FailoverPolicy {
+            name: name.into(),
+            uid: Uid(format!("uid-{name}")),
+            generation: 1,
+            selector: Selector::everything(),
+            not_ready_for: DEFAULT_NOT_READY_FOR,
+            proof: Proof::Statement,
+            brake: Brake::MaxUnhealthy(Amount::Count(1)),
+            storm_cooldown: None,
+            pause: Vec::new(),
+            storm: Storm::None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! What is known of a node that may have failed.
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::fencing::Fenced;
+use super::watchman::EXCLUDE;
 use crate::fact::{Health, Node, Taint};
 use crate::taints::OUT_OF_SERVICE;
 
 /// Put there by a cloud's controller when the cloud says that the machine is shut down.
 pub const SHUT_DOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
-/// A kubelet renews its lease every ten seconds; after this long without it does not answer.
+/// A kubelet renews its lease every ten seconds; one that was not seen to for this long does not answer.
 pub const KUBELET_SILENCE: SignedDuration = SignedDuration::from_secs(40);
 
 /// The taint as the documents of Kubernetes write it.
@@ -28,7 +30,21 @@ pub enum FencedState {
     Unreadable(String),
 }
 
+/// The lease of a kubelet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KubeletLease {
+    /// When it was renewed, by the node's clock.
+    pub renewed: Option<Timestamp>,
+    pub holder: String,
+    pub version: String,
+    /// For how long it is valid.
+    pub seconds: i64,
+}
+
 /// A node with everything that tells whether it lives.
+///
+/// The times are those of other machines' clocks. They are told to people; what is concluded from them is in
+/// [`silence`](super::silence).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suspect {
     pub node: Node,
@@ -36,8 +52,8 @@ pub struct Suspect {
     pub boot: Option<String>,
     /// When the kubelet last reported on the node's condition.
     pub reported: Option<Timestamp>,
-    /// When the kubelet last renewed its lease.
-    pub renewed: Option<Timestamp>,
+    /// The lease by which its kubelet shows that it lives.
+    pub lease: Option<KubeletLease>,
     /// When the agent of virtual machines last gave a sign.
     pub heartbeat: Option<Timestamp>,
     pub fenced: Option<FencedState>,
@@ -59,16 +75,21 @@ impl Suspect {
         self.node.taints.iter().any(|taint| taint.key == SHUT_DOWN)
     }
 
+    /// Policies leave it alone.
+    pub fn is_excluded(&self) -> bool {
+        self.node.labels.get(EXCLUDE).is_some_and(|value| value == "true")
+    }
+
     /// The newest sign of life of each kind, in words and with its time.
     pub fn signs(&self) -> impl Iterator<Item = (Sign, Timestamp)> {
-        [(Sign::Lease, self.renewed), (Sign::Report, self.reported), (Sign::Heartbeat, self.heartbeat)]
+        [(Sign::Lease, self.renewed()), (Sign::Report, self.reported), (Sign::Heartbeat, self.heartbeat)]
             .into_iter()
             .filter_map(|(sign, at)| Some((sign, at?)))
     }
 
-    /// Whether the kubelet answers, whatever it says about its node.
-    pub fn kubelet_answers(&self, now: Timestamp) -> bool {
-        self.renewed.is_some_and(|at| now.duration_since(at) < KUBELET_SILENCE)
+    /// When the kubelet says that it last renewed its lease.
+    pub fn renewed(&self) -> Option<Timestamp> {
+        self.lease.as_ref().and_then(|lease| lease.renewed)
     }
 
     /// The record of a proof, if it can be read.
@@ -81,11 +102,13 @@ impl Suspect {
 }
 
 /// How a node shows that it lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Sign {
     Lease,
     Report,
     Heartbeat,
+    Boot,
 }
 
 impl Sign {
@@ -94,6 +117,7 @@ impl Sign {
             Self::Lease => "its kubelet renewed its lease",
             Self::Report => "its kubelet reported",
             Self::Heartbeat => "its agent of virtual machines gave a sign of life",
+            Self::Boot => "its machine was started",
         }
     }
 }
@@ -112,10 +136,20 @@ pub(crate) mod testing {
             node,
             boot: Some("boot-1".into()),
             reported: Some(at(-100)),
-            renewed: Some(at(0)),
+            lease: Some(lease(name, at(0))),
             heartbeat: Some(at(-20)),
             fenced: None,
             attached: Vec::new(),
+        }
+    }
+
+    /// The lease of a kubelet that renewed it then.
+    pub fn lease(name: &str, renewed: Timestamp) -> KubeletLease {
+        KubeletLease {
+            renewed: Some(renewed),
+            holder: name.into(),
+            version: renewed.as_second().to_string(),
+            seconds: 40,
         }
     }
 
@@ -123,7 +157,7 @@ pub(crate) mod testing {
         let mut suspect = silent(name);
         suspect.node.health = Health::Ready;
         suspect.node.health_since = Some(at(-1000));
-        suspect.renewed = Some(now);
+        suspect.lease = Some(lease(name, now));
         suspect.reported = Some(now);
         suspect
     }

@@ -40,6 +40,7 @@ fn reason(hold: &Hold) -> Option<&'static str> {
             Some("FailoverSkipped")
         }
         Hold::Proof { .. } => Some("ProofNeeded"),
+        Hold::WrongMachine { .. } => Some("WrongMachine"),
         Hold::Waiting { .. }
         | Hold::Excluded
         | Hold::Paused { .. }

@@ -16,9 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::fencing::Fenced;
+use super::fencing::{ANNOTATION, Fenced};
 use super::policy::{FailoverPolicy, PolicyError, Proof, Storm};
-use super::suspect::Suspect;
+use super::silence::Silence;
+use super::suspect::{Sign, Suspect};
 use crate::explain::span;
 use crate::fact::Lease;
 use crate::ownership::{LEASE_NAMESPACE, MarkState};
@@ -102,6 +103,10 @@ pub enum Hold {
     Resting {
         until: Timestamp,
     },
+    /// The policy's agent switched off another machine than this node's.
+    WrongMachine {
+        sign: Sign,
+    },
 }
 
 impl Hold {
@@ -122,6 +127,7 @@ impl Hold {
             Self::ControlPlane { .. } => "ControlPlane",
             Self::Quorum(_) => "Quorum",
             Self::Resting { .. } => "Resting",
+            Self::WrongMachine { .. } => "WrongMachine",
         }
     }
 
@@ -168,6 +174,22 @@ impl Hold {
                 )
             }
             Self::Resting { until } => format!("is tried again at {until:.0}: the last try did not succeed"),
+            Self::WrongMachine { sign } => format!(
+                "is left alone: the machine behind this agent is not this node ({} after the agent had switched it off), so \
+                 the agent is not called again. Correct the policy, or take the annotation {ANNOTATION} from the node",
+                sign.words()
+            ),
+        }
+    }
+
+    fn shift(&mut self, by: SignedDuration) {
+        let until = match self {
+            Self::Waiting { until } | Self::Settling { until } | Self::Resting { until } => Some(until),
+            Self::Storm { until } | Self::Lease { until, .. } => until.as_mut(),
+            _ => None,
+        };
+        if let Some(until) = until {
+            *until = until.checked_add(by).unwrap_or(*until);
         }
     }
 
@@ -202,9 +224,26 @@ pub struct Standing {
     pub odd_labels: Vec<String>,
 }
 
+impl Standing {
+    /// The same in times of day, for people, where the calendar is so far ahead of the clock by which all of this is measured.
+    #[must_use]
+    pub fn on_calendar(&self, ahead: SignedDuration) -> Self {
+        let mut shown = self.clone();
+        shown.storm = shown.storm.shifted(ahead);
+        for (_, verdict) in &mut shown.nodes {
+            if let Verdict::Hold(hold) = verdict {
+                hold.shift(ahead);
+            }
+        }
+        shown
+    }
+}
+
 /// The cluster as seen at one moment.
 pub struct View<'a> {
     pub nodes: &'a BTreeMap<String, Suspect>,
+    /// What was seen of each of them, by our own clock.
+    pub silences: &'a BTreeMap<String, Silence>,
     pub policies: &'a BTreeMap<String, Result<FailoverPolicy, PolicyError>>,
     /// The leases of remediation operators, by node.
     pub leases: &'a BTreeMap<String, Lease>,
@@ -325,7 +364,7 @@ impl Watchman {
         now: Timestamp,
     ) -> Option<Hold> {
         let name = &node.node.name;
-        if node.node.labels.get(EXCLUDE).is_some_and(|value| value == "true") {
+        if node.is_excluded() {
             return Some(Hold::Excluded);
         }
         if is_failed_over(node, now) {
@@ -333,7 +372,9 @@ impl Watchman {
             return Some(left.map_or(Hold::FailedOver, |left| Hold::Incomplete { left }));
         }
         // A change from one kind of not being Ready to another is the kubelet's word, and so a sign of life.
-        let since = node.node.health_since.unwrap_or(now);
+        let nothing_seen = Silence::default();
+        let silence = view.silences.get(name).unwrap_or(&nothing_seen);
+        let since = silence.unready_since(node, now);
         let due = since.checked_add(policy.not_ready_for).unwrap_or(Timestamp::MAX);
         if due > now {
             return Some(Hold::Waiting { until: due });
@@ -372,7 +413,7 @@ impl Watchman {
         if let Some(until) = view.resting.get(name).copied().filter(|until| *until > now) {
             return Some(Hold::Resting { until });
         }
-        without_proof(policy, node, now)
+        without_proof(policy, node, silence, now)
     }
 }
 
@@ -388,21 +429,26 @@ fn was_released(node: &Suspect, now: Timestamp) -> bool {
 }
 
 /// What is missing for a proof, where nothing can be done about it. A node is not even cordoned before.
-fn without_proof(policy: &FailoverPolicy, node: &Suspect, now: Timestamp) -> Option<Hold> {
+fn without_proof(policy: &FailoverPolicy, node: &Suspect, silence: &Silence, now: Timestamp) -> Option<Hold> {
     if node.record().is_some_and(|record| record.void(node, now).is_none()) {
         return None;
     }
+    let waiting = |until: Timestamp| (until > now).then_some(Hold::Waiting { until });
     match &policy.proof {
-        Proof::Agent(_) => None,
+        // It would switch off the same wrong machine again, until the policy is another or a person took the record away.
+        Proof::Agent(_) => node
+            .record()
+            .filter(|record| record.policy == Some(policy.reference()))
+            .and_then(|record| record.wrong_machine(node))
+            .map(|sign| Hold::WrongMachine { sign }),
         Proof::Statement => {
             Some(Hold::Proof { wanted: "state it with evac failover NODE --fenced-by NAME --reason TEXT" })
         }
-        Proof::Provider if node.is_shut_down() => None,
+        Proof::Provider if node.is_shut_down() => waiting(silence.quiet_at(node, now)),
         Proof::Provider => Some(Hold::Proof { wanted: "its provider does not say that it is shut down" }),
         Proof::Time { after } => {
-            let last = node.signs().map(|(_, at)| at).chain(node.node.health_since).max()?;
-            let until = last.checked_add(*after).unwrap_or(Timestamp::MAX);
-            (until > now).then_some(Hold::Waiting { until })
+            let since = silence.silent_since(node).unwrap_or(now);
+            waiting(since.checked_add(*after).unwrap_or(Timestamp::MAX))
         }
     }
 }
@@ -424,7 +470,7 @@ fn broken(policy: &str, error: &PolicyError) -> Standing {
 /// policies: two of them must not each take the one node that can be spared.
 fn spare_control_plane(standings: &mut [Standing], view: &View<'_>, now: Timestamp) {
     let is_plane = |name: &str| view.nodes.get(name).is_some_and(|node| is_control_plane(&node.node));
-    let leased = view.leases.iter().filter(|(_, lease)| lease.is_valid(now)).map(|(name, _)| name.as_str());
+    let leased = view.leases.iter().filter(|(_, lease)| lease.protects(now)).map(|(name, _)| name.as_str());
     let around = Around::of(view.nodes.values().map(|suspect| &suspect.node))
         .without(view.active.iter().map(String::as_str))
         .without(leased);

@@ -4,7 +4,7 @@ use super::*;
 use crate::fact::{Amount, CLOCK_SKEW, Health, Key, Uid};
 use crate::failover::fencing::{Fenced, How};
 use crate::failover::policy::{Agent, Brake};
-use crate::failover::suspect::testing::{ready, silent};
+use crate::failover::suspect::testing::{lease, ready, silent};
 use crate::failover::suspect::{FencedState, SHUT_DOWN};
 use crate::quorum::{Guard, Member};
 use crate::selector::Selector;
@@ -41,6 +41,7 @@ fn policy(name: &str) -> FailoverPolicy {
 /// Workers `n1` to `n<total>`, of which the first `down` are silent since second 0, and one node that is no worker.
 struct Cluster {
     nodes: BTreeMap<String, Suspect>,
+    silences: BTreeMap<String, Silence>,
     policies: BTreeMap<String, Result<FailoverPolicy, PolicyError>>,
     leases: BTreeMap<String, Lease>,
     leases_unread: Option<String>,
@@ -61,6 +62,12 @@ impl Cluster {
             nodes.insert(name, node);
         }
         nodes.insert("other".into(), ready("other", at(0)));
+        let mut silences = BTreeMap::new();
+        for (name, node) in &nodes {
+            // All of this was seen when it happened.
+            let silence: &mut Silence = silences.entry(name.clone()).or_default();
+            silence.see(node, at(50));
+        }
         let mut watchman = Watchman::default();
         // Seen without a gap for long.
         for second in (-200..=5000).step_by(10) {
@@ -68,6 +75,7 @@ impl Cluster {
         }
         Self {
             nodes,
+            silences,
             policies: [(policy.name.clone(), Ok(policy))].into(),
             leases: BTreeMap::new(),
             leases_unread: None,
@@ -107,6 +115,7 @@ impl Cluster {
         let etcd = self.etcd();
         let view = View {
             nodes: &self.nodes,
+            silences: &self.silences,
             policies: &self.policies,
             leases: &self.leases,
             leases_unread: self.leases_unread.as_deref(),
@@ -133,9 +142,17 @@ impl Cluster {
     }
 
     fn set(&mut self, node: &str, health: Health, since: i64) {
-        let node = &mut self.nodes.get_mut(node).unwrap().node;
-        node.health = health;
-        node.health_since = Some(at(since));
+        self.change(node, since, |node| {
+            node.node.health = health;
+            node.node.health_since = Some(at(since));
+        });
+    }
+
+    /// Changes a node, which is seen at this second.
+    fn change(&mut self, node: &str, second: i64, change: impl FnOnce(&mut Suspect)) {
+        let suspect = self.nodes.get_mut(node).unwrap();
+        change(suspect);
+        self.silences.get_mut(node).unwrap().see(suspect, at(second));
     }
 }
 
@@ -316,7 +333,7 @@ fn failed_failing_and_maintained_members_of_etcd_count_together_for_all_policies
     };
     cluster.leases.insert("n3".into(), lease);
     assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(two_left));
-    assert_eq!(cluster.code(DUE + 100, "n1"), "Act");
+    assert_eq!(cluster.code(DUE + 100 + CLOCK_SKEW.as_secs(), "n1"), "Act");
 }
 
 #[test]
@@ -329,7 +346,7 @@ fn a_release_that_was_cut_off_is_finished_whatever_the_quorum() {
     node.fenced = Some(FencedState::Valid(Box::new(record)));
     node.node.taints.push(crate::failover::suspect::out_of_service());
     assert_eq!(cluster.code(DUE + 10, "n1"), "Act", "the machine is off already");
-    cluster.nodes.get_mut("n1").unwrap().renewed = Some(at(DUE + 20));
+    cluster.nodes.get_mut("n1").unwrap().lease = Some(lease("n1", at(DUE + 20)));
     assert_eq!(cluster.code(DUE + 30, "n1"), "Quorum", "it lives");
 }
 
@@ -450,7 +467,7 @@ fn what_was_failed_over_is_not_failed_over_again_unless_it_was_cut_off() {
     let Verdict::Hold(hold) = cluster.verdict(DUE + 10, "n1") else { panic!("it is over") };
     assert_eq!(hold.code(), "FailedOver");
     assert!(hold.words(at(DUE)).contains("not everyone had returned: vm default/a finds no place"));
-    cluster.nodes.get_mut("n1").unwrap().renewed = Some(at(DUE + 20));
+    cluster.nodes.get_mut("n1").unwrap().lease = Some(lease("n1", at(DUE + 20)));
     assert_eq!(cluster.code(DUE + 30, "n1"), "Act", "it lived after that and fell silent again");
 }
 
@@ -475,7 +492,7 @@ fn without_a_way_to_proof_a_node_is_not_even_begun() {
     let record = Fenced::new(node, how, "kim", at(300));
     node.fenced = Some(FencedState::Valid(Box::new(record)));
     assert_eq!(cluster.code(DUE, "n1"), "Act");
-    cluster.nodes.get_mut("n1").unwrap().renewed = Some(at(310));
+    cluster.nodes.get_mut("n1").unwrap().lease = Some(lease("n1", at(310)));
     assert_eq!(cluster.code(DUE, "n1"), "AwaitingProof", "seen alive after the statement");
 }
 
@@ -492,4 +509,64 @@ fn the_provider_and_time_are_waited_for() {
     let mut cluster = Cluster::new(4, 1, assumed);
     assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(Hold::Waiting { until: at(650) }));
     assert_eq!(cluster.code(650, "n1"), "Act");
+}
+
+#[test]
+fn a_node_with_a_slow_clock_is_not_ready_for_as_long_as_we_have_seen_it() {
+    let mut cluster = Cluster::new(4, 0, policy("p"));
+    // It falls ill at second 1000 and dates that ten minutes back.
+    cluster.change("n1", 1000, |node| {
+        node.node.health = Health::NotReady;
+        node.node.health_since = Some(at(400));
+    });
+    assert_eq!(cluster.verdict(1000, "n1"), Verdict::Hold(Hold::Waiting { until: at(1300) }));
+    assert_eq!(cluster.code(1299, "n1"), "Waiting");
+    assert_eq!(cluster.code(1300, "n1"), "Act");
+}
+
+#[test]
+fn an_operator_that_has_just_begun_to_look_waits_as_long_as_the_policy_says() {
+    let mut cluster = Cluster::new(4, 1, policy("p"));
+    let silence = cluster.silences.get_mut("n1").unwrap();
+    *silence = Silence::default();
+    silence.see(&cluster.nodes["n1"], at(2000));
+    assert_eq!(cluster.verdict(2000, "n1"), Verdict::Hold(Hold::Waiting { until: at(2300) }));
+    assert_eq!(cluster.code(2300, "n1"), "Act");
+}
+
+#[test]
+fn a_node_whose_clock_is_slow_is_never_taken_for_silent_while_it_renews_its_lease() {
+    let mut assumed = policy("p");
+    assumed.proof = Proof::Time { after: SignedDuration::from_secs(300) };
+    let mut cluster = Cluster::new(4, 0, assumed);
+    cluster.change("n1", 1000, |node| node.node.health = Health::NotReady);
+    for second in (1000..4000).step_by(10) {
+        cluster.change("n1", second, |node| node.lease = Some(lease("n1", at(second - 600))));
+        assert_eq!(cluster.code(second, "n1"), "Waiting", "at {second}");
+    }
+}
+
+#[test]
+fn an_agent_that_switched_off_another_machine_is_not_called_again_for_this_policy() {
+    let mut cluster = Cluster::new(4, 1, policy("p"));
+    let node = cluster.nodes.get_mut("n1").unwrap();
+    let how = How::Agent { program: "fence_x".into() };
+    let mut record = Fenced::new(node, how, "operator", at(DUE));
+    record.policy = Some(policy("p").reference());
+    node.fenced = Some(FencedState::Valid(Box::new(record)));
+    cluster.change("n1", DUE + 10, |node| node.lease = Some(lease("n1", at(-400))));
+    let later = DUE + 100_000;
+    for second in (0..=later).step_by(10) {
+        cluster.watchman.sight.sign(at(second));
+    }
+    let Verdict::Hold(hold) = cluster.verdict(later, "n1") else { panic!("it is not called again") };
+    assert_eq!(hold, Hold::WrongMachine { sign: Sign::Lease });
+    assert!(hold.words(at(later)).contains("the machine behind this agent is not this node"));
+    let mut corrected = policy("p");
+    corrected.generation += 1;
+    cluster.policies.insert("p".into(), Ok(corrected));
+    assert_eq!(cluster.code(later, "n1"), "Act", "the policy is another now");
+    cluster.policies.insert("p".into(), Ok(policy("p")));
+    cluster.nodes.get_mut("n1").unwrap().fenced = None;
+    assert_eq!(cluster.code(later, "n1"), "Act", "a person took the record away");
 }

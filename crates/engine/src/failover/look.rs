@@ -56,8 +56,8 @@ pub async fn suspect(http: &Http, name: &str) -> Result<Suspect, HttpError> {
     let object: SuspectNode = http.read_patiently(&Call::get(call::node_path(name))).await?;
     let mut suspect = Suspect::from(object);
     let lease = Call::get(format!("{KUBELET_LEASES}/{}", call::escape(name)));
-    suspect.renewed = match http.read_patiently::<wire::Lease>(&lease).await {
-        Ok(lease) => lease.spec.renew_time,
+    suspect.lease = match http.read_patiently::<wire::Lease>(&lease).await {
+        Ok(lease) => Some(lease.into()),
         // A node that never renewed one has none.
         Err(error) if error.is_not_found() => None,
         // Without it a living kubelet would be taken for a silent one.
@@ -139,13 +139,13 @@ pub(super) async fn version(http: &Http) -> Result<(u32, u32), String> {
 pub(super) async fn spare(http: &Http, node: &str) -> Result<(), Shortage> {
     let unread = |error: HttpError| Shortage::Unread(error.to_string());
     let (etcd, around) = quorum::look(http, node).await.map_err(unread)?;
-    let now = http.clock().now();
+    let now = http.clock().calendar();
     let mut away: Vec<String> = Vec::new();
     for other in around.control_plane().filter(|other| *other != node) {
         let call = Call::get(call::lease_path(&lease_key(other)));
         match http.read_patiently::<wire::Lease>(&call).await {
             Ok(lease) => {
-                if evac_core::Lease::from(lease).is_valid(now) {
+                if evac_core::Lease::from(lease).protects(now) {
                     away.push(other.to_owned());
                 }
             }

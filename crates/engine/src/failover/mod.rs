@@ -7,19 +7,21 @@
 mod agent;
 mod look;
 mod power;
+mod prove;
 mod story;
+mod vigil;
 mod wait;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use evac_api::Call;
-use evac_api::failover::{self as requests, About};
 use evac_api::wire::Named;
-use evac_core::failover::course::{accept, health_words, settled, still_ours, suitable};
-use evac_core::failover::suspect::{SHUT_DOWN, out_of_service};
-use evac_core::failover::{Aftermath, Fenced, How, Next, Refusal, Release, Suspect, next};
-use evac_core::ownership::{Attire, MarkState, Ownership, new_mark};
+use evac_core::failover::course::{Witness, foresee, health_words, settled, suitable};
+use evac_core::failover::silence::window;
+use evac_core::failover::suspect::SHUT_DOWN;
+use evac_core::failover::{Aftermath, How, Next, Refusal, Release, Silence, Suspect, next};
+use evac_core::ownership::{Attire, Ownership, new_mark};
 use evac_core::quorum::is_control_plane;
 use evac_core::run::End as DrainEnd;
 use evac_core::{Action, Outcome, Policy, step};
@@ -29,13 +31,14 @@ use tokio_util::sync::CancellationToken;
 
 pub use agent::Agent;
 pub use look::{Look, look, look_back};
-pub use power::{Fence, PowerError, PowerState, PowerSwitch};
+pub use power::{Fence, Halt, Lookout, PowerError, PowerState, PowerSwitch, Unfenced};
 pub use story::{End, Event, FailoverRequest, Report, Source};
 
 use self::wait::Limits;
 use crate::act::perform;
 use crate::drain::{DrainError, DrainRequest, drain};
 use crate::http::{Http, HttpError, parse};
+use prove::{Progress, prove_and_release};
 
 #[derive(Debug, Error)]
 pub enum FailoverError {
@@ -71,8 +74,10 @@ pub async fn failover(
     let may_ask = (!request.dry_run).then_some(request.owner.as_str());
     let found = look(http, &request.node, may_ask).await.map_err(|error| not_found(error, &request.node))?;
     let now = clock.now();
-    tell(now, &Event::Report(Box::new(report(&found, now))));
-    let owned = match found.holding.judge(&found.suspect, &request.owner, now) {
+    let mut silence = request.silence.clone();
+    silence.see(&found.suspect, now);
+    tell(now, &Event::Report(Box::new(report(&found, &silence, now))));
+    let owned = match found.holding.judge(&found.suspect, &request.owner, clock.calendar()) {
         Ok(owned) => owned,
         Err(refusal) => return Ok(End::Refused(refusal)),
     };
@@ -81,9 +86,15 @@ pub async fn failover(
     }
     let how = way_of_release(http, request, &found.suspect).await?;
     if request.dry_run {
-        return Ok(rehearse(&found.suspect, request, now));
+        return Ok(rehearse(&found.suspect, &silence, request, now));
     }
-    let answers = found.suspect.kubelet_answers(now);
+    if matters(request, &found.suspect) {
+        watch(http, &found.suspect, &mut silence, stop, tell).await?;
+        if stop.is_cancelled() {
+            return Ok(End::Stopped { released: false });
+        }
+    }
+    let answers = silence.answered(&found.suspect, clock.now()).is_some();
     if answers {
         let end = drain_first(http, request, stop, tell).await?;
         if matches!(end, Some(DrainEnd::Drained { .. })) {
@@ -107,7 +118,7 @@ pub async fn failover(
     if let Err(refusal) = spared(http, request, &found.suspect).await {
         return Ok(End::Refused(refusal));
     }
-    match prove_and_release(http, request, how, stop, tell).await? {
+    match prove_and_release(http, request, how, &mut silence, stop, tell).await? {
         Progress::Released(at) => {
             let after = Aftermath::new(&request.node, found.guests, &found.pods, at, how);
             wait::wait(http, after, how, Limits { deadline, stall: request.stall }, stop, tell).await
@@ -118,7 +129,8 @@ pub async fn failover(
 
 /// Whether the control plane can do without the node. One that was released is gone already.
 async fn spared(http: &Http, request: &FailoverRequest, suspect: &Suspect) -> Result<(), Refusal> {
-    let released = next(suspect, http.clock().now()) == Next::Await;
+    let now = http.clock().now();
+    let released = suspect.record().is_some_and(|it| it.released && it.void(suspect, now).is_none());
     if request.allow_control_plane || released || !is_control_plane(&suspect.node) {
         return Ok(());
     }
@@ -144,17 +156,47 @@ fn not_found(error: HttpError, node: &str) -> FailoverError {
     if error.is_not_found() { FailoverError::NodeNotFound(node.to_owned()) } else { error.into() }
 }
 
-fn report(found: &Look, now: Timestamp) -> Report {
+/// Whether something would follow from the node's silence.
+fn matters(request: &FailoverRequest, suspect: &Suspect) -> bool {
+    !matches!(request.source, Source::Nowhere) || suspect.is_shut_down() || suspect.record().is_some()
+}
+
+/// Sees whether the node gives signs of life, unless that is known already.
+async fn watch(
+    http: &Http,
+    suspect: &Suspect,
+    silence: &mut Silence,
+    stop: &CancellationToken,
+    tell: Tell<'_>,
+) -> Result<(), FailoverError> {
+    let now = http.clock().now();
+    let until = silence.quiet_at(suspect, now);
+    if until <= now || silence.answered(suspect, now).is_some() {
+        return Ok(());
+    }
+    tell(now, &Event::Watching { seconds: seconds(until, now) });
+    // Gone or Ready, it is looked at again in a moment.
+    vigil::keep(http, suspect, silence, until, stop).await?;
+    Ok(())
+}
+
+/// How long it is until then, in whole seconds that are surely enough.
+fn seconds(until: Timestamp, now: Timestamp) -> i64 {
+    let left = until.duration_since(now);
+    left.as_secs() + i64::from(left.subsec_nanos() > 0)
+}
+
+fn report(found: &Look, silence: &Silence, now: Timestamp) -> Report {
     let suspect = &found.suspect;
     let record = suspect.record();
     Report {
         node: suspect.node.name.clone(),
         state: health_words(suspect.node.health),
         since: suspect.node.health_since,
-        lease_renewed: suspect.renewed,
+        lease_renewed: suspect.renewed(),
         last_report: suspect.reported,
         machine_agent_seen: suspect.heartbeat,
-        kubelet_answers: suspect.kubelet_answers(now),
+        kubelet_answers: silence.answered(suspect, now).is_some(),
         cordoned: suspect.node.unschedulable,
         out_of_service: suspect.is_out_of_service(),
         shut_down_by_provider: suspect.is_shut_down(),
@@ -167,23 +209,26 @@ fn report(found: &Look, now: Timestamp) -> Report {
     }
 }
 
-/// Whether there would be proof, without asking anybody to switch anything off.
-fn rehearse(suspect: &Suspect, request: &FailoverRequest, now: Timestamp) -> End {
-    match next(suspect, now) {
+/// Whether there would be proof, without asking anybody to switch anything off and without waiting.
+fn rehearse(suspect: &Suspect, silence: &Silence, request: &FailoverRequest, now: Timestamp) -> End {
+    let witness = Witness::new(request.policy.clone());
+    let unwatched = window(suspect).as_secs();
+    let proven = End::Rehearsed { proven: true, unwatched };
+    match next(suspect, silence, &witness, now) {
         Next::Refuse(refusal) => return End::Refused(refusal),
-        Next::Release | Next::Await => return End::Rehearsed { proven: true },
+        Next::Release | Next::Watch { .. } => return proven,
+        Next::Await => return End::Rehearsed { proven: true, unwatched: 0 },
         Next::Prove => {}
     }
     let how = match &request.source {
         Source::Nowhere if suspect.is_shut_down() => told(&Source::Provider),
-        Source::Nowhere => return End::Rehearsed { proven: false },
-        Source::Fence(_) => return End::Rehearsed { proven: true },
+        Source::Fence(_) => return proven,
         said => told(said),
     };
-    match how.map(|how| accept(suspect, how, &request.owner, now)) {
+    match how.map(|how| foresee(suspect, silence, &how, now)) {
         Some(Err(refusal)) => End::Refused(refusal),
-        Some(Ok(_)) => End::Rehearsed { proven: true },
-        None => End::Rehearsed { proven: false },
+        Some(Ok(())) => proven,
+        None => End::Rehearsed { proven: false, unwatched },
     }
 }
 
@@ -241,7 +286,7 @@ async fn cordon(
             node: node.name.clone(),
             uid: node.uid.clone(),
             resource_version: node.resource_version.clone(),
-            mark: Box::new(new_mark(node, &request.owner, &attire, now)),
+            mark: Box::new(new_mark(node, &request.owner, &attire, http.clock().calendar())),
             taints: None,
             dry_run: false,
         };
@@ -254,7 +299,7 @@ async fn cordon(
             Outcome::Conflict { .. } => {
                 let again = look::held(http, &request.node, Some(&request.owner)).await;
                 let (found, holding) = again.map_err(|error| not_found(error, &request.node))?;
-                owned = match holding.judge(&found, &request.owner, http.clock().now()) {
+                owned = match holding.judge(&found, &request.owner, http.clock().calendar()) {
                     Ok(owned) => owned,
                     Err(refusal) => return Ok(Some(refusal)),
                 };
@@ -270,135 +315,6 @@ fn contended(request: &FailoverRequest) -> FailoverError {
     FailoverError::Contended { node: request.node.clone(), tries: TRIES }
 }
 
-enum Progress {
-    Released(Timestamp),
-    End(End),
-}
-
-/// Proves and releases, then sends the events about it: nobody whose guests are down waits for those.
-async fn prove_and_release(
-    http: &Http,
-    request: &FailoverRequest,
-    how: Release,
-    stop: &CancellationToken,
-    tell: Tell<'_>,
-) -> Result<Progress, FailoverError> {
-    let mut events = Vec::new();
-    let progress = step_by_step(http, request, how, stop, tell, &mut events).await;
-    for call in events {
-        // For people; losing one changes nothing, because the record is on the node.
-        if let Err(error) = http.send(&call).await {
-            tracing::debug!(%error, "event was lost");
-        }
-    }
-    progress
-}
-
-/// Looks at the node, does the next thing, looks again.
-async fn step_by_step(
-    http: &Http,
-    request: &FailoverRequest,
-    how: Release,
-    stop: &CancellationToken,
-    tell: Tell<'_>,
-    events: &mut Vec<Call>,
-) -> Result<Progress, FailoverError> {
-    let clock = http.clock();
-    let mut switched_off = None;
-    let mut told_proof = false;
-    for _ in 0..TRIES {
-        if stop.is_cancelled() {
-            return Ok(Progress::End(End::Stopped { released: false }));
-        }
-        let suspect = match look::suspect(http, &request.node).await {
-            Ok(suspect) => suspect,
-            // Somebody deleted it meanwhile, which releases it as well.
-            Err(error) if error.is_not_found() => return Ok(Progress::Released(clock.now())),
-            Err(error) => return Err(error.into()),
-        };
-        let now = clock.now();
-        let next = next(&suspect, now);
-        // Nothing is switched off or released under the mark of another.
-        if matches!(next, Next::Prove | Next::Release)
-            && let Err(refusal) = still_ours(&suspect, &request.owner)
-        {
-            return Ok(Progress::End(End::Refused(refusal)));
-        }
-        match next {
-            Next::Refuse(refusal) => return Ok(Progress::End(End::Refused(refusal))),
-            Next::Await => return Ok(Progress::Released(now)),
-            Next::Prove => {
-                let proof = match prove(http, request, &suspect, &mut switched_off, stop, tell).await {
-                    Ok(proof) => proof,
-                    Err(end) => return Ok(Progress::End(end)),
-                };
-                if written(http, &requests::record(&suspect.node, &proof)).await? {
-                    told_proof = true;
-                    tell(clock.now(), &Event::Proven { how: proof.how.words(), recorded: true });
-                    let message = format!("{} (recorded by {})", proof.how.words(), request.owner);
-                    events.push(event(&suspect, "Fenced", &message, clock.now()));
-                }
-            }
-            Next::Release => {
-                let Some(proof) = suspect.record() else { continue };
-                if !told_proof {
-                    told_proof = true;
-                    tell(now, &Event::Proven { how: proof.how.words(), recorded: false });
-                }
-                if let Some(message) = release(http, how, &suspect, proof).await? {
-                    events.push(event(&suspect, "FailedOver", message, clock.now()));
-                    tell(clock.now(), &Event::Released { how });
-                    return Ok(Progress::Released(clock.now()));
-                }
-            }
-        }
-    }
-    Err(contended(request))
-}
-
-/// Obtains a proof. A machine is switched off once; if the node changes meanwhile, the record is made anew.
-async fn prove(
-    http: &Http,
-    request: &FailoverRequest,
-    suspect: &Suspect,
-    switched_off: &mut Option<How>,
-    stop: &CancellationToken,
-    tell: Tell<'_>,
-) -> Result<Fenced, End> {
-    let clock = http.clock();
-    let how = match &request.source {
-        // Nobody has to repeat what the provider says already.
-        Source::Nowhere if suspect.is_shut_down() => told(&Source::Provider),
-        Source::Fence(_) if switched_off.is_some() => switched_off.clone(),
-        // Where several operators run, only the one that leads switches anything off.
-        Source::Fence(_) if !http.gate().is_open(clock.now()) => {
-            return Err(End::Stopped { released: false });
-        }
-        Source::Fence(fence) => {
-            let by = fence.switch.name();
-            tell(clock.now(), &Event::Fencing { by: by.clone() });
-            let mut heard = |number: u32, error: &PowerError| {
-                tell(clock.now(), &Event::FenceFailed { number, why: error.to_string() });
-            };
-            let fenced = tokio::select! {
-                biased;
-                fenced = fence.fence(clock, &request.node, &mut heard) => fenced,
-                () = stop.cancelled() => return Err(End::Stopped { released: false }),
-            };
-            match fenced {
-                Ok(()) => {
-                    *switched_off = Some(How::Agent { program: by });
-                    switched_off.clone()
-                }
-                Err(error) => return Err(End::NoProof { why: Some(error.to_string()) }),
-            }
-        }
-        said => told(said),
-    };
-    let Some(how) = how else { return Err(End::NoProof { why: None }) };
-    accept(suspect, how, &request.owner, clock.now()).map_err(End::Refused)
-}
-
 /// Sends a write that is made for one version of an object. False if the object has changed since.
 async fn written(http: &Http, call: &Call) -> Result<bool, HttpError> {
     match parse::<Named>(&http.send(call).await?) {
@@ -406,33 +322,6 @@ async fn written(http: &Http, call: &Call) -> Result<bool, HttpError> {
         Err(HttpError::Status { status: 409, .. }) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// What was done, in words; nothing if the node has changed since it was looked at.
-async fn release(
-    http: &Http,
-    how: Release,
-    suspect: &Suspect,
-    proof: &Fenced,
-) -> Result<Option<&'static str>, HttpError> {
-    let node = &suspect.node;
-    let mark = match &node.mark {
-        Some(MarkState::Valid(mark)) => Some(mark.as_ref()),
-        _ => None,
-    };
-    let (call, message) = match how {
-        Release::Taint => (
-            requests::taint(node, proof, mark, &out_of_service()),
-            "Put out of service: its pods are removed and its volumes detached",
-        ),
-        Release::DeleteNode => (requests::delete(node), "Deleted: its pods are removed as orphans"),
-    };
-    Ok(written(http, &call).await?.then_some(message))
-}
-
-fn event(suspect: &Suspect, reason: &str, message: &str, now: Timestamp) -> Call {
-    let about = About::node(&suspect.node.name, &suspect.node.uid);
-    requests::event(&about, true, reason, message, now)
 }
 
 /// The fence of an agent.

@@ -4,8 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evac_clock::Clock;
+use evac_core::failover::Refusal;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use thiserror::Error;
+
+use crate::http::HttpError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PowerState {
@@ -41,6 +45,30 @@ pub trait PowerSwitch: Send + Sync {
     fn state<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PowerState, PowerError>>;
 }
 
+/// Looks before each try whether the machine may still be switched off: between two tries a node may recover, a policy may be paused and another
+/// operator may lead.
+pub trait Lookout: Send {
+    fn may_switch_off(&mut self) -> BoxFuture<'_, Result<(), Halt>>;
+}
+
+/// Why a machine is not switched off.
+#[derive(Debug)]
+pub enum Halt {
+    /// What was seen speaks against it.
+    Refused(Refusal),
+    /// Another operator leads.
+    NotLeading,
+    /// Nobody could look.
+    Unseen(HttpError),
+}
+
+/// Why a machine is not seen off.
+#[derive(Debug)]
+pub enum Unfenced {
+    Power(PowerError),
+    Halted(Halt),
+}
+
 /// A switch and how often it is tried.
 #[derive(Clone)]
 pub struct Fence {
@@ -57,22 +85,26 @@ impl std::fmt::Debug for Fence {
 }
 
 impl Fence {
-    /// Switches the machine off and sees it off, or says why not. `tell` hears of every try that failed.
+    /// Switches the machine off and sees it off, or says why not. `tell` hears of every try that failed. Gives the time when the try began that
+    /// succeeded.
     pub async fn fence(
         &self,
         clock: Clock,
         node: &str,
+        lookout: &mut dyn Lookout,
         tell: &mut (dyn FnMut(u32, &PowerError) + Send),
-    ) -> Result<(), PowerError> {
+    ) -> Result<Timestamp, Unfenced> {
         let mut number = 1;
         loop {
+            lookout.may_switch_off().await.map_err(Unfenced::Halted)?;
+            let began = clock.now();
             let error = match self.once(node).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(began),
                 Err(error) => error,
             };
             tell(number, &error);
             if error.is_final() || number >= self.tries {
-                return Err(error);
+                return Err(Unfenced::Power(error));
             }
             number += 1;
             clock.sleep(self.pause).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evac_core::failover::{GuestFate, LetGo, Refusal, Release, Remains};
+use evac_core::failover::{GuestFate, LetGo, PolicyRef, Refusal, Release, Remains, Silence};
 use evac_core::{Key, step};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -46,6 +46,10 @@ pub struct FailoverRequest {
     pub stall: Option<Duration>,
     /// How long a node whose kubelet answers is drained before it is switched off.
     pub drain: Duration,
+    /// The policy that asks for it; none for a person.
+    pub policy: Option<PolicyRef>,
+    /// What was seen of the node before. Without it the node is watched first.
+    pub silence: Silence,
 }
 
 /// Everything that is known, told before anything is done.
@@ -85,6 +89,10 @@ pub enum Event {
     },
     #[serde(skip)]
     Drain(Box<step::Event>),
+    /// The node is watched for signs of life.
+    Watching {
+        seconds: i64,
+    },
     Fencing {
         by: String,
     },
@@ -133,6 +141,8 @@ pub enum End {
     Drained,
     Rehearsed {
         proven: bool,
+        /// For how many seconds the node would have to be watched first; a rehearsal does not wait.
+        unwatched: i64,
     },
     /// Nothing was released.
     Refused(Refusal),

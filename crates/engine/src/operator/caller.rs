@@ -98,7 +98,7 @@ impl FrontProxy {
         clock: Clock,
     ) -> Result<User, Stranger> {
         let (first, rest) = chain.split_first().ok_or(Stranger::NoCertificate)?;
-        let seconds = u64::try_from(clock.now().as_second()).unwrap_or_default();
+        let seconds = u64::try_from(clock.calendar().as_second()).unwrap_or_default();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         self.verifier
             .verify_client_cert(first, rest, now)

@@ -333,11 +333,12 @@ impl Task {
                     }
                     None => return,
                 },
-                () = clock.sleep_until(look_again) => match self.reread().await {
+                // Certificates are valid by the calendar.
+                () = clock.sleep_until_calendar(look_again) => match self.reread().await {
                     Ok(secret) => secret,
                     Err(error) => {
                         tracing::warn!(%error, namespace = self.http.home(), "the secret {SECRET} cannot be read");
-                        look_again = soon(clock.now());
+                        look_again = soon(clock.calendar());
                         continue;
                     }
                 },
@@ -346,7 +347,7 @@ impl Task {
                 Ok(at) => at,
                 Err(error) => {
                     tracing::warn!(%error, "certificates could not be kept fresh");
-                    soon(clock.now())
+                    soon(clock.calendar())
                 }
             };
         }
@@ -366,7 +367,7 @@ impl Task {
             let known = store
                 .as_ref()
                 .and_then(|store| store.known(&self.names).filter(|_| store.certified().is_ok()));
-            let work = decide(known.as_ref(), clock.now());
+            let work = decide(known.as_ref(), clock.calendar());
             if let (Some(store), Some(_)) = (&store, &known)
                 && store.keys.is_some()
             {
@@ -376,8 +377,12 @@ impl Task {
                 return Ok(look_again);
             }
             tracing::info!(?work, "certificates");
-            let new =
-                Store::after(store.as_ref().filter(|_| known.is_some()), work, &self.names, clock.now())?;
+            let new = Store::after(
+                store.as_ref().filter(|_| known.is_some()),
+                work,
+                &self.names,
+                clock.calendar(),
+            )?;
             let answer = self.http.send(&write(self.http.home(), &new, secret.as_ref())).await?;
             // Somebody was faster, or removed it.
             if answer.status == 409 || answer.status == 404 && secret.is_some() {

@@ -142,7 +142,8 @@ impl State {
     /// Writes our name; the version that was seen decides between several who try.
     async fn write(&mut self) {
         let sent = self.http.clock().now();
-        let answer = self.http.send(&self.claim(sent)).await;
+        // What is written is for others to read; what is measured goes by `sent`.
+        let answer = self.http.send(&self.claim(self.http.clock().calendar())).await;
         match answer.and_then(|answer| parse::<wire::Lease>(&answer)) {
             Ok(lease) => {
                 let lease = Lease::from(lease);

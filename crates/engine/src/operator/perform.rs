@@ -267,7 +267,7 @@ impl Performer {
 
     fn event(&self, about: (Kind, &Key, &Uid), warning: bool, reason: &str, message: &str) -> Call {
         let (kind, key, uid) = about;
-        request::event(kind, key, uid, warning, reason, message, self.http.clock().now())
+        request::event(kind, key, uid, warning, reason, message, self.http.clock().calendar())
     }
 
     /// Events are for people; losing one changes nothing.

@@ -34,14 +34,27 @@ pub enum Controller {
     Broken,
     /// So many times it says that it has switched the machine off, and has not.
     Lies(u32),
+    /// It is the controller of another machine, the last one, and does all it is told.
+    Wrong,
 }
 
 /// The controllers of all simulated machines.
 pub struct Controllers {
     cluster: Arc<Cluster>,
     how: Mutex<Controller>,
+    stranger: String,
     off: Mutex<BTreeSet<String>>,
     pub asked: Mutex<Vec<String>>,
+}
+
+impl Controllers {
+    pub fn become_(&self, how: Controller) {
+        *self.how.lock().unwrap() = how;
+    }
+
+    pub fn times_asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
 }
 
 impl PowerSwitch for Controllers {
@@ -60,6 +73,10 @@ impl PowerSwitch for Controllers {
                 }
                 Controller::Lies(0) | Controller::Good => {
                     self.cluster.world.kubelet(node).power_off();
+                    self.off.lock().unwrap().insert(node.to_owned());
+                }
+                Controller::Wrong => {
+                    self.cluster.world.kubelet(&self.stranger).power_off();
                     self.off.lock().unwrap().insert(node.to_owned());
                 }
                 Controller::Lies(times) => *how = Controller::Lies(times - 1),
@@ -102,6 +119,7 @@ impl Bench {
         Arc::new(Controllers {
             cluster: self.cluster.clone(),
             how: Mutex::new(how),
+            stranger: format!("node-{}", self.nodes),
             off: Mutex::default(),
             asked: Mutex::default(),
         })
@@ -238,6 +256,13 @@ impl Bench {
         self.cluster.create(POLICIES, &object).await
     }
 
+    pub async fn patch_policy(&self, name: &str, spec: &Value) {
+        let path = format!("{POLICIES}/{name}");
+        let body = json!({"spec": spec});
+        let (code, answer) = self.cluster.send("PATCH", &path, "application/merge-patch+json", &body).await;
+        assert_eq!(code, 200, "{answer}");
+    }
+
     pub async fn policy_status(&self, name: &str) -> Value {
         self.cluster.get(&format!("{POLICIES}/{name}")).await.unwrap_or_default()["status"].clone()
     }
@@ -290,6 +315,8 @@ pub fn request(node: &str, source: Source) -> FailoverRequest {
         timeout: Some(Duration::from_secs(600)),
         stall: None,
         drain: Duration::from_secs(30),
+        policy: None,
+        silence: evac_core::failover::Silence::default(),
     }
 }
 

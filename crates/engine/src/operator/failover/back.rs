@@ -15,11 +15,15 @@ pub(super) fn is_ours(suspect: &Suspect) -> bool {
     suspect.is_ready() && matches!(&suspect.node.mark, Some(MarkState::Valid(mark)) if mark.owner == OWNER)
 }
 
+fn wrong_machine(suspect: &Suspect) -> bool {
+    suspect.record().is_some_and(|record| record.wrong_machine(suspect).is_some())
+}
+
 /// True if the node is in use again.
 pub(super) async fn give_back(http: &Http, suspect: &Suspect) -> bool {
     let node = &suspect.node;
     let about = About::node(&node.name, &node.uid);
-    let now = || http.clock().now();
+    let now = || http.clock().calendar();
     match look_back(http, &node.name).await {
         Err(error) => {
             tracing::debug!(node = node.name, %error, "could not look at a node that came back");
@@ -35,6 +39,8 @@ pub(super) async fn give_back(http: &Http, suspect: &Suspect) -> bool {
             }
             return false;
         }
+        // The memory that its agent switches off another machine. It goes when the policy is corrected and by a person's hand.
+        Ok(Some((found, _))) if wrong_machine(&found) => {}
         Ok(Some((found, _))) => {
             // It may have changed hands since it was seen, or do so before this is written.
             if !is_ours(&found) {

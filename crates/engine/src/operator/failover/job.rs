@@ -8,7 +8,7 @@ use evac_api::Call;
 use evac_api::call::escape;
 use evac_core::Key;
 use evac_core::explain::span;
-use evac_core::failover::{FailoverPolicy, LetGo, Proof};
+use evac_core::failover::{FailoverPolicy, LetGo, Proof, Silence};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,8 @@ pub(super) struct Job {
     pub switches: Switches,
     pub policy: FailoverPolicy,
     pub node: String,
+    /// What the operator has seen of it.
+    pub silence: Silence,
 }
 
 impl Job {
@@ -54,6 +56,8 @@ impl Job {
             timeout: None,
             stall: Some(STALL),
             drain: DRAIN,
+            policy: Some(self.policy.reference()),
+            silence: self.silence.clone(),
         };
         let text = format!("is failed over by policy {}", self.policy.name);
         let words = self.words(&text);

@@ -20,7 +20,7 @@ use evac_clock::Clock;
 use evac_core::Lease;
 use evac_core::failover::policy::Agent as AgentPolicy;
 use evac_core::failover::watchman::{Standing, Verdict, View, Watchman};
-use evac_core::failover::{FailoverPolicy, PolicyError, Suspect};
+use evac_core::failover::{FailoverPolicy, KubeletLease, PolicyError, Silence, Suspect};
 use evac_core::quorum::is_control_plane;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
@@ -94,6 +94,8 @@ struct Loop {
     http: Http,
     switches: Switches,
     nodes: BTreeMap<String, Suspect>,
+    /// What was seen of them, by our own clock.
+    silences: BTreeMap<String, Silence>,
     policies: BTreeMap<String, Known>,
     maintenance: BTreeMap<String, Lease>,
     /// Why the leases of remediation operators cannot be read.
@@ -126,6 +128,7 @@ pub async fn run(
         http,
         switches,
         nodes: BTreeMap::new(),
+        silences: BTreeMap::new(),
         policies: BTreeMap::new(),
         maintenance: BTreeMap::new(),
         unread: None,
@@ -206,19 +209,21 @@ impl Loop {
         match input {
             Input::Node(Report::Listed(list)) => {
                 self.missing.remove("nodes");
-                let renewed: BTreeMap<String, Option<Timestamp>> =
-                    self.nodes.iter().map(|(name, node)| (name.clone(), node.renewed)).collect();
-                self.nodes.clear();
+                let mut before = std::mem::take(&mut self.nodes);
                 for object in list {
-                    let name = object.metadata.name.clone();
-                    self.put(object, renewed.get(&name).copied().flatten());
+                    let lease = before.remove(&object.metadata.name).and_then(|node| node.lease);
+                    self.put(object, lease, now);
                 }
+                self.silences.retain(|name, _| self.nodes.contains_key(name));
             }
             Input::Node(Report::Seen(object)) => {
-                let renewed = self.nodes.get(&object.metadata.name).and_then(|node| node.renewed);
-                self.put(object, renewed);
+                let lease = self.nodes.get(&object.metadata.name).and_then(|node| node.lease.clone());
+                self.put(object, lease, now);
             }
-            Input::Node(Report::Gone(object)) => drop(self.nodes.remove(&object.metadata.name)),
+            Input::Node(Report::Gone(object)) => {
+                self.nodes.remove(&object.metadata.name);
+                self.silences.remove(&object.metadata.name);
+            }
             Input::Policy(Report::Listed(list)) => {
                 self.missing.remove("policies");
                 self.policies.clear();
@@ -234,15 +239,16 @@ impl Loop {
             Input::Maintenance(Report::Listed(list)) => {
                 self.missing.remove("leases");
                 self.unread = None;
-                self.maintenance = list.into_iter().filter_map(claimed).collect();
+                let clock = self.http.clock();
+                self.maintenance = list.into_iter().filter_map(|lease| claimed(lease, clock)).collect();
             }
             Input::Maintenance(Report::Seen(object)) => {
                 self.unread = None;
-                self.maintenance.extend(claimed(object));
+                self.maintenance.extend(claimed(object, self.http.clock()));
             }
             Input::Maintenance(Report::Gone(object)) => {
                 self.unread = None;
-                if let Some((node, _)) = claimed(object) {
+                if let Some((node, _)) = claimed(object, self.http.clock()) {
                     self.maintenance.remove(&node);
                 }
             }
@@ -253,11 +259,15 @@ impl Loop {
             }
             Input::Kubelet(Report::Listed(list)) => {
                 for lease in list {
-                    self.renew(&lease);
+                    self.renew(lease, now);
+                }
+                // From now on the leases are watched, also of nodes that have none yet.
+                for (name, node) in &self.nodes {
+                    self.silences.entry(name.clone()).or_default().see_lease(node, now);
                 }
             }
             Input::Kubelet(Report::Seen(lease)) => {
-                if self.renew(&lease) {
+                if self.renew(lease, now) {
                     self.watchman.sight.sign(now);
                 }
             }
@@ -282,23 +292,30 @@ impl Loop {
         }
     }
 
-    fn put(&mut self, object: SuspectNode, renewed: Option<Timestamp>) {
-        let mut suspect = Suspect::from(object);
-        suspect.renewed = renewed;
-        self.nodes.insert(suspect.node.name.clone(), suspect);
+    fn put(&mut self, object: SuspectNode, lease: Option<KubeletLease>, now: Timestamp) {
+        let suspect = Suspect { lease, ..Suspect::from(object) };
+        let name = suspect.node.name.clone();
+        self.silences.entry(name.clone()).or_default().see_node(&suspect, now);
+        self.nodes.insert(name, suspect);
     }
 
     fn learn(&mut self, object: PolicyObject) {
-        let policy = object.clone().into_policy();
+        let mut policy = object.clone().into_policy();
+        if let Ok(policy) = &mut policy {
+            // Statuses are written by the calendar.
+            policy.storm = policy.storm.shifted(-self.http.clock().ahead());
+        }
         self.policies.insert(object.metadata.name.clone(), Known { object, policy });
     }
 
-    /// True if the lease of a node is newer than what was known.
-    fn renew(&mut self, lease: &wire::Lease) -> bool {
+    /// True if the lease of a node is another than it was. Its time is the node's and says nothing about which is newer.
+    fn renew(&mut self, lease: wire::Lease, now: Timestamp) -> bool {
         let Some(node) = self.nodes.get_mut(&lease.metadata.name) else { return false };
-        let newer = lease.spec.renew_time > node.renewed;
-        node.renewed = node.renewed.max(lease.spec.renew_time);
-        newer
+        let lease = Some(KubeletLease::from(lease));
+        let is_new = lease != node.lease;
+        node.lease = lease;
+        self.silences.entry(node.node.name.clone()).or_default().see_lease(node, now);
+        is_new
     }
 
     /// Asks the core about everything and begins what is to be begun. Says when to look again.
@@ -318,11 +335,14 @@ impl Loop {
         if !self.http.gate().is_open(now) {
             return None;
         }
+        let ahead = self.http.clock().ahead();
+        self.silences.values_mut().for_each(|silence| silence.ahead = ahead);
         let policies: BTreeMap<String, Result<FailoverPolicy, PolicyError>> =
             self.policies.iter().map(|(name, known)| (name.clone(), known.policy.clone())).collect();
         let etcd = self.members.etcd();
         let view = View {
             nodes: &self.nodes,
+            silences: &self.silences,
             policies: &policies,
             leases: &self.maintenance,
             leases_unread: self.unread.as_deref(),
@@ -335,7 +355,7 @@ impl Loop {
         let (standings, again) = self.watchman.judge(&view, now);
         for standing in &standings {
             self.begin(standing, sender, stop, tasks);
-            self.tell(standing, sender, tasks, now);
+            self.tell(&standing.on_calendar(ahead), sender, tasks);
         }
         self.give_back(sender, tasks, now);
         let rested = self.resting.values().copied().filter(|at| *at > now).min();
@@ -352,7 +372,9 @@ impl Loop {
     /// Listens to the kubelets while somebody's silence may matter.
     fn listen(&mut self, sender: &mpsc::UnboundedSender<Input>) {
         if self.down().next().is_none() {
-            self.listening = None;
+            if self.listening.take().is_some() {
+                self.silences.values_mut().for_each(Silence::lose_lease);
+            }
         } else if self.listening.is_none() {
             let stop = CancellationToken::new();
             let following = forever(
@@ -390,6 +412,7 @@ impl Loop {
                 switches: self.switches.clone(),
                 policy: policy.clone(),
                 node: node.clone(),
+                silence: self.silences.get(node).cloned().unwrap_or_default(),
             };
             let (sender, stop, node) = (sender.clone(), stop.clone(), node.clone());
             tasks.spawn(async move {
@@ -401,14 +424,9 @@ impl Loop {
     }
 
     /// Has what is new about a policy sent. Nothing waits for it: a server that is slow to take a status must not keep a guest from coming back.
-    fn tell(
-        &mut self,
-        standing: &Standing,
-        sender: &mpsc::UnboundedSender<Input>,
-        tasks: &mut JoinSet<()>,
-        now: Timestamp,
-    ) {
+    fn tell(&mut self, standing: &Standing, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
         let Some(known) = self.policies.get(&standing.policy) else { return };
+        let now = self.http.clock().calendar();
         let Some(news) = self.book.enter(&known.object, standing, now) else { return };
         let (http, sender) = (self.http.clone(), sender.clone());
         tasks.spawn(async move {
@@ -446,8 +464,10 @@ impl Loop {
     }
 }
 
-/// The node that a lease of a remediation operator is about.
-fn claimed(object: wire::Lease) -> Option<(String, Lease)> {
+/// The node that a lease of a remediation operator is about. Its time is that of the calendar.
+fn claimed(object: wire::Lease, clock: Clock) -> Option<(String, Lease)> {
     let node = object.metadata.name.strip_prefix("node-")?.to_owned();
-    Some((node, object.into()))
+    let mut lease = Lease::from(object);
+    lease.renewed = lease.renewed.map(|at| clock.steady(at));
+    Some((node, lease))
 }

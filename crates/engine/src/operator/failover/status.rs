@@ -107,7 +107,7 @@ fn comparable(status: &Value) -> Value {
 /// An event about a policy.
 pub(super) async fn tell(http: &Http, policy: &FailoverPolicy, warning: bool, reason: &str, message: &str) {
     let about = About::policy(&policy.name, &policy.uid);
-    say(http, &requests::event(&about, warning, reason, message, http.clock().now()), reason).await;
+    say(http, &requests::event(&about, warning, reason, message, http.clock().calendar()), reason).await;
 }
 
 async fn say(http: &Http, event: &Call, reason: &str) {

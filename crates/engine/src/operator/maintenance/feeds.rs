@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::perform::Done;
+use super::perform::{Done, measured};
 use crate::http::Http;
 use crate::operator::feeds::forever;
 use crate::watch::{Report, Source};
@@ -68,6 +68,7 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         |node: Node| Seen::Node(Box::new(node.into())),
         |node: Node| Seen::NodeGone(node.metadata.name),
     );
+    let clock = http.clock();
     let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases");
     follow(
         http,
@@ -75,7 +76,7 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         tasks,
         (What::Leases, leases),
         |lease: &Lease| lease.metadata.resource_version.clone(),
-        |lease: Lease| Seen::Lease(lease.into()),
+        move |lease: Lease| Seen::Lease(measured(lease, clock)),
         |lease: Lease| Seen::LeaseGone(Key::new(lease.metadata.namespace, lease.metadata.name)),
     );
 }

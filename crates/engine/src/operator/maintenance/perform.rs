@@ -6,6 +6,8 @@ use std::sync::Arc;
 use evac_api::maintenance::request;
 use evac_api::wire::Lease;
 use evac_api::{Answer, Call};
+use evac_clock::Clock;
+use evac_core::Lease as Judged;
 use evac_core::maintenance::{Action, Id, OWNER, Seen, cannot_spare};
 use evac_core::ownership::LEASE_NAMESPACE;
 use serde_json::json;
@@ -73,14 +75,15 @@ impl Performer {
                 Ok(())
             }
             Action::TakeLease { node, uid, at, over } => {
-                let call = request::take_lease(node, uid, *at, over.as_deref());
+                let call =
+                    request::take_lease(node, uid, self.http.clock().on_calendar(*at), over.as_deref());
                 let mut answer = self.send(&call).await?;
                 if answer.status == 404 && over.is_none() {
                     self.make_namespace().await?;
                     answer = self.send(&call).await?;
                 }
                 let lease: Lease = parse(&succeeded(answer)?).map_err(|error| failed(&error))?;
-                learned.push(Seen::Lease(lease.into()));
+                learned.push(Seen::Lease(measured(lease, self.http.clock())));
                 Ok(())
             }
             Action::ReturnLease { lease, resource_version } => {
@@ -127,7 +130,7 @@ impl Performer {
                 Ok(())
             }
             Action::Tell { about, warning, reason, message } => {
-                let call = request::event(about, *warning, reason, message, self.http.clock().now());
+                let call = request::event(about, *warning, reason, message, self.http.clock().calendar());
                 // Events are for people; losing one changes nothing.
                 if let Err(error) = self.http.send(&call).await {
                     tracing::debug!(%error, reason, "event was lost");
@@ -148,6 +151,13 @@ impl Performer {
         let answer = self.send(&call).await?;
         if answer.status == 409 { Ok(()) } else { succeeded(answer).map(drop) }
     }
+}
+
+/// A lease with its time on the clock by which it is judged. It was written by the calendar, for others to read.
+pub(super) fn measured(lease: Lease, clock: Clock) -> Judged {
+    let mut lease = Judged::from(lease);
+    lease.renewed = lease.renewed.map(|at| clock.steady(at));
+    lease
 }
 
 fn failed(error: &HttpError) -> Ending {

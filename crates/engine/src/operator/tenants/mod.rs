@@ -91,6 +91,8 @@ const MACHINES: &str = "/apis/kubevirt.io/v1/virtualmachines";
 const PAGE: u32 = 500;
 /// The pause after it could not be read when evictions were first seen.
 const READ_PAUSE: Duration = Duration::from_secs(5);
+/// The longest sleep after which the time of day is looked at again.
+const LOOK_AT_CALENDAR: Duration = Duration::from_secs(60);
 
 /// Runs until `stop`. Acts while the gate of `http` is open.
 pub(super) async fn run(
@@ -188,7 +190,7 @@ impl Loop {
     }
 
     fn take(&mut self, input: Input) {
-        let now = self.http.clock().now();
+        let now = self.http.clock().calendar();
         match input {
             Input::Unread => {}
             Input::Firsts(firsts) => {
@@ -248,8 +250,9 @@ impl Loop {
     }
 
     fn look(&mut self, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
-        let now = self.http.clock().now();
-        if !self.http.gate().is_open(now) {
+        // Deadlines are times of day that are written on instances, so all of this goes by the calendar; only leadership is measured.
+        let now = self.http.clock().calendar();
+        if !self.http.gate().is_open(self.http.clock().now()) {
             // Another leads; it visits now, and what was begun here is forgotten.
             self.jobs.clear();
             self.firsts = None;
@@ -400,6 +403,10 @@ impl Loop {
         if !self.http.gate().is_open(self.http.clock().now()) {
             return None;
         }
-        self.alarms.values().min().copied()
+        let next = self.alarms.values().min().copied()?;
+        // The calendar may be stepped while we sleep, so it is looked at again from time to time.
+        let clock = self.http.clock();
+        let left = Duration::try_from(next.duration_since(clock.calendar())).unwrap_or_default();
+        clock.now().checked_add(left.min(LOOK_AT_CALENDAR)).ok()
     }
 }

@@ -46,7 +46,7 @@ pub(super) async fn carry_out(
                 forgotten.map(|()| done.outcomes.push(Outcome::FirstForgotten))
             }
             Action::Tell { warning, reason, message } => {
-                let now = http.clock().now();
+                let now = http.clock().calendar();
                 let call = request::event(Kind::Instance, key, uid, *warning, reason, message, now);
                 // Events are for people; losing one changes nothing.
                 if let Err(error) = http.send(&call).await {
