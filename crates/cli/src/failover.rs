@@ -307,6 +307,18 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_that_cannot_start_and_a_node_that_cannot_be_spared_are_not_done() {
+        use evac_core::Key;
+        use evac_core::failover::{LetGo, Refusal};
+        use evac_core::quorum::Shortage;
+        let unplaced =
+            LetGo { instance: Key::new("default", "a"), why: "finds no place".into(), wanted: true };
+        assert_eq!(exit_of(&End::Left { returned: 1, off: 0, guests: vec![unplaced] }), Exit::Blocked);
+        assert_eq!(exit_of(&End::Done { returned: 1, off: 1 }), Exit::Done, "nobody wants the other one");
+        assert_eq!(exit_of(&End::Refused(Refusal::Quorum(Shortage::Unseen))), Exit::Refused);
+    }
+
+    #[test]
     fn a_program_is_found_as_a_shell_finds_it() {
         assert!(find("sh").is_some());
         assert!(find("/bin/sh").is_some());

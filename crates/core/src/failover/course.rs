@@ -107,7 +107,7 @@ impl Refusal {
             ),
             Self::Quorum(shortage) => format!(
                 "is of the control plane and cannot be spared: {}. Bring the other members back first, or answer for it with \
-                 --allow-control-plane",
+                 evac failover --allow-control-plane",
                 shortage.words()
             ),
             Self::Answers { seconds } => format!(

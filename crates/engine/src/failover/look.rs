@@ -45,9 +45,9 @@ pub struct Holding {
 impl Holding {
     /// Whose the node is, or why it must be left alone.
     pub fn judge(&self, suspect: &Suspect, owner: &str, now: Timestamp) -> Result<Ownership, Refusal> {
-        let owned = ownership(&self.index, &suspect.node, owner, now);
-        may_begin(suspect, &owned, self.unread.as_deref())?;
-        Ok(owned)
+        let whose = ownership(&self.index, &suspect.node, owner, now);
+        may_begin(suspect, &whose, self.unread.as_deref())?;
+        Ok(whose)
     }
 }
 

@@ -154,13 +154,10 @@ impl Job {
 /// Guests that are named in one event; more would not fit.
 const NAMED: usize = 10;
 
-fn listed(names: &[String]) -> String {
-    let more = names.len().saturating_sub(NAMED);
-    let mut text = names[..names.len().min(NAMED)].join("; ");
-    if more > 0 {
-        text.push_str(&format!("; and {more} more"));
-    }
-    text
+fn listed(lines: &[String]) -> String {
+    let shown = lines[..lines.len().min(NAMED)].join("; ");
+    let more = lines.len().saturating_sub(NAMED);
+    if more > 0 { format!("{shown}; and {more} more") } else { shown }
 }
 
 fn summary(returned: usize, off: usize, let_go: &[String]) -> String {
