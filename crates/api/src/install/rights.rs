@@ -179,7 +179,8 @@ const MAINTENANCE: &[Right] = &[
 /// To see whether nodes are alive, and to release the guests of those that are proven to be off. It deletes no pod and no node: the taint for
 /// nodes out of service lets Kubernetes do that. The secrets of fence agents have names that nobody knows beforehand.
 const FAILOVER: &[Right] = &[
-    everywhere("evac.dev", "failoverpolicies", LOOK),
+    // Read once more before each try to switch a machine off.
+    everywhere("evac.dev", "failoverpolicies", &["get", "list", "watch"]),
     everywhere("evac.dev", "failoverpolicies/status", &["patch"]),
     everywhere("", "nodes", &["get", "patch"]),
     everywhere("", "secrets", &["get"]),

@@ -403,11 +403,10 @@ pub fn may_switch_off(suspect: &Suspect, before: &Before, policy: Option<&Policy
         None => return Err(Refusal::Cancelled),
     }
     match policy {
-        None => Ok(()),
         Some(PolicyNow::Paused { why }) => Err(Refusal::Paused { why: why.clone() }),
         Some(PolicyNow::Changed) => Err(Refusal::PolicyChanged),
         Some(PolicyNow::InForce) if suspect.is_excluded() => Err(Refusal::Excluded),
-        Some(PolicyNow::InForce) => Ok(()),
+        None | Some(PolicyNow::InForce) => Ok(()),
     }
 }
 

@@ -84,10 +84,16 @@ fn take(seen: &mut Suspect, input: Input) -> bool {
     match input {
         Input::Node(Report::Listed(list)) if list.is_empty() => return false,
         Input::Node(Report::Gone(_)) => return false,
-        Input::Node(Report::Listed(list)) => list.into_iter().for_each(|node| renew(seen, node)),
+        Input::Node(Report::Listed(list)) => {
+            for node in list {
+                renew(seen, node);
+            }
+        }
         Input::Node(Report::Seen(node)) => renew(seen, node),
         Input::Lease(Report::Listed(list)) => {
-            list.into_iter().for_each(|lease| seen.lease = Some(lease.into()));
+            for lease in list {
+                seen.lease = Some(lease.into());
+            }
         }
         Input::Lease(Report::Seen(lease)) => seen.lease = Some(lease.into()),
         // A lease that is gone says nothing, and what cannot be watched is read at the end.

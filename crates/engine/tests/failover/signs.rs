@@ -287,7 +287,7 @@ async fn a_failover_whose_mark_is_taken_away_between_two_tries_switches_nothing_
         evac_engine::nodes::undo(&bench.cluster.http, "node-1", false, false).await.unwrap();
     };
     let wanted = request("node-1", fence(&controllers));
-    let ((end, _), _) = futures::join!(bench.failover(&wanted), cancelled);
+    let ((end, _), ()) = futures::join!(bench.failover(&wanted), cancelled);
     assert_eq!(end.unwrap(), End::Refused(Refusal::Cancelled));
     assert_eq!(controllers.times_asked(), 1);
 }
