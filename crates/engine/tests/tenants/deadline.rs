@@ -259,3 +259,18 @@ async fn a_deadline_that_is_removed_while_no_operator_runs_comes_back_as_it_was(
     goes_at(&cluster, deadline, &uid).await;
     next.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_can_keep_nothing_of_its_own_holds_the_deadline_all_the_same() {
+    let cluster = Cluster::start(2).await;
+    let uid = node(&cluster, &json!({"evac.dev/tenant-timeout": "10m"})).await;
+    cluster.operator.halt();
+    let homeless = Operator::start(cluster.http.clone().at_home_in("nowhere"));
+    evict(&cluster).await;
+    let deadline = anchored(&cluster).await;
+    cluster.pass(60).await;
+    annotate(&cluster, "evac.dev/tenant-deadline", &Value::Null).await;
+    is_again(&cluster, deadline).await;
+    goes_at(&cluster, deadline, &uid).await;
+    homeless.stop().await;
+}

@@ -2,6 +2,7 @@
 //! instance may edit its annotations. Of two that claim to be the first the earlier one wins.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use evac_api::kubevirt::wire::ConfigMap;
 use evac_api::tenants::{FIRSTS, change_firsts, create_firsts, read_firsts};
@@ -13,25 +14,54 @@ use crate::http::{Http, HttpError, parse};
 
 pub(super) type Firsts = BTreeMap<Uid, First>;
 
-/// Everything that is kept. An operator that may not read it goes on with what it sees itself: a deadline that may be edited is better than
-/// none.
-pub(super) async fn read(http: &Http) -> Result<Firsts, HttpError> {
+/// How often the server is asked before the operator goes on without, and the pause after the first try.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Everything that is kept; nothing if it cannot be read. A deadline that may be edited is better than none: no tenant may hold the host because
+/// this is missing.
+pub(super) async fn read_all(http: &Http) -> Firsts {
+    for number in 1..=TRIES {
+        match read(http).await {
+            Ok(firsts) => return firsts,
+            Err(error) if error.is_transient() && number < TRIES => http.clock().sleep(PAUSE * number).await,
+            Err(error) => {
+                tracing::warn!(%error, "the ConfigMap {FIRSTS} cannot be read: deadlines of tenants may be rolled back");
+                break;
+            }
+        }
+    }
+    Firsts::new()
+}
+
+async fn read(http: &Http) -> Result<Firsts, HttpError> {
     match http.read::<ConfigMap>(&read_firsts(http.home())).await {
         Ok(map) => {
             let kept = map.data.into_iter();
             Ok(kept.filter_map(|(uid, text)| Some((Uid(uid), First::read(&text)?))).collect())
         }
         Err(error) if error.is_not_found() => Ok(Firsts::new()),
-        Err(error) if error.is_forbidden() => {
-            tracing::warn!(%error, "the ConfigMap {FIRSTS} cannot be used; deadlines of tenants can be rolled back while no operator runs");
-            Ok(Firsts::new())
-        }
         Err(error) => Err(error),
     }
 }
 
-/// Keeps a first sight, unless an earlier one is kept already, and removes those of instances that are gone. The answer is what holds.
-pub(super) async fn keep(http: &Http, uid: &Uid, first: First, gone: &[Uid]) -> Result<First, HttpError> {
+/// Keeps a first sight, unless an earlier one is kept already, and removes those of instances that are gone. The answer is what holds; where
+/// it cannot be written it holds as long as this process leads.
+pub(super) async fn keep(http: &Http, uid: &Uid, first: First, gone: &[Uid]) -> First {
+    for number in 1..=TRIES {
+        match try_keep(http, uid, first, gone).await {
+            Ok(first) => return first,
+            Err(error) if error.is_transient() && number < TRIES => http.clock().sleep(PAUSE * number).await,
+            Err(error) => {
+                tracing::warn!(%error, "the ConfigMap {FIRSTS} cannot be written: deadlines of tenants may be rolled back");
+                break;
+            }
+        }
+    }
+    first
+}
+
+async fn try_keep(http: &Http, uid: &Uid, first: First, gone: &[Uid]) -> Result<First, HttpError> {
     let known = read(http).await?;
     let first = known.get(uid).map_or(first, |known| known.earlier(first));
     let mut entries = json!({uid.0.as_str(): first.text()});
@@ -41,8 +71,14 @@ pub(super) async fn keep(http: &Http, uid: &Uid, first: First, gone: &[Uid]) -> 
     change(http, &entries).await.map(|()| first)
 }
 
+/// An entry that stayed would be taken for the next eviction's, so this is tried until it is gone.
 pub(super) async fn forget(http: &Http, uid: &Uid) -> Result<(), HttpError> {
-    if !read(http).await?.contains_key(uid) {
+    let known = match read(http).await {
+        // What may not be read is not read next time either.
+        Err(error) if error.is_forbidden() => return Ok(()),
+        known => known?,
+    };
+    if !known.contains_key(uid) {
         return Ok(());
     }
     change(http, &json!({uid.0.as_str(): null})).await
@@ -53,10 +89,5 @@ async fn change(http: &Http, entries: &Value) -> Result<(), HttpError> {
     if answer.status == 404 {
         answer = http.send(&create_firsts(http.home(), entries)).await?;
     }
-    match parse::<Value>(&answer) {
-        Ok(_) => Ok(()),
-        // It was said when it was read.
-        Err(error) if error.is_forbidden() => Ok(()),
-        Err(error) => Err(error),
-    }
+    parse::<Value>(&answer).map(|_| ())
 }

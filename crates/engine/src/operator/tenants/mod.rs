@@ -10,7 +10,6 @@ pub mod reach;
 mod visit;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::{request, wire};
@@ -89,8 +88,6 @@ struct Loop {
 const WATCHED: [Kind; 3] = [Kind::Instance, Kind::Machine, Kind::Migration];
 const MACHINES: &str = "/apis/kubevirt.io/v1/virtualmachines";
 const PAGE: u32 = 500;
-/// The pause after it could not be read when evictions were first seen.
-const READ_PAUSE: Duration = Duration::from_secs(5);
 /// The longest sleep after which the time of day is looked at again.
 const LOOK_AT_CALENDAR: Duration = Duration::from_secs(60);
 
@@ -285,19 +282,8 @@ impl Loop {
         }
         let (http, sender) = (self.http.clone(), sender.clone());
         tasks.spawn(async move {
-            loop {
-                match firsts::read(&http).await {
-                    Ok(firsts) => {
-                        // The loop may have ended meanwhile.
-                        let _ = sender.send(Input::Firsts(firsts));
-                        return;
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "it cannot be read when evictions of tenants were first seen");
-                        http.clock().sleep(READ_PAUSE).await;
-                    }
-                }
-            }
+            // The loop may have ended meanwhile.
+            let _ = sender.send(Input::Firsts(firsts::read_all(&http).await));
         });
     }
 

@@ -38,8 +38,8 @@ pub(super) async fn carry_out(
                 Ok(())
             }
             Action::KeepFirst { first } => {
-                let kept = firsts::keep(http, uid, *first, gone).await;
-                kept.map(|first| done.outcomes.push(Outcome::FirstKept(first)))
+                done.outcomes.push(Outcome::FirstKept(firsts::keep(http, uid, *first, gone).await));
+                Ok(())
             }
             Action::ForgetFirst => {
                 let forgotten = firsts::forget(http, uid).await;
