@@ -4,6 +4,7 @@ use evac_core::maintenance::{ALLOW_CONTROL_PLANE, ALLOW_SHUTDOWN, Family, ON_UNC
 use serde_json::{Value, json};
 
 use super::PLURAL;
+use crate::access::Right;
 use crate::kubevirt::{NAMESPACE, review};
 
 pub const PATH: &str = "/nodemaintenance-validate";
@@ -65,41 +66,7 @@ pub fn asked(review: &Value) -> Asked<'_> {
     }
 }
 
-/// One thing a user must be allowed to do: verb, group, resource, subresource, name.
-pub type Right<'a> = (&'static str, &'static str, &'static str, &'static str, &'a str);
-
 /// What draining a node takes.
 pub fn rights(node: &str) -> [Right<'_>; 2] {
-    [("patch", "", "nodes", "", node), ("create", "", "pods", "eviction", "")]
-}
-
-/// Asks the server whether a user may do something.
-pub fn access_review(user: &Value, right: &Right<'_>) -> Value {
-    let (verb, group, resource, subresource, name) = right;
-    let mut attributes = json!({"verb": verb, "group": group, "resource": resource});
-    if !subresource.is_empty() {
-        attributes["subresource"] = json!(subresource);
-    }
-    if !name.is_empty() {
-        attributes["name"] = json!(name);
-    }
-    let mut spec = json!({
-        "user": user["username"],
-        "groups": user["groups"],
-        "uid": user["uid"],
-        "resourceAttributes": attributes,
-    });
-    if user["extra"].is_object() {
-        spec["extra"] = user["extra"].clone();
-    }
-    json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec})
-}
-
-/// The right in words.
-pub fn words((verb, _, resource, subresource, _): &Right<'_>) -> String {
-    if subresource.is_empty() {
-        format!("{verb} {resource}")
-    } else {
-        format!("{verb} {resource}/{subresource}")
-    }
+    [Right::to("patch", "nodes").named(node), Right::to("create", "pods").sub("eviction")]
 }

@@ -12,7 +12,9 @@
 //! it only waits. So nothing here takes silence for an end: somebody or something has to say that the machine is off
 //! ([`fencing`]), and whoever sees it alive after that is believed instead.
 
+pub mod admission;
 pub mod aftermath;
+pub mod agent;
 pub mod course;
 pub mod fencing;
 pub mod guests;
@@ -23,6 +25,7 @@ pub mod warnings;
 pub mod watchman;
 
 pub use aftermath::{Aftermath, Missing, Remains};
+pub use agent::AgentError;
 pub use course::{Next, Refusal, Release, next};
 pub use fencing::{Fenced, How, Void};
 pub use guests::{Fate, GuestFate, fates};

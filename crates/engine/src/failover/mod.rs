@@ -26,7 +26,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-pub use agent::Agent;
+pub use agent::{Agent, Environment};
 pub use look::{Look, look, look_back};
 pub use power::{Fence, PowerError, PowerState, PowerSwitch};
 pub use story::{End, Event, FailoverRequest, Report, Source};

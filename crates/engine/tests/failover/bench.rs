@@ -219,7 +219,7 @@ impl Bench {
     pub fn role_by(http: Http, controllers: &Arc<Controllers>) -> DropGuard {
         let stop = CancellationToken::new();
         let switch = controllers.clone();
-        let switches: role::Switches = Arc::new(move |_, _, _| switch.clone());
+        let switches: role::Switches = Arc::new(move |_, _, _| Ok(switch.clone()));
         tokio::spawn(role::run(http, switches, stop.clone(), mpsc::channel(1).1));
         stop.drop_guard()
     }
@@ -230,7 +230,7 @@ impl Bench {
             "spec": {
                 "nodeSelector": {"matchLabels": {"pool": "vms"}},
                 "notReadyFor": "1m",
-                "proof": {"agent": {"command": "controller"}},
+                "proof": {"agent": {"command": "fence_controller"}},
                 "maxUnhealthy": 1,
             },
         });

@@ -5,6 +5,7 @@
 
 mod agents;
 mod bench;
+mod hostile;
 mod leaders;
 #[allow(dead_code, reason = "shared with the tests of the machines")]
 #[path = "../machines/cluster.rs"]

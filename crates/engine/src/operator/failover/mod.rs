@@ -6,6 +6,8 @@
 
 mod back;
 mod job;
+mod programs;
+pub(super) mod review;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,17 +21,18 @@ use evac_clock::Clock;
 use evac_core::Lease;
 use evac_core::failover::policy::Agent as AgentPolicy;
 use evac_core::failover::watchman::{Standing, Verdict, View, Watchman};
-use evac_core::failover::{FailoverPolicy, PolicyError, Suspect};
+use evac_core::failover::{AgentError, FailoverPolicy, PolicyError, Proof, Suspect};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::job::Job;
+pub use self::programs::programs;
 use super::feeds::forever;
 use super::pulse::{Condition, Question};
 use super::sleep_until;
-use crate::failover::{Agent, PowerSwitch};
+use crate::failover::PowerSwitch;
 use crate::http::Http;
 use crate::metrics::Queues;
 use crate::watch::{Report, Source};
@@ -44,16 +47,9 @@ const SHORT_REST: SignedDuration = SignedDuration::from_secs(5);
 const TELL_AGAIN: Duration = Duration::from_secs(5);
 
 /// Makes the switch for a policy's agent and its options.
-pub type Switches =
-    Arc<dyn Fn(&AgentPolicy, BTreeMap<String, String>, Clock) -> Arc<dyn PowerSwitch> + Send + Sync>;
-
-/// Fence agents as programs beside this one.
-pub fn programs() -> Switches {
-    Arc::new(|policy, options, clock| {
-        let timeout = Duration::try_from(policy.timeout).unwrap_or(Duration::from_secs(60));
-        Arc::new(Agent { program: policy.command.clone(), options, timeout, clock })
-    })
-}
+pub type Switches = Arc<dyn Fn(&AgentPolicy, BTreeMap<String, String>, Clock) -> Switch + Send + Sync>;
+/// A switch, or why there is none. Nothing runs before it is used.
+pub type Switch = Result<Arc<dyn PowerSwitch>, AgentError>;
 
 #[allow(clippy::large_enum_variant, reason = "each lives for a moment")]
 enum Input {
@@ -266,6 +262,16 @@ impl Loop {
         self.policies.insert(object.metadata.name.clone(), Known { object, policy });
     }
 
+    /// The policy, if what it needs is at hand. That is looked at each time: programs come and go.
+    fn usable(&self, known: &Known) -> Result<FailoverPolicy, PolicyError> {
+        let policy = known.policy.clone()?;
+        if let Proof::Agent(agent) = &policy.proof {
+            agent.check_home(self.http.home())?;
+            (self.switches)(agent, BTreeMap::new(), self.http.clock())?;
+        }
+        Ok(policy)
+    }
+
     /// True if the lease of a node is newer than what was known.
     fn renew(&mut self, lease: &wire::Lease) -> bool {
         let Some(node) = self.nodes.get_mut(&lease.metadata.name) else { return false };
@@ -290,7 +296,7 @@ impl Loop {
             return None;
         }
         let policies: BTreeMap<String, Result<FailoverPolicy, PolicyError>> =
-            self.policies.iter().map(|(name, known)| (name.clone(), known.policy.clone())).collect();
+            self.policies.iter().map(|(name, known)| (name.clone(), self.usable(known))).collect();
         let view = View {
             nodes: &self.nodes,
             policies: &policies,

@@ -1,7 +1,6 @@
 //! Answers reviews of NodeMaintenance objects, from the server itself: an old view would let two pass for one node.
 
 use evac_api::Call;
-use evac_api::kubevirt::request::send;
 use evac_api::kubevirt::review::{allow, deny};
 use evac_api::maintenance::review::{self, Asked};
 use evac_api::maintenance::{Object, request};
@@ -14,6 +13,7 @@ use serde_json::Value;
 use super::quorum;
 use crate::http::{Http, HttpError};
 use crate::nodes;
+use crate::operator::access;
 
 /// The answer to a review; an error means that no decision could be made.
 pub async fn answer(http: &Http, review: &Value) -> Result<Value, HttpError> {
@@ -45,7 +45,7 @@ async fn judge_new(
     let mut etcd = None;
     if let Some(node) = &node {
         others = others_for(http, asked.node).await?;
-        lacking = lacking_right(http, asked).await?;
+        lacking = access::lacking(http, asked.user, &review::rights(asked.node)).await?;
         if is_control_plane(node) {
             // What cannot be found out is not known, which is an answer too.
             etcd = quorum::look(http, asked.node).await.ok();
@@ -79,17 +79,4 @@ async fn others_for(http: &Http, node: &str) -> Result<Vec<Id>, HttpError> {
         }
     }
     Ok(others)
-}
-
-/// Whoever has a node drained must be allowed to drain it.
-async fn lacking_right(http: &Http, asked: &Asked<'_>) -> Result<Option<String>, HttpError> {
-    const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    for right in review::rights(asked.node) {
-        let body = review::access_review(asked.user, &right);
-        let answer: Value = http.read(&send("POST", REVIEWS.to_owned(), "application/json", &body)).await?;
-        if answer["status"]["allowed"] != true {
-            return Ok(Some(review::words(&right)));
-        }
-    }
-    Ok(None)
 }
