@@ -180,6 +180,11 @@ const FAILOVER: &[Right] = &[
     everywhere("evac.dev", "failoverpolicies/status", &["patch"]),
     everywhere("", "nodes", &["get", "patch"]),
     within(Place::Home, "", "secrets", &[], &["get"]),
+    // A node that is not Ready and answers is drained first: guests that can move are not fenced.
+    everywhere("", "pods/eviction", &["create"]),
+    everywhere("apps", "daemonsets", &["get", "list"]),
+    everywhere(GROUP, "virtualmachines", &["get"]),
+    everywhere(GROUP, "virtualmachineinstancemigrations", &["create"]),
     within(
         Place::Cluster,
         HOOKS,

@@ -10,6 +10,7 @@ mod leaders;
 #[allow(dead_code, reason = "shared with the tests of the machines")]
 #[path = "../machines/cluster.rs"]
 mod machines;
+mod rights;
 mod role;
 #[allow(dead_code, reason = "shared with the tests of drains")]
 #[path = "../drain/wire.rs"]
@@ -24,7 +25,7 @@ use evac_core::failover::{Refusal, Release};
 use evac_engine::Http;
 use evac_engine::failover::{End, Event, FailoverError, Source, look_back};
 use machines::VMIS;
-use serde_json::json;
+use serde_json::{Value, json};
 use wire::{Fault, Wire};
 
 const NONE: Vec<String> = Vec::new();
@@ -246,14 +247,18 @@ async fn the_node_object_is_deleted_where_that_is_the_way() {
     assert_eq!(bench.violations().await, NONE);
 }
 
-/// A client that sees `node-1` as NotReady, though its kubelet works and renews its lease: so it is with a broken network plugin.
-async fn seeing_it_not_ready(bench: &Bench) -> Http {
-    let mut node = bench.node("node-1").await;
+fn not_ready(mut node: Value) -> Value {
     for condition in node["status"]["conditions"].as_array_mut().unwrap() {
         if condition["type"] == "Ready" {
             condition["status"] = json!("False");
         }
     }
+    node
+}
+
+/// A client that sees `node-1` as NotReady, though its kubelet works and renews its lease: so it is with a broken network plugin.
+async fn seeing_it_not_ready(bench: &Bench) -> Http {
+    let node = not_ready(bench.node("node-1").await);
     let wire = Wire::new();
     wire.fail(move |method, path| {
         (method == "GET" && path == "/api/v1/nodes/node-1").then(|| Fault::Answer(200, node.clone()))
