@@ -1,5 +1,6 @@
 //! Reviews of NodeMaintenance objects: which requests are shown to us, and what is read from them.
 
+use evac_core::maintenance::admission::is_gained;
 use evac_core::maintenance::{ALLOW_CONTROL_PLANE, ALLOW_SHUTDOWN, Family, ON_UNCORDON};
 use serde_json::{Value, json};
 
@@ -46,6 +47,8 @@ pub struct Asked<'a> {
     pub on_uncordon: Option<&'a str>,
     pub allow_shutdown: Option<&'a str>,
     pub may_touch_control_plane: bool,
+    /// Permissions that the change gives and that were not there before.
+    pub gained: Vec<&'static str>,
     pub user: &'a Value,
 }
 
@@ -53,6 +56,9 @@ pub fn asked(review: &Value) -> Asked<'_> {
     let request = &review["request"];
     let object = &request["object"];
     let annotation = |name: &str| object["metadata"]["annotations"][name].as_str();
+    let before = |name: &str| request["oldObject"]["metadata"]["annotations"][name].as_str();
+    let permissions = [ALLOW_SHUTDOWN, ALLOW_CONTROL_PLANE].into_iter();
+    let gained = permissions.filter(|name| is_gained(before(name), annotation(name))).collect();
     Asked {
         is_update: request["operation"] == "UPDATE",
         is_leaving: object["metadata"]["deletionTimestamp"].is_string(),
@@ -62,6 +68,7 @@ pub fn asked(review: &Value) -> Asked<'_> {
         on_uncordon: annotation(ON_UNCORDON),
         allow_shutdown: annotation(ALLOW_SHUTDOWN),
         may_touch_control_plane: annotation(ALLOW_CONTROL_PLANE) == Some("true"),
+        gained,
         user: &request["userInfo"],
     }
 }

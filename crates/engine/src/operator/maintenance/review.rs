@@ -5,7 +5,8 @@ use evac_api::kubevirt::review::{allow, deny};
 use evac_api::maintenance::review::{self, Asked};
 use evac_api::maintenance::{Object, request};
 use evac_api::wire::List;
-use evac_core::maintenance::admission::{Request, create, update};
+use evac_core::machines::admission::Denial;
+use evac_core::maintenance::admission::{Change, Request, create, update};
 use evac_core::maintenance::queue::is_control_plane;
 use evac_core::maintenance::{Family, Id};
 use serde_json::Value;
@@ -21,17 +22,30 @@ pub async fn answer(http: &Http, review: &Value) -> Result<Value, HttpError> {
     let denial = if asked.is_leaving {
         None
     } else if asked.is_update {
-        update(asked.old_node, asked.node, asked.on_uncordon, asked.allow_shutdown)
+        judge_change(http, &asked).await?
     } else {
         judge_new(http, &asked).await?
     };
     Ok(denial.map_or_else(|| allow(review), |denial| deny(review, &denial)))
 }
 
-async fn judge_new(
-    http: &Http,
-    asked: &Asked<'_>,
-) -> Result<Option<evac_core::machines::admission::Denial>, HttpError> {
+async fn judge_change(http: &Http, asked: &Asked<'_>) -> Result<Option<Denial>, HttpError> {
+    let lacking = match asked.gained.as_slice() {
+        [] => None,
+        _ => access::lacking(http, asked.user, &review::rights(asked.node)).await?,
+    };
+    Ok(update(&Change {
+        old_node: asked.old_node,
+        new_node: asked.node,
+        on_uncordon: asked.on_uncordon,
+        allow_shutdown: asked.allow_shutdown,
+        gained: &asked.gained,
+        lacking: lacking.as_deref(),
+        user: asked.user["username"].as_str().unwrap_or_default(),
+    }))
+}
+
+async fn judge_new(http: &Http, asked: &Asked<'_>) -> Result<Option<Denial>, HttpError> {
     let node = match asked.node {
         "" => None,
         name => match nodes::get(http, name).await {
