@@ -2,6 +2,7 @@
 //!
 //! Everything here is synchronous and does no I/O. Objects are read into partial structs, so that a pod costs what we keep of it.
 
+pub mod access;
 pub mod answer;
 pub mod call;
 pub mod failover;

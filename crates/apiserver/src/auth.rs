@@ -1,5 +1,6 @@
 //! Who is calling, and what they may do: bearer tokens, impersonation, RBAC.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{PoisonError, RwLock};
@@ -146,6 +147,19 @@ pub fn allow(api: &Api, identity: &Identity, attributes: &Attributes<'_>) -> Res
         return Ok(());
     }
     Err(refusal(identity, "", attributes))
+}
+
+/// Who lists or watches one object by its name asks for that object: a right to this name is enough.
+pub fn named<'a>(path: &'a ResourcePath, field_selector: &str) -> Cow<'a, ResourcePath> {
+    let exact = |term: &str| {
+        let value = term.strip_prefix("metadata.name=")?;
+        Some(value.strip_prefix('=').unwrap_or(value).to_owned())
+    };
+    let name = field_selector.split(',').find_map(exact);
+    match name.filter(|name| path.name.is_empty() && !name.is_empty() && !name.contains(['/', '%'])) {
+        Some(name) => Cow::Owned(ResourcePath { name, ..path.clone() }),
+        None => Cow::Borrowed(path),
+    }
 }
 
 /// What a request about a resource wants.

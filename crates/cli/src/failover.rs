@@ -2,14 +2,16 @@
 
 mod render;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use evac_core::failover::{Doubt, Release};
 use evac_engine::Http;
-use evac_engine::failover::{Agent, End, FailoverError, FailoverRequest, Source, failover, fence_by};
+use evac_engine::failover::{
+    Agent, End, Environment, FailoverError, FailoverRequest, Source, failover, fence_by,
+};
 use evac_engine::http::HttpError;
 use tokio_util::sync::CancellationToken;
 
@@ -156,8 +158,14 @@ pub async fn run(args: &FailoverArgs) -> Result<Exit, Failure> {
 
 fn source(args: &FailoverArgs, options: BTreeMap<String, String>, http: &Http) -> Source {
     if let Some(program) = &args.fence_agent {
-        let agent =
-            Agent { program: program.clone(), options, timeout: args.fence_timeout, clock: http.clock() };
+        let agent = Agent {
+            program: program.clone(),
+            options,
+            confidential: BTreeSet::new(),
+            environment: Environment::Inherited,
+            timeout: args.fence_timeout,
+            clock: http.clock(),
+        };
         return Source::Fence(fence_by(agent, args.fence_tries));
     }
     match (&args.fenced_by, &args.reason) {
@@ -203,6 +211,11 @@ fn agent_options(args: &FailoverArgs) -> Result<BTreeMap<String, String>, Failur
         };
         if matches!(key, "action" | "nodename") {
             return Err(Failure::usage(format!("the fence agent's option {key} is not yours to give")));
+        }
+        if line.chars().any(char::is_control) {
+            let why = "has a line break or another control character";
+            let key: String = key.chars().filter(|c| !c.is_control()).collect();
+            return Err(Failure::usage(format!("the fence agent's option {key} {why}")));
         }
         if options.insert(key.to_owned(), value.to_owned()).is_some() {
             return Err(Failure::usage(format!("the fence agent's option {key} is given twice")));
@@ -299,7 +312,9 @@ mod tests {
             agent_options(&parse(&words).unwrap())
         };
         assert_eq!(read(&["ip=10.0.0.1", "password=a=b"]).unwrap()["password"], "a=b");
-        for bad in [&["hunter2"][..], &["=x"], &["ip=1", "ip=2"], &["action=on"]] {
+        for bad in
+            [&["hunter2"][..], &["=x"], &["ip=1", "ip=2"], &["action=on"], &["password=hunter2\naction=on"]]
+        {
             let failure = read(bad).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage);
             assert!(!failure.message.contains("hunter2"), "{}", failure.message);

@@ -1,6 +1,7 @@
 //! `evac operator`: the controllers, on a cluster.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -66,6 +67,9 @@ pub struct OperatorArgs {
     /// The longest that annotations may give to a tenant cluster
     #[arg(long, value_name = "DURATION", value_parser = crate::duration::parse, default_value = "24h")]
     pub tenant_timeout_limit: Duration,
+    /// A directory with fence agents that failover policies may name; can be given several times. Without it policies can run none
+    #[arg(long, value_name = "DIRECTORY", value_parser = directory)]
+    pub fence_agents: Vec<PathBuf>,
     #[command(flatten)]
     pub log: LogArgs,
     #[command(flatten)]
@@ -112,7 +116,8 @@ pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
         instance: instance(),
     };
     let maintenance = queue::Limits { cluster: args.max_maintenance, zone: args.max_maintenance_per_zone };
-    let operator = Operator::start_set(acting, roles, Settings { tenants, maintenance });
+    let fence_agents = args.fence_agents.clone();
+    let operator = Operator::start_set(acting, roles, Settings { tenants, maintenance, fence_agents });
     let health = probe(args, &http, Some(&operator), reviews.any() && args.listen.is_some()).await?;
     let opening =
         async { if reviews.any() { open(args, &http, &operator, reviews).await } else { Ok(None) } };
@@ -139,6 +144,15 @@ pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
     operator.stop().await;
     close(health).await;
     Ok(Exit::Cancelled)
+}
+
+/// A directory as it is now, in full; one that is not there would only be noticed when a node has failed.
+fn directory(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_dir() {
+        return path.canonicalize().map_err(|error| error.to_string());
+    }
+    Err("it is not a directory that can be read".to_owned())
 }
 
 /// Opens the server for probes, if one is wanted.

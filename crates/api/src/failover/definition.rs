@@ -2,6 +2,7 @@
 //!
 //! What can be wrong in one object is refused by the server itself, with the same words that the operator uses.
 
+use evac_core::failover::agent::{COMMAND_PATTERN, LONGEST_VALUE, MOST_NODES, MOST_OPTIONS};
 use serde_json::{Value, json};
 
 pub const GROUP: &str = "evac.dev";
@@ -21,8 +22,15 @@ fn text(description: &str) -> Value {
     json!({"type": "string", "description": description})
 }
 
+/// Options of a fence agent. What they may be called, and what may be in them, is checked by the operator: schemas know no patterns for keys, and
+/// servers repeat a value that does not match one, which may be a password.
 fn options(description: &str) -> Value {
-    json!({"type": "object", "additionalProperties": {"type": "string"}, "description": description})
+    json!({
+        "type": "object",
+        "maxProperties": MOST_OPTIONS,
+        "additionalProperties": {"type": "string", "maxLength": LONGEST_VALUE},
+        "description": description,
+    })
 }
 
 fn amount(description: &str) -> Value {
@@ -72,21 +80,28 @@ fn proof() -> Value {
             "provider": empty("The taint by which a cloud's controller says that the machine is shut down."),
             "agent": {
                 "type": "object",
-                "description": "A command of the fence-agents family, run beside the operator.",
+                "description": "A program of the fence-agents family, from a directory that the operator was started with.",
                 "required": ["command"],
                 "properties": {
-                    "command": {"type": "string", "minLength": 1},
+                    "command": {
+                        "type": "string", "minLength": 1, "maxLength": 63, "pattern": COMMAND_PATTERN,
+                        "description": "The name of the program, such as fence_ipmilan; never a path.",
+                    },
                     "options": options("What the agent is told, for all nodes."),
                     "nodeOptions": {
                         "type": "object",
                         "description": "What it is told for single nodes, by their names.",
-                        "additionalProperties": {"type": "object", "additionalProperties": {"type": "string"}},
+                        "maxProperties": MOST_NODES,
+                        "additionalProperties": options("For this node."),
                     },
                     "optionsSecret": {
                         "type": "object",
-                        "description": "A Secret with more options, such as the password.",
+                        "description": "A Secret in the operator's own namespace with more options, such as the password.",
                         "required": ["namespace", "name"],
-                        "properties": {"namespace": {"type": "string"}, "name": {"type": "string"}},
+                        "properties": {
+                            "namespace": {"type": "string", "minLength": 1, "maxLength": 63},
+                            "name": {"type": "string", "maxLength": 253, "pattern": "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"},
+                        },
                     },
                     "timeout": duration("How long one call of the agent may take; 60s if not said."),
                     "tries": {"type": "integer", "minimum": 1, "maximum": 10},

@@ -3,6 +3,7 @@
 
 pub mod definition;
 pub mod policy;
+pub mod review;
 
 use evac_core::failover::fencing::{ANNOTATION, Fenced};
 use evac_core::failover::{FencedState, KubeletLease, Suspect};

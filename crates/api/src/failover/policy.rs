@@ -25,13 +25,25 @@ const DEFAULT_TRIES: u32 = 3;
 #[serde(default)]
 pub struct PolicyObject {
     pub metadata: Meta,
-    pub spec: PolicySpec,
+    /// As it was written. It may be older than the kind's schema: one that cannot be read must not hide the others.
+    spec: Raw,
     pub status: PolicyStatus,
+}
+
+/// What may hold a secret.
+#[derive(Clone, Default, Deserialize)]
+#[serde(transparent)]
+struct Raw(Value);
+
+impl std::fmt::Debug for Raw {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("..")
+    }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct PolicySpec {
+struct PolicySpec {
     node_selector: LabelSelector,
     not_ready_for: Option<String>,
     proof: ProofSpec,
@@ -81,6 +93,21 @@ pub struct PolicyStatus {
     storm_since: Option<Timestamp>,
     cooling_until: Option<Timestamp>,
     conditions: Option<Vec<Condition>>,
+}
+
+/// Words of the parser can quote what they stumbled over, and that may be a secret; so only the place is said.
+fn read(spec: Value) -> Result<PolicySpec, PolicyError> {
+    let unreadable = |part: &str| PolicyError::Unreadable {
+        message: format!("{part} is not of the type that kubectl explain failoverpolicy.spec shows"),
+    };
+    let Value::Object(fields) = spec else { return Err(unreadable("it")) };
+    for (field, value) in &fields {
+        let alone = Value::Object([(field.clone(), value.clone())].into_iter().collect());
+        if serde_json::from_value::<PolicySpec>(alone).is_err() {
+            return Err(unreadable(field));
+        }
+    }
+    serde_json::from_value(Value::Object(fields)).map_err(|_| unreadable("it"))
 }
 
 fn duration(field: &'static str, text: &str) -> Result<SignedDuration, PolicyError> {
@@ -142,26 +169,26 @@ fn proof(spec: ProofSpec) -> Result<Proof, PolicyError> {
 }
 
 fn agent(spec: AgentSpec) -> Result<Agent, PolicyError> {
-    if spec.command.trim().is_empty() {
-        return Err(PolicyError::NoCommand);
-    }
     let timeout = match &spec.timeout {
         Some(text) => at_least("proof.agent.timeout", text, SignedDuration::from_secs(1), "1s")?,
         None => DEFAULT_AGENT_TIMEOUT,
     };
-    Ok(Agent {
+    let agent = Agent {
         command: spec.command,
         options: spec.options.unwrap_or_default(),
         node_options: spec.node_options.unwrap_or_default(),
         secret: spec.options_secret.map(|secret| Key::new(secret.namespace, secret.name)),
         timeout,
         tries: spec.tries.unwrap_or(DEFAULT_TRIES).clamp(1, 10),
-    })
+    };
+    agent.check_words()?;
+    Ok(agent)
 }
 
 impl PolicyObject {
     pub fn into_policy(self) -> Result<FailoverPolicy, PolicyError> {
         let Self { metadata, spec, status } = self;
+        let spec = read(spec.0)?;
         let chosen = spec.node_selector;
         let expressions = chosen.match_expressions.into_iter().map(|it| (it.key, it.operator, it.values));
         let selector = Selector::from_parts(&chosen.match_labels, expressions)
@@ -256,7 +283,7 @@ pub fn write_status(name: &str, status: &Value) -> Call {
 mod tests {
     use super::*;
 
-    fn read(spec: &Value) -> Result<FailoverPolicy, PolicyError> {
+    fn policy(spec: &Value) -> Result<FailoverPolicy, PolicyError> {
         let object = json!({"metadata": {"name": "p", "uid": "u", "generation": 2}, "spec": spec});
         serde_json::from_value::<PolicyObject>(object).unwrap().into_policy()
     }
@@ -276,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_policy_is_read_with_its_defaults() {
-        let policy = read(&good()).unwrap();
+        let policy = policy(&good()).unwrap();
         assert_eq!(policy.not_ready_for, DEFAULT_NOT_READY_FOR);
         assert_eq!(policy.brake, Brake::MaxUnhealthy(Amount::Percent("40%".into())));
         assert_eq!(policy.proof, Proof::Statement);
@@ -288,12 +315,12 @@ mod tests {
         let spec = with(
             "proof",
             json!({"agent": {
-                "command": "/usr/sbin/fence_ipmilan", "options": {"username": "admin", "password": "hunter2"},
+                "command": "fence_ipmilan", "options": {"username": "admin", "password": "hunter2"},
                 "nodeOptions": {"n": {"ip": "10.0.0.1"}}, "optionsSecret": {"namespace": "a", "name": "b"},
                 "timeout": "20s",
             }}),
         );
-        let policy = read(&spec).unwrap();
+        let policy = policy(&spec).unwrap();
         let Proof::Agent(agent) = &policy.proof else { panic!("{:?}", policy.proof) };
         assert_eq!((agent.timeout.as_secs(), agent.tries), (20, 3));
         assert_eq!(agent.secret, Some(Key::new("a", "b")));
@@ -320,7 +347,7 @@ mod tests {
             (with("proof", json!({"agent": {"command": " "}})), "spec.proof.agent.command is empty"),
             (with("stormCooldown", json!("-1m")), "which is not a duration"),
         ] {
-            let said = read(&spec).expect_err(&spec.to_string()).to_string();
+            let said = policy(&spec).expect_err(&spec.to_string()).to_string();
             assert!(said.contains(words), "{said}");
         }
     }

@@ -177,13 +177,26 @@ const MAINTENANCE: &[Right] = &[
 ];
 
 /// To see whether nodes are alive, and to release the guests of those that are proven to be off. It deletes no pod and no node: the taint for
-/// nodes out of service lets Kubernetes do that. The secrets of fence agents have names that nobody knows beforehand.
+/// nodes out of service lets Kubernetes do that. The secrets of fence agents have names that nobody knows beforehand, and are in the operator's
+/// own namespace.
 const FAILOVER: &[Right] = &[
     // Read once more before each try to switch a machine off.
     everywhere("evac.dev", "failoverpolicies", &["get", "list", "watch"]),
     everywhere("evac.dev", "failoverpolicies/status", &["patch"]),
     everywhere("", "nodes", &["get", "patch"]),
-    everywhere("", "secrets", &["get"]),
+    within(Place::Home, "", "secrets", &[], &["get"]),
+    // A node that is not Ready and answers is drained first: guests that can move are not fenced.
+    everywhere("", "pods/eviction", &["create"]),
+    everywhere("apps", "daemonsets", &["get", "list"]),
+    everywhere(GROUP, "virtualmachines", &["get"]),
+    everywhere(GROUP, "virtualmachineinstancemigrations", &["create"]),
+    within(
+        Place::Cluster,
+        HOOKS,
+        "validatingwebhookconfigurations",
+        &["evac-failoverpolicy"],
+        &["get", "create", "patch"],
+    ),
     everywhere("storage.k8s.io", "volumeattachments", LOOK),
     // The kubelets' signs of life, and what a drain left that died.
     within(Place::NodeLeases, LEASES, "leases", &[], &["get", "list", "watch", "delete"]),
@@ -220,7 +233,7 @@ pub fn of(role: Role) -> Vec<Right> {
         Role::Budget => BUDGET.to_vec(),
         Role::Tenants => TENANTS.to_vec(),
         Role::Maintenance => [MAINTENANCE, SERVING].concat(),
-        Role::Failover => FAILOVER.to_vec(),
+        Role::Failover => [FAILOVER, SERVING].concat(),
     }
 }
 

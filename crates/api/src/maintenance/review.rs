@@ -1,9 +1,11 @@
 //! Reviews of NodeMaintenance objects: which requests are shown to us, and what is read from them.
 
+use evac_core::maintenance::admission::is_gained;
 use evac_core::maintenance::{ALLOW_CONTROL_PLANE, ALLOW_SHUTDOWN, Family, ON_UNCORDON};
 use serde_json::{Value, json};
 
 use super::PLURAL;
+use crate::access::Right;
 use crate::kubevirt::{NAMESPACE, review};
 
 pub const PATH: &str = "/nodemaintenance-validate";
@@ -45,6 +47,8 @@ pub struct Asked<'a> {
     pub on_uncordon: Option<&'a str>,
     pub allow_shutdown: Option<&'a str>,
     pub may_touch_control_plane: bool,
+    /// Permissions that the change gives and that were not there before.
+    pub gained: Vec<&'static str>,
     pub user: &'a Value,
 }
 
@@ -52,6 +56,9 @@ pub fn asked(review: &Value) -> Asked<'_> {
     let request = &review["request"];
     let object = &request["object"];
     let annotation = |name: &str| object["metadata"]["annotations"][name].as_str();
+    let before = |name: &str| request["oldObject"]["metadata"]["annotations"][name].as_str();
+    let permissions = [ALLOW_SHUTDOWN, ALLOW_CONTROL_PLANE].into_iter();
+    let gained = permissions.filter(|name| is_gained(before(name), annotation(name))).collect();
     Asked {
         is_update: request["operation"] == "UPDATE",
         is_leaving: object["metadata"]["deletionTimestamp"].is_string(),
@@ -61,45 +68,12 @@ pub fn asked(review: &Value) -> Asked<'_> {
         on_uncordon: annotation(ON_UNCORDON),
         allow_shutdown: annotation(ALLOW_SHUTDOWN),
         may_touch_control_plane: annotation(ALLOW_CONTROL_PLANE) == Some("true"),
+        gained,
         user: &request["userInfo"],
     }
 }
 
-/// One thing a user must be allowed to do: verb, group, resource, subresource, name.
-pub type Right<'a> = (&'static str, &'static str, &'static str, &'static str, &'a str);
-
 /// What draining a node takes.
 pub fn rights(node: &str) -> [Right<'_>; 2] {
-    [("patch", "", "nodes", "", node), ("create", "", "pods", "eviction", "")]
-}
-
-/// Asks the server whether a user may do something.
-pub fn access_review(user: &Value, right: &Right<'_>) -> Value {
-    let (verb, group, resource, subresource, name) = right;
-    let mut attributes = json!({"verb": verb, "group": group, "resource": resource});
-    if !subresource.is_empty() {
-        attributes["subresource"] = json!(subresource);
-    }
-    if !name.is_empty() {
-        attributes["name"] = json!(name);
-    }
-    let mut spec = json!({
-        "user": user["username"],
-        "groups": user["groups"],
-        "uid": user["uid"],
-        "resourceAttributes": attributes,
-    });
-    if user["extra"].is_object() {
-        spec["extra"] = user["extra"].clone();
-    }
-    json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec})
-}
-
-/// The right in words.
-pub fn words((verb, _, resource, subresource, _): &Right<'_>) -> String {
-    if subresource.is_empty() {
-        format!("{verb} {resource}")
-    } else {
-        format!("{verb} {resource}/{subresource}")
-    }
+    [Right::to("patch", "nodes").named(node), Right::to("create", "pods").sub("eviction")]
 }

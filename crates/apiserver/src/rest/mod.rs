@@ -84,7 +84,8 @@ async fn handle(
     }
     let query = Query::parse(uri.query())?;
     let verb = verb(method, &path, &query);
-    let asked = auth::attributes(verb.as_ref().map_or("", |verb| *verb), &path);
+    let named = auth::named(&path, &query.field_selector);
+    let asked = auth::attributes(verb.as_ref().map_or("", |verb| *verb), &named);
     let identity = auth::impersonated(api, &headers, caller, &asked)?;
     if verb.is_ok() {
         auth::allow(api, &identity, &asked)?;

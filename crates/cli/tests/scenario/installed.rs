@@ -72,7 +72,7 @@ pub async fn start(kubeconfig: &Path, log: &str, health: &str) -> Child {
     Command::new(env!("CARGO_BIN_EXE_evac"))
         .args(["operator", "--roles", ROLES, "--listen", "127.0.0.1:0", "--service-name", ACCOUNT])
         .args(["--home", NAMESPACE, "--health", health, "--log-format", "json"])
-        .args(["--log", "warn,evac_engine=debug"])
+        .args(["--fence-agents", "scenarios/failover", "--log", "warn,evac_engine=debug"])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .env("HOME", kubeconfig.parent().unwrap_or(kubeconfig))
         .env("KUBECONFIG", own)

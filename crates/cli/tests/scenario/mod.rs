@@ -37,7 +37,7 @@
 //! ```
 //!
 //! In objects and bodies `$hook` is the address of an admission webhook and `$ca` whom to trust about it (`$hook/deny/403`
-//! says no with that code); `$home` is the namespace of the operator; `$now` is the time, also with a shift: `$now-90s`; `$tenant` is the kubeconfig of the tenant, in base64.
+//! says no with that code); `$home` is the namespace of the operator, `$folder` one on this machine for files of the scenario; `$now` is the time, also with a shift: `$now-90s`; `$tenant` is the kubeconfig of the tenant, in base64.
 
 mod aftermath;
 mod cluster;

@@ -39,6 +39,8 @@ async fn steps(scenario: &Scenario, cluster: &Cluster) -> Result<(), String> {
     let mut background: BTreeMap<String, Running> = BTreeMap::new();
     let mut values = Hooks::serve().await.values();
     values.insert("home".into(), cluster.home.into());
+    let folder = cluster.kubeconfig.parent().unwrap_or(Path::new("/"));
+    values.insert("folder".into(), folder.to_string_lossy().into_owned());
     if let Some(tenant) = &cluster.tenant {
         let kubeconfig = std::fs::read(&tenant.kubeconfig).map_err(|e| e.to_string())?;
         let text = base64::engine::general_purpose::STANDARD.encode(kubeconfig);

@@ -12,7 +12,9 @@
 //! it only waits. So nothing here takes silence for an end: a person, an agent, the provider or a policy has to say that the machine is off
 //! ([`fencing`]), and for two lease intervals nothing may be seen of it ([`silence`]). Any sign of life is believed instead.
 
+pub mod admission;
 pub mod aftermath;
+pub mod agent;
 pub mod course;
 pub mod fencing;
 pub mod guests;
@@ -24,6 +26,7 @@ pub mod warnings;
 pub mod watchman;
 
 pub use aftermath::{Aftermath, LetGo, Missing, Remains};
+pub use agent::AgentError;
 pub use course::{Next, Refusal, Release, next};
 pub use fencing::{Fenced, How, PolicyRef, Void};
 pub use guests::{Fate, GuestFate, Outlook, fates};

@@ -6,6 +6,7 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 
+use super::agent::{self, AgentError};
 use super::fencing::PolicyRef;
 use super::suspect::Suspect;
 use crate::fact::{Amount, Key, Uid};
@@ -81,12 +82,16 @@ impl Agent {
         node: &str,
         secret: &BTreeMap<String, String>,
     ) -> Result<BTreeMap<String, String>, PolicyError> {
+        // Policies can be older than what is checked when they are written, and nothing else has seen the Secret.
+        self.check_words()?;
+        agent::options(secret)?;
         let mut all = self.options.clone();
         for (key, value) in self.node_options.get(node).into_iter().flatten().chain(secret) {
             if all.insert(key.clone(), value.clone()).is_some() {
-                return Err(PolicyError::OptionTwice { option: key.clone() });
+                return Err(AgentError::Twice { option: key.clone() }.into());
             }
         }
+        agent::options(&all)?;
         Ok(all)
     }
 }
@@ -173,10 +178,10 @@ pub enum PolicyError {
     TooShort { field: &'static str, text: String, least: &'static str },
     #[error("give exactly one of spec.proof.statement, provider, agent and assumeOffAfter")]
     ProofCount,
-    #[error("spec.proof.agent.command is empty")]
-    NoCommand,
-    #[error("the fence agent's option {option} is given in two places")]
-    OptionTwice { option: String },
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    #[error("spec cannot be read: {message}")]
+    Unreadable { message: String },
 }
 
 impl FailoverPolicy {
@@ -272,6 +277,6 @@ mod tests {
         let all = agent.options_for("n", &map(&[("password", "x")])).unwrap();
         assert_eq!(all, map(&[("username", "admin"), ("ip", "10.0.0.1"), ("password", "x")]));
         let twice = agent.options_for("n", &map(&[("username", "root")]));
-        assert_eq!(twice, Err(PolicyError::OptionTwice { option: "username".into() }));
+        assert_eq!(twice, Err(AgentError::Twice { option: "username".into() }.into()));
     }
 }

@@ -56,19 +56,41 @@ pub fn create(request: &Request<'_>) -> Option<Denial> {
     None
 }
 
-/// Only the reason and the words about how may change.
-pub fn update(
-    old_node: &str,
-    new_node: &str,
-    on_uncordon: Option<&str>,
-    shutdown: Option<&str>,
-) -> Option<Denial> {
+/// What was found out for the review of a change.
+#[derive(Debug, Clone)]
+pub struct Change<'a> {
+    pub old_node: &'a str,
+    pub new_node: &'a str,
+    pub on_uncordon: Option<&'a str>,
+    pub allow_shutdown: Option<&'a str>,
+    /// The permissions that are given now and were not before.
+    pub gained: &'a [&'a str],
+    /// What the one who asks may not do, if anything: a verb and a resource. Only looked at where something is gained.
+    pub lacking: Option<&'a str>,
+    pub user: &'a str,
+}
+
+/// Whether a permission is given that was not given before. To take one back needs no right.
+pub fn is_gained(before: Option<&str>, after: Option<&str>) -> bool {
+    after == Some("true") && before != Some("true")
+}
+
+/// Only the reason and the words about how may change, and who adds a permission needs the rights of who creates: otherwise an object that was
+/// created without it would be the way around them.
+pub fn update(change: &Change<'_>) -> Option<Denial> {
+    let Change { old_node, new_node, on_uncordon, allow_shutdown, gained, lacking, user } = change;
     if old_node != new_node {
         return Some(forbidden(format!(
             "updating spec.nodeName isn't allowed; delete this object and create one for {new_node}"
         )));
     }
-    words(on_uncordon, shutdown)
+    if let Some(denial) = words(*on_uncordon, *allow_shutdown) {
+        return Some(denial);
+    }
+    let (first, lacking) = (gained.first()?, (*lacking)?);
+    Some(forbidden(format!(
+        "user \"{user}\" may not add annotation {first} to the maintenance of node {new_node}, because that needs the right to {lacking}"
+    )))
 }
 
 fn words(on_uncordon: Option<&str>, shutdown: Option<&str>) -> Option<Denial> {
@@ -81,6 +103,7 @@ fn words(on_uncordon: Option<&str>, shutdown: Option<&str>) -> Option<Denial> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ALLOW_CONTROL_PLANE;
     use super::*;
     use crate::maintenance::Family;
     use crate::testing::node;
@@ -115,10 +138,35 @@ mod tests {
 
     #[test]
     fn b20_the_node_stays_and_the_reason_may_change() {
-        assert!(update("a", "b", None, None).unwrap().message.contains("isn't allowed"));
-        assert_eq!(update("a", "a", Some("yield"), Some("true")), None);
-        assert!(update("a", "a", Some("maybe"), None).is_some());
-        assert!(update("a", "a", None, Some("yes")).is_some());
+        assert!(update(&change("b", None, None)).unwrap().message.contains("isn't allowed"));
+        assert_eq!(update(&change("a", Some("yield"), Some("true"))), None);
+        assert!(update(&change("a", Some("maybe"), None)).is_some());
+        assert!(update(&change("a", None, Some("yes"))).is_some());
+    }
+
+    fn change<'a>(to: &'a str, on_uncordon: Option<&'a str>, allow_shutdown: Option<&'a str>) -> Change<'a> {
+        let (gained, lacking, user) = (&[][..], None, "jane");
+        Change { old_node: "a", new_node: to, on_uncordon, allow_shutdown, gained, lacking, user }
+    }
+
+    #[test]
+    fn who_adds_a_permission_needs_the_rights_of_who_creates_and_who_takes_it_back_needs_none() {
+        let lacks = Change { lacking: Some("create pods/eviction"), ..change("a", None, None) };
+        assert_eq!(update(&lacks), None, "nothing is gained");
+        for permission in [ALLOW_SHUTDOWN, ALLOW_CONTROL_PLANE] {
+            let gained = [permission];
+            let gains = Change { gained: &gained, ..lacks.clone() };
+            let said = update(&gains).unwrap().message;
+            assert!(
+                said.starts_with(&format!("user \"jane\" may not add annotation {permission}")),
+                "{said}"
+            );
+            assert!(said.ends_with("create pods/eviction"), "{said}");
+            assert_eq!(update(&Change { lacking: None, ..gains }), None);
+        }
+        assert!(is_gained(None, Some("true")) && is_gained(Some("false"), Some("true")));
+        assert!(!is_gained(Some("true"), Some("true")) && !is_gained(Some("true"), None));
+        assert!(!is_gained(None, Some("false")));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! code: 0 for success, for `status` 0 if the machine is on and 2 if it is off. One that hangs is killed with all it
 //! started. What it prints is kept short and shown without the secrets it was told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -23,11 +23,26 @@ const SHOWN: usize = 300;
 /// The exit code of `status` for a machine that is off.
 const OFF: i32 = 2;
 
+/// Where a program looks for others when it was given no environment.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What a program finds in its environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Environment {
+    /// What we found in ours: a person runs it, who could run it without us.
+    Inherited,
+    /// Nothing but a path: the operator's environment is no business of a policy's author.
+    Bare,
+}
+
 /// A program of the fence-agents family and what it is told.
 #[derive(Clone)]
 pub struct Agent {
     pub program: String,
     pub options: BTreeMap<String, String>,
+    /// The options whose values are shown nowhere, whatever they are called.
+    pub confidential: BTreeSet<String>,
+    pub environment: Environment,
     /// How long one call may take.
     pub timeout: Duration,
     pub clock: Clock,
@@ -46,7 +61,8 @@ struct Ended {
 }
 
 impl Agent {
-    /// The lines for its standard input. Options with line breaks would be read as further options, so they lose them.
+    /// The lines for its standard input. Values with line breaks would be read as further options; they are refused where options are read, and if one
+    /// came here all the same it loses them.
     fn input(&self, node: &str, action: &str) -> String {
         let mut lines = String::new();
         let told = self.options.iter().filter(|(key, _)| !matches!(key.as_str(), "action" | "nodename"));
@@ -63,7 +79,11 @@ impl Agent {
             program: self.program.clone(),
             why: why.to_string(),
         };
-        let mut child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        if self.environment == Environment::Bare {
+            command.env_clear().env("PATH", PATH).current_dir("/");
+        }
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -100,11 +120,27 @@ impl Agent {
     fn failed(&self, action: &'static str, ended: &Ended) -> PowerError {
         let program = self.program.clone();
         match ended.status.code() {
-            Some(code) => {
-                PowerError::Failed { program, action, code, said: said(&ended.output, &self.options) }
-            }
+            Some(code) => PowerError::Failed { program, action, code, said: self.said(&ended.output) },
             None => PowerError::Killed { program, action },
         }
+    }
+
+    /// What it said, in one short line and without what it was told in confidence.
+    fn said(&self, output: &str) -> String {
+        let mut text = output.to_owned();
+        let hidden = |key: &String| is_secret(key) || self.confidential.contains(key);
+        let told = self.options.iter().filter(|(key, value)| hidden(key) && !value.is_empty());
+        let mut secrets: Vec<&String> = told.map(|(_, value)| value).collect();
+        secrets.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        for secret in secrets {
+            text = text.replace(secret.as_str(), "***");
+        }
+        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if line.is_empty() {
+            return String::new();
+        }
+        let short: String = line.chars().take(SHOWN).collect();
+        format!(": {short}")
     }
 }
 
@@ -171,26 +207,6 @@ async fn kept(stream: &mut Option<impl AsyncRead + Unpin>) -> String {
     String::from_utf8_lossy(&kept).into_owned()
 }
 
-/// What an agent said, in one short line and without what it was told in confidence.
-fn said(output: &str, options: &BTreeMap<String, String>) -> String {
-    let mut text = output.to_owned();
-    let mut secrets: Vec<&String> = options
-        .iter()
-        .filter(|(key, value)| is_secret(key) && !value.is_empty())
-        .map(|(_, value)| value)
-        .collect();
-    secrets.sort_by_key(|value| std::cmp::Reverse(value.len()));
-    for secret in secrets {
-        text = text.replace(secret.as_str(), "***");
-    }
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.is_empty() {
-        return String::new();
-    }
-    let short: String = line.chars().take(SHOWN).collect();
-    format!(": {short}")
-}
-
 /// Options of the fence-agents family that hold secrets, or the way to them.
 fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
@@ -206,6 +222,8 @@ mod tests {
         Agent {
             program: "/usr/sbin/fence_test".into(),
             options: options.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+            confidential: ["plug".to_owned()].into(),
+            environment: Environment::Bare,
             timeout: Duration::from_secs(1),
             clock: Clock::real(),
         }
@@ -226,8 +244,8 @@ mod tests {
         agent.options.insert("password".into(), "hunter2".into());
         assert!(!format!("{agent:?}").contains("hunter2"));
         assert_eq!(
-            said("cannot log in\nwith hunter2 at 10.0.0.1", &agent.options),
-            ": cannot log in with *** at 10.0.0.1"
+            agent.said("cannot log in\nwith hunter2 at 10.0.0.1 for plug 7"),
+            ": cannot log in with *** at 10.0.0.1 for plug ***"
         );
     }
 }

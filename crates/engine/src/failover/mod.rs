@@ -29,7 +29,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-pub use agent::Agent;
+pub use agent::{Agent, Environment};
 pub use look::{Look, look, look_back};
 pub use power::{Fence, Halt, Lookout, PowerError, PowerState, PowerSwitch, Unfenced};
 pub use story::{End, Event, FailoverRequest, Report, Source};

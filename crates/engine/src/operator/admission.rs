@@ -2,6 +2,7 @@
 
 use evac_api::Call;
 use evac_api::call::{FIELD_MANAGER, MERGE_PATCH, escape};
+use evac_api::failover::review::PATH as POLICY_PATH;
 use evac_api::kubevirt::review::{
     self, EVICTION_PATH, INSTANCE_MUTATE_PATH, INSTANCE_PATH, MACHINE_PATH, MIGRATION_CREATE_PATH,
     MIGRATION_MUTATE_PATH, MIGRATION_UPDATE_PATH, SETTINGS_PATH,
@@ -15,8 +16,8 @@ use evac_core::machines::{Instance, Kind, Migration, names};
 use serde_json::{Value, json};
 
 use super::bounds::Who;
-use super::maintenance;
 use super::view::View;
+use super::{failover, maintenance};
 use crate::http::{Http, HttpError};
 
 /// The paths a [`Reviewer`] answers.
@@ -30,6 +31,7 @@ pub const PATHS: &[&str] = &[
     INSTANCE_MUTATE_PATH,
     EVICTION_PATH,
     MAINTENANCE_PATH,
+    POLICY_PATH,
 ];
 
 /// What a review is answered with that did not come from the API server.
@@ -70,6 +72,9 @@ impl Reviewer {
             EVICTION_PATH => Ok(self.eviction(review).await),
             MAINTENANCE_PATH => {
                 maintenance::review::answer(&self.http, review).await.map_err(|error| error.to_string())
+            }
+            POLICY_PATH => {
+                failover::review::answer(&self.http, review).await.map_err(|error| error.to_string())
             }
             _ => Err(format!("nothing is reviewed at {path}")),
         }

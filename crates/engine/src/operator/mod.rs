@@ -5,6 +5,7 @@
 //! looked at again. So the operator never acts twice on a view that lacks its own writes. Where several operators run, the
 //! gate of its client is open for the leader only: the others keep their view fresh and wait.
 
+mod access;
 mod admission;
 mod agenda;
 mod bounds;
@@ -29,6 +30,7 @@ mod tls;
 pub mod view;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +75,8 @@ pub struct Settings {
     pub tenants: tenants::Settings,
     /// How many nodes may be under maintenance at once.
     pub maintenance: Limits,
+    /// Where the fence agents of policies are.
+    pub fence_agents: Vec<PathBuf>,
 }
 
 impl Operator {
@@ -86,7 +90,7 @@ impl Operator {
     }
 
     pub fn start_set(http: Http, roles: Roles, settings: Settings) -> Self {
-        let Settings { tenants, maintenance } = settings;
+        let Settings { tenants, maintenance, fence_agents } = settings;
         let stop = CancellationToken::new();
         let (publish, config) = watch::channel(Config::default());
         let mut pulses = Vec::new();
@@ -100,7 +104,8 @@ impl Operator {
             tokio::spawn(tenants::run(http.clone(), config.clone(), tenants, stop.clone(), questions()))
         });
         let failovers = roles.has(Role::Failover).then(|| {
-            tokio::spawn(failover::run(http.clone(), failover::programs(), stop.clone(), questions()))
+            let agents = failover::programs(fence_agents);
+            tokio::spawn(failover::run(http.clone(), agents, stop.clone(), questions()))
         });
         let upkeep = roles
             .has(Role::Maintenance)

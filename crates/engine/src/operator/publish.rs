@@ -12,8 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use evac_api::Call;
 use evac_api::call::{FIELD_MANAGER, escape};
 use evac_api::kubevirt::{request, review};
-use evac_api::maintenance;
 use evac_api::wire::Named;
+use evac_api::{failover, maintenance};
 use evac_core::machines::{Role, Roles};
 use http::Uri;
 use serde_json::{Value, json};
@@ -130,21 +130,28 @@ pub struct Reviews {
     /// Virtual machines, their API included.
     pub machines: bool,
     pub maintenance: bool,
+    /// Failover policies.
+    pub failover: bool,
 }
 
 impl Reviews {
     pub fn of(roles: &Roles) -> Self {
-        Self { machines: roles.has(Role::Machines), maintenance: roles.has(Role::Maintenance) }
+        Self {
+            machines: roles.has(Role::Machines),
+            maintenance: roles.has(Role::Maintenance),
+            failover: roles.has(Role::Failover),
+        }
     }
 
     pub fn any(self) -> bool {
-        self.machines || self.maintenance
+        self.machines || self.maintenance || self.failover
     }
 
     /// The configurations by which a server asks.
     pub fn configurations(self) -> Vec<Value> {
         let machines = self.machines.then(review::configurations).into_iter().flatten();
-        machines.chain(self.maintenance.then(maintenance::review::configuration)).collect()
+        let policies = self.failover.then(failover::review::configuration);
+        machines.chain(self.maintenance.then(maintenance::review::configuration)).chain(policies).collect()
     }
 }
 
@@ -305,7 +312,7 @@ mod tests {
             namespace: "evac".into(),
             service: "virt-api".into(),
             port: 8443,
-            reviews: Reviews { machines: true, maintenance: true },
+            reviews: Reviews { machines: true, maintenance: true, failover: true },
         }
     }
 

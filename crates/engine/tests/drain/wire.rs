@@ -56,17 +56,23 @@ impl Fault {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
+type Hear = dyn Fn(&str, u16) + Send;
 type Decide = dyn FnMut(&str, &str) -> Option<Fault> + Send;
 
 #[derive(Clone)]
 pub struct Wire {
     log: Arc<Mutex<Vec<String>>>,
     faults: Arc<Mutex<Box<Decide>>>,
+    heard: Arc<Mutex<Box<Hear>>>,
 }
 
 impl Wire {
     pub fn new() -> Self {
-        Self { log: Arc::default(), faults: Arc::new(Mutex::new(Box::new(|_, _| None))) }
+        Self {
+            log: Arc::default(),
+            faults: Arc::new(Mutex::new(Box::new(|_, _| None))),
+            heard: Arc::new(Mutex::new(Box::new(|_, _| ()))),
+        }
     }
 
     /// Method and path of every request of the drainer so far.
@@ -80,6 +86,12 @@ impl Wire {
 
     pub fn fail(&self, decide: impl FnMut(&str, &str) -> Option<Fault> + Send + 'static) {
         *self.faults.lock().unwrap() = Box::new(decide);
+    }
+
+    /// Is told each request that is carried out, as in the log, with the status of its answer.
+    #[allow(dead_code, reason = "some tests look at answers")]
+    pub fn hear(&self, heard: impl Fn(&str, u16) + Send + 'static) {
+        *self.heard.lock().unwrap() = Box::new(heard);
     }
 
     pub fn client(&self, service: Service) -> kube::Client {
@@ -96,6 +108,7 @@ impl Wire {
                 let answer: Result<Answer, BoxError> = match fault {
                     None => {
                         let answer = service.oneshot(request).await?;
+                        (wire.heard.lock().unwrap())(&format!("{method} {path}"), answer.status().as_u16());
                         Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
                     }
                     Some(Fault::Answer(status, body)) => Ok(Response::builder()

@@ -1,10 +1,13 @@
 //! Fence agents as programs: a stand-in with the convention of the fence-agents family, run for real and in real time.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use evac_clock::Clock;
-use evac_engine::failover::{Agent, Fence, Halt, Lookout, PowerError, PowerSwitch, Unfenced, fence_by};
+use evac_engine::failover::{
+    Agent, Environment, Fence, Halt, Lookout, PowerError, PowerSwitch, Unfenced, fence_by,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -16,6 +19,8 @@ fn fence(dir: &Path, mode: &str, timeout: Duration, tries: u32) -> Fence {
     let agent = Agent {
         program: STAND_IN.into(),
         options: options.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        confidential: BTreeSet::new(),
+        environment: Environment::Bare,
         timeout,
         clock: Clock::real(),
     };
@@ -154,6 +159,8 @@ async fn a_program_that_is_not_there_is_named_and_not_tried_again() {
     let agent = Agent {
         program: "/nowhere/fence_x".into(),
         options: std::collections::BTreeMap::new(),
+        confidential: BTreeSet::new(),
+        environment: Environment::Bare,
         timeout: PATIENT,
         clock: Clock::real(),
     };

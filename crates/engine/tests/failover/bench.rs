@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use evac_core::machines::Roles;
 use evac_engine::Http;
 use evac_engine::failover::{
     End, Event, FailoverError, FailoverRequest, Fence, PowerError, PowerState, PowerSwitch, Source, failover,
@@ -97,7 +98,12 @@ impl PowerSwitch for Controllers {
 
 impl Bench {
     pub async fn start(nodes: usize) -> Self {
-        let cluster = Arc::new(Cluster::start(nodes).await);
+        Self::start_roles(nodes, Roles::all()).await
+    }
+
+    /// With an operator that may do everything and has these roles.
+    pub async fn start_roles(nodes: usize, roles: Roles) -> Self {
+        let cluster = Arc::new(Cluster::start_roles(nodes, roles).await);
         install::policies(&cluster.http).await.unwrap();
         let class = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "disks"},
@@ -237,7 +243,7 @@ impl Bench {
     pub fn role_by(http: Http, controllers: &Arc<Controllers>) -> DropGuard {
         let stop = CancellationToken::new();
         let switch = controllers.clone();
-        let switches: role::Switches = Arc::new(move |_, _, _| switch.clone());
+        let switches: role::Switches = Arc::new(move |_, _, _| Ok(switch.clone()));
         tokio::spawn(role::run(http, switches, stop.clone(), mpsc::channel(1).1));
         stop.drop_guard()
     }
@@ -248,7 +254,7 @@ impl Bench {
             "spec": {
                 "nodeSelector": {"matchLabels": {"pool": "vms"}},
                 "notReadyFor": "1m",
-                "proof": {"agent": {"command": "controller"}},
+                "proof": {"agent": {"command": "fence_controller"}},
                 "maxUnhealthy": 1,
             },
         });

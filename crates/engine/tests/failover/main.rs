@@ -5,12 +5,14 @@
 
 mod agents;
 mod bench;
+mod hostile;
 mod leaders;
 #[allow(dead_code, reason = "shared with the tests of the machines")]
 #[path = "../machines/cluster.rs"]
 mod machines;
 mod ownership;
 mod quorum;
+mod rights;
 mod role;
 mod signs;
 mod unknown;
@@ -28,7 +30,7 @@ use evac_core::failover::{Refusal, Release};
 use evac_engine::Http;
 use evac_engine::failover::{End, Event, FailoverError, Source, look_back};
 use machines::VMIS;
-use serde_json::json;
+use serde_json::{Value, json};
 use wire::{Fault, Wire};
 
 const NONE: Vec<String> = Vec::new();
@@ -255,9 +257,7 @@ async fn the_node_object_is_deleted_where_that_is_the_way() {
     assert_eq!(bench.violations().await, NONE);
 }
 
-/// A client that sees `node-1` as NotReady, though its kubelet works and renews its lease: so it is with a broken network plugin.
-async fn seeing_it_not_ready(bench: &Bench) -> Http {
-    let mut node = bench.node("node-1").await;
+fn not_ready(mut node: Value) -> Value {
     for condition in node["status"]["conditions"].as_array_mut().unwrap() {
         if condition["type"] == "Ready" {
             condition["status"] = json!("False");
@@ -268,6 +268,12 @@ async fn seeing_it_not_ready(bench: &Bench) -> Http {
         "version": 1, "owner": "kim", "since": "2026-01-01T00:00:00Z", "before": {"unschedulable": false, "taints": []},
     });
     node["metadata"]["annotations"]["evac.dev/drain"] = json!(mark.to_string());
+    node
+}
+
+/// A client that sees `node-1` as NotReady, though its kubelet works and renews its lease: so it is with a broken network plugin.
+async fn seeing_it_not_ready(bench: &Bench) -> Http {
+    let node = not_ready(bench.node("node-1").await);
     let wire = Wire::new();
     wire.fail(move |method, path| {
         (method == "GET" && path == "/api/v1/nodes/node-1").then(|| Fault::Answer(200, node.clone()))

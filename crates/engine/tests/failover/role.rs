@@ -57,7 +57,8 @@ async fn d01_d03_a_policy_fails_a_dead_node_over_and_gives_it_back_when_it_retur
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_kubelet_with_a_guest_that_writes_is_held_for_ever_without_proof() {
-    for proof in [json!({"statement": {}}), json!({"provider": {}}), json!({"agent": {"command": "broken"}})]
+    for proof in
+        [json!({"statement": {}}), json!({"provider": {}}), json!({"agent": {"command": "fence_broken"}})]
     {
         let bench = Bench::start(4).await;
         bench.machine("a", "Always").await;

@@ -117,12 +117,15 @@ impl Job {
                 Source::Time { seconds: after.as_secs(), policy: self.policy.name.clone() }
             }
             Proof::Agent(agent) => {
+                let refused = |error: &dyn std::fmt::Display| format!("cannot be switched off: {error}");
+                agent.check(self.http.home()).map_err(|error| refused(&error))?;
                 let secret = match &agent.secret {
                     Some(key) => self.secret(key).await?,
                     None => BTreeMap::new(),
                 };
-                let options = agent.options_for(&self.node, &secret).map_err(|error| error.to_string())?;
+                let options = agent.options_for(&self.node, &secret).map_err(|error| refused(&error))?;
                 let switch = (self.switches)(agent, options, self.http.clock());
+                let switch = switch.map_err(|error| refused(&error))?;
                 Source::Fence(Fence { switch, tries: agent.tries, pause: PAUSE })
             }
         })

@@ -7,6 +7,8 @@
 mod back;
 mod etcd;
 mod job;
+mod programs;
+pub(super) mod review;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +22,7 @@ use evac_clock::Clock;
 use evac_core::Lease;
 use evac_core::failover::policy::Agent as AgentPolicy;
 use evac_core::failover::watchman::{Standing, Verdict, View, Watchman};
-use evac_core::failover::{FailoverPolicy, KubeletLease, PolicyError, Silence, Suspect};
+use evac_core::failover::{AgentError, FailoverPolicy, KubeletLease, PolicyError, Proof, Silence, Suspect};
 use evac_core::quorum::is_control_plane;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
@@ -28,10 +30,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::job::Job;
+pub use self::programs::programs;
 use super::feeds::forever;
 use super::pulse::{Condition, Question};
 use super::sleep_until;
-use crate::failover::{Agent, PowerSwitch};
+use crate::failover::PowerSwitch;
 use crate::http::Http;
 use crate::metrics::Queues;
 use crate::watch::{Report, Source};
@@ -46,16 +49,9 @@ const SHORT_REST: SignedDuration = SignedDuration::from_secs(5);
 const TELL_AGAIN: Duration = Duration::from_secs(5);
 
 /// Makes the switch for a policy's agent and its options.
-pub type Switches =
-    Arc<dyn Fn(&AgentPolicy, BTreeMap<String, String>, Clock) -> Arc<dyn PowerSwitch> + Send + Sync>;
-
-/// Fence agents as programs beside this one.
-pub fn programs() -> Switches {
-    Arc::new(|policy, options, clock| {
-        let timeout = Duration::try_from(policy.timeout).unwrap_or(Duration::from_secs(60));
-        Arc::new(Agent { program: policy.command.clone(), options, timeout, clock })
-    })
-}
+pub type Switches = Arc<dyn Fn(&AgentPolicy, BTreeMap<String, String>, Clock) -> Switch + Send + Sync>;
+/// A switch, or why there is none. Nothing runs before it is used.
+pub type Switch = Result<Arc<dyn PowerSwitch>, AgentError>;
 
 #[allow(clippy::large_enum_variant, reason = "each lives for a moment")]
 enum Input {
@@ -308,6 +304,16 @@ impl Loop {
         self.policies.insert(object.metadata.name.clone(), Known { object, policy });
     }
 
+    /// The policy, if what it needs is at hand. That is looked at each time: programs come and go.
+    fn usable(&self, known: &Known) -> Result<FailoverPolicy, PolicyError> {
+        let policy = known.policy.clone()?;
+        if let Proof::Agent(agent) = &policy.proof {
+            agent.check_home(self.http.home())?;
+            (self.switches)(agent, BTreeMap::new(), self.http.clock())?;
+        }
+        Ok(policy)
+    }
+
     /// True if the lease of a node is another than it was. Its time is the node's and says nothing about which is newer.
     fn renew(&mut self, lease: wire::Lease, now: Timestamp) -> bool {
         let Some(node) = self.nodes.get_mut(&lease.metadata.name) else { return false };
@@ -338,7 +344,7 @@ impl Loop {
         let ahead = self.http.clock().ahead();
         self.silences.values_mut().for_each(|silence| silence.ahead = ahead);
         let policies: BTreeMap<String, Result<FailoverPolicy, PolicyError>> =
-            self.policies.iter().map(|(name, known)| (name.clone(), known.policy.clone())).collect();
+            self.policies.iter().map(|(name, known)| (name.clone(), self.usable(known))).collect();
         let etcd = self.members.etcd();
         let view = View {
             nodes: &self.nodes,

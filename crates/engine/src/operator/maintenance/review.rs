@@ -1,12 +1,12 @@
 //! Answers reviews of NodeMaintenance objects, from the server itself: an old view would let two pass for one node.
 
 use evac_api::Call;
-use evac_api::kubevirt::request::send;
 use evac_api::kubevirt::review::{allow, deny};
 use evac_api::maintenance::review::{self, Asked};
 use evac_api::maintenance::{Object, request};
 use evac_api::wire::List;
-use evac_core::maintenance::admission::{Request, create, update};
+use evac_core::machines::admission::Denial;
+use evac_core::maintenance::admission::{Change, Request, create, update};
 use evac_core::maintenance::{Family, Id};
 use evac_core::quorum::is_control_plane;
 use serde_json::Value;
@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::quorum;
 use crate::http::{Http, HttpError};
 use crate::nodes;
+use crate::operator::access;
 
 /// The answer to a review; an error means that no decision could be made.
 pub async fn answer(http: &Http, review: &Value) -> Result<Value, HttpError> {
@@ -21,17 +22,30 @@ pub async fn answer(http: &Http, review: &Value) -> Result<Value, HttpError> {
     let denial = if asked.is_leaving {
         None
     } else if asked.is_update {
-        update(asked.old_node, asked.node, asked.on_uncordon, asked.allow_shutdown)
+        judge_change(http, &asked).await?
     } else {
         judge_new(http, &asked).await?
     };
     Ok(denial.map_or_else(|| allow(review), |denial| deny(review, &denial)))
 }
 
-async fn judge_new(
-    http: &Http,
-    asked: &Asked<'_>,
-) -> Result<Option<evac_core::machines::admission::Denial>, HttpError> {
+async fn judge_change(http: &Http, asked: &Asked<'_>) -> Result<Option<Denial>, HttpError> {
+    let lacking = match asked.gained.as_slice() {
+        [] => None,
+        _ => access::lacking(http, asked.user, &review::rights(asked.node)).await?,
+    };
+    Ok(update(&Change {
+        old_node: asked.old_node,
+        new_node: asked.node,
+        on_uncordon: asked.on_uncordon,
+        allow_shutdown: asked.allow_shutdown,
+        gained: &asked.gained,
+        lacking: lacking.as_deref(),
+        user: asked.user["username"].as_str().unwrap_or_default(),
+    }))
+}
+
+async fn judge_new(http: &Http, asked: &Asked<'_>) -> Result<Option<Denial>, HttpError> {
     let node = match asked.node {
         "" => None,
         name => match nodes::get(http, name).await {
@@ -45,7 +59,7 @@ async fn judge_new(
     let mut verdict = None;
     if let Some(node) = &node {
         others = others_for(http, asked.node).await?;
-        lacking = lacking_right(http, asked).await?;
+        lacking = access::lacking(http, asked.user, &review::rights(asked.node)).await?;
         if is_control_plane(node) {
             // What cannot be found out is not known, which is an answer too.
             verdict = Some(quorum::ask(http, asked.node).await);
@@ -79,17 +93,4 @@ async fn others_for(http: &Http, node: &str) -> Result<Vec<Id>, HttpError> {
         }
     }
     Ok(others)
-}
-
-/// Whoever has a node drained must be allowed to drain it.
-async fn lacking_right(http: &Http, asked: &Asked<'_>) -> Result<Option<String>, HttpError> {
-    const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    for right in review::rights(asked.node) {
-        let body = review::access_review(asked.user, &right);
-        let answer: Value = http.read(&send("POST", REVIEWS.to_owned(), "application/json", &body)).await?;
-        if answer["status"]["allowed"] != true {
-            return Ok(Some(review::words(&right)));
-        }
-    }
-    Ok(None)
 }

@@ -10,6 +10,7 @@ pub mod reach;
 mod visit;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::{request, wire};
