@@ -83,6 +83,9 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
         match nodes::undo(&http, name, false, dry_run == DryRunArg::Server).await {
             Ok(undone) => {
                 output::data(&format!("node/{name} drain cancelled{}", dry_run.suffix()));
+                if let Some(left) = &undone.left {
+                    output::warning(left);
+                }
                 if undone.uncordoned {
                     output::data(&format!("node/{name} uncordoned{}", dry_run.suffix()));
                 } else if let Some(MarkState::Valid(mark)) = &node.mark

@@ -28,6 +28,7 @@ pub mod pace;
 pub mod policy;
 pub mod proof;
 pub mod reason;
+pub mod record;
 pub mod run;
 pub mod selector;
 mod send;

@@ -3,8 +3,10 @@
 use evac_api::call::{self, escape};
 use evac_api::{Call, wire};
 use evac_core::fact::Existence;
+use evac_core::ownership::{Attire, MarkState, lease_key};
+use evac_core::record::{self, Record};
 use evac_core::taints::{self, Changed, TaintChange, TaintError};
-use evac_core::{Key, Node, ownership};
+use evac_core::{Key, Node, Taint, claim, ownership};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -57,6 +59,8 @@ pub struct Undone {
     pub uncordoned: bool,
     pub taints_removed: bool,
     pub mark_removed: bool,
+    /// What stays although the mark names it, in one sentence.
+    pub left: Option<String>,
 }
 
 /// Takes back what a drain did to the node, by three-way merge with what others did since.
@@ -65,14 +69,17 @@ pub struct Undone {
 pub async fn undo(http: &Http, name: &str, uncordon: bool, dry_run: bool) -> Result<Undone, NodeError> {
     for _ in 0..TRIES {
         let node = get(http, name).await?;
-        let mut undo = ownership::undo(&node);
+        let record = record_of(http, &node).await?;
+        let mut undo = ownership::undo(&node, record.as_deref());
         if uncordon && node.unschedulable {
             undo.unschedulable = Some(false);
+            undo.left.retain(|what| what != "the cordon");
         }
         let undone = Undone {
             uncordoned: undo.unschedulable == Some(false),
             taints_removed: undo.taints.is_some(),
             mark_removed: undo.remove_mark,
+            left: undo.words(name),
         };
         if undo.is_nothing() {
             return Ok(undone);
@@ -93,19 +100,80 @@ pub async fn undo(http: &Http, name: &str, uncordon: bool, dry_run: bool) -> Res
     Err(NodeError::Contended(TRIES))
 }
 
+/// What was noted outside the node about the drain whose mark it carries. Without the right to look there is none; a server that fails
+/// has not said that there is none.
+async fn record_of(http: &Http, node: &Node) -> Result<Option<Box<Record>>, HttpError> {
+    let Some(MarkState::Valid(mark)) = &node.mark else { return Ok(None) };
+    for key in [claim::key(&node.name), lease_key(&node.name)] {
+        match http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
+            Ok(lease) => {
+                let record = evac_core::Lease::from(lease).record;
+                if let Some(record) = record.filter(|record| record.owner == mark.owner) {
+                    return Ok(Some(record));
+                }
+            }
+            Err(error) if error.is_transient() => return Err(error),
+            Err(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Notes outside the node how it is before `owner` writes on it, with what the owner may add, so that it can be given back. Where that is not allowed
+/// nothing is noted, and the node is later left as it is then.
+pub async fn keep_record(
+    http: &Http,
+    node: &Node,
+    owner: &str,
+    perhaps: Vec<Taint>,
+) -> Result<(), HttpError> {
+    let mut known = None;
+    for _ in 0..TRIES {
+        let mark = match &node.mark {
+            Some(MarkState::Valid(mark)) => {
+                let before = record_of(http, node).await?;
+                let mark = Box::new(record::vetted(node, mark, before.as_deref()));
+                let node = Node { mark: Some(MarkState::Valid(mark)), ..node.clone() };
+                ownership::new_mark(&node, owner, &Attire::default(), http.clock().now())
+            }
+            _ => ownership::new_mark(node, owner, &Attire::default(), http.clock().now()),
+        };
+        let missing = perhaps.iter().filter(|taint| !node.taints.iter().any(|there| there.same_as(taint)));
+        let record = Record::of(&node.uid, &mark).and_perhaps(missing.cloned().collect());
+        let call = call::note((&node.name, &node.uid), &record, http.clock().now(), known.as_ref());
+        match parse::<wire::Named>(&http.send(&call).await?) {
+            Ok(_) => return Ok(()),
+            Err(HttpError::Status { status: 404 | 409, .. }) => {}
+            Err(error) if error.is_forbidden() => {
+                tracing::warn!(node = node.name, %error, "no record of the node could be kept: its cordon will have to be lifted by hand");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        let path = call::lease_path(&claim::key(&node.name));
+        known = match http.read::<wire::Lease>(&Call::get(path)).await {
+            Ok(lease) => Some(lease.into()),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(())
+}
+
 /// Takes back what `owner` did to a node, and nothing if it is not the owner's any more; gives the node as it is then.
 pub async fn give_back(
     http: &Http,
     name: &str,
     owner: &str,
     keep_cordon: bool,
+    record: Option<&Record>,
 ) -> Result<Option<Node>, NodeError> {
     for _ in 0..TRIES {
         let node = match get(http, name).await {
             Err(error) if error.is_not_found() => return Ok(None),
             node => node?,
         };
-        let Some(undo) = ownership::undo_of(&node, owner, keep_cordon) else { return Ok(Some(node)) };
+        let Some(undo) = ownership::undo_of(&node, owner, keep_cordon, record) else { return Ok(Some(node)) };
         let answer = http.send(&call::undo(name, &node.resource_version, &undo, false)).await?;
         match parse::<wire::Node>(&answer) {
             Ok(node) => return Ok(Some(node.into())),

@@ -169,6 +169,7 @@ fn d05_d06_a_maintenance_lease_of_somebody_else_is_respected_while_it_is_valid()
         transitions: 0,
         asked: None,
         answered: None,
+        record: None,
     };
     cluster.leases.insert("n1".into(), lease);
     assert_eq!(cluster.code(DUE, "n1"), "Leased");

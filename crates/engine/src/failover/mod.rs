@@ -34,6 +34,7 @@ pub use story::{End, Event, FailoverRequest, Report, Source};
 use crate::act::perform;
 use crate::drain::{DrainError, DrainRequest, drain};
 use crate::http::{Http, HttpError, parse};
+use crate::nodes;
 
 #[derive(Debug, Error)]
 pub enum FailoverError {
@@ -71,6 +72,9 @@ pub async fn failover(
     }
     if request.dry_run {
         return Ok(rehearse(&found.suspect, request, now));
+    }
+    if !matches!(owned, Ownership::Ours(_)) {
+        nodes::keep_record(http, &found.suspect.node, &request.owner, vec![out_of_service()]).await?;
     }
     let answers = found.suspect.kubelet_answers(now);
     if answers {

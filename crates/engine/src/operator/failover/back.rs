@@ -5,14 +5,13 @@ use evac_api::wire::Named;
 use evac_core::failover::Suspect;
 use evac_core::ownership::MarkState;
 
-use super::OWNER;
 use crate::failover::look_back;
 use crate::http::{Http, parse};
 use crate::nodes;
 
 /// Ready, and marked by this role.
-pub(super) fn is_ours(suspect: &Suspect) -> bool {
-    suspect.is_ready() && matches!(&suspect.node.mark, Some(MarkState::Valid(mark)) if mark.owner == OWNER)
+pub(super) fn is_ours(suspect: &Suspect, owner: &str) -> bool {
+    suspect.is_ready() && matches!(&suspect.node.mark, Some(MarkState::Valid(mark)) if mark.owner == owner)
 }
 
 /// True if the node is in use again.

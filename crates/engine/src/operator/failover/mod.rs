@@ -34,8 +34,14 @@ use crate::http::Http;
 use crate::metrics::Queues;
 use crate::watch::{Report, Source};
 
-/// The name under which this role marks nodes.
+/// The name under which this role marks nodes, in the installation that goes by bare names.
 pub const OWNER: &str = "evac-operator";
+
+/// The name under which this installation marks nodes.
+fn owner(http: &Http) -> String {
+    evac_core::maintenance::named(OWNER, http.home())
+}
+
 /// After a failover that did not succeed.
 const REST: SignedDuration = SignedDuration::from_secs(60);
 /// After something was done: until the view shows it.
@@ -291,13 +297,14 @@ impl Loop {
         }
         let policies: BTreeMap<String, Result<FailoverPolicy, PolicyError>> =
             self.policies.iter().map(|(name, known)| (name.clone(), known.policy.clone())).collect();
+        let owner = owner(&self.http);
         let view = View {
             nodes: &self.nodes,
             policies: &policies,
             leases: &self.maintenance,
             active: &self.active,
             resting: &self.resting,
-            owner: OWNER,
+            owner: &owner,
         };
         let (standings, again) = self.watchman.judge(&view, now);
         for standing in &standings {
@@ -389,7 +396,7 @@ impl Loop {
         let back: Vec<Suspect> = self
             .nodes
             .values()
-            .filter(|node| back::is_ours(node) && !self.active.contains(&node.node.name))
+            .filter(|node| back::is_ours(node, &owner(&self.http)) && !self.active.contains(&node.node.name))
             .filter(|node| !rests(&node.node.name))
             .cloned()
             .collect();

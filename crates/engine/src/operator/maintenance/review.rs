@@ -64,7 +64,7 @@ async fn judge_new(
     }))
 }
 
-async fn others_for(http: &Http, node: &str) -> Result<Vec<Id>, HttpError> {
+pub(super) async fn others_for(http: &Http, node: &str) -> Result<Vec<Id>, HttpError> {
     let mut others = Vec::new();
     for family in Family::ALL {
         match http.read::<List<Object>>(&Call::get(request::collection(family))).await {
