@@ -120,6 +120,11 @@ pub async fn kubectl(kubeconfig: &Path, words: &[&str]) -> Output {
     output
 }
 
+/// Whatever comes of it.
+pub async fn try_kubectl(kubeconfig: &Path, words: &[&str]) -> Output {
+    command(kubeconfig).args(words).output().await.unwrap()
+}
+
 fn command(kubeconfig: &Path) -> Command {
     let program = kubernetes_program().expect("EVAC_KUBERNETES").with_file_name("kubectl");
     let mut command = Command::new(program);

@@ -19,7 +19,7 @@ use evac_api::Call;
 use evac_api::wire::Named;
 use evac_core::failover::course::{Witness, foresee, health_words, settled, suitable};
 use evac_core::failover::silence::window;
-use evac_core::failover::suspect::SHUT_DOWN;
+use evac_core::failover::suspect::{SHUT_DOWN, out_of_service};
 use evac_core::failover::{Aftermath, How, Next, Refusal, Release, Silence, Suspect, next};
 use evac_core::ownership::{Attire, Ownership, new_mark};
 use evac_core::quorum::is_control_plane;
@@ -38,6 +38,7 @@ use self::wait::Limits;
 use crate::act::perform;
 use crate::drain::{DrainError, DrainRequest, drain};
 use crate::http::{Http, HttpError, parse};
+use crate::nodes;
 use prove::{Progress, prove_and_release};
 
 #[derive(Debug, Error)]
@@ -93,6 +94,9 @@ pub async fn failover(
         if stop.is_cancelled() {
             return Ok(End::Stopped { released: false });
         }
+    }
+    if !matches!(owned, Ownership::Ours(_)) {
+        nodes::keep_record(http, &found.suspect.node, &request.owner, vec![out_of_service()]).await?;
     }
     let answers = silence.answered(&found.suspect, clock.now()).is_some();
     if answers {

@@ -26,6 +26,26 @@ impl What {
     pub const ALL: [Self; 4] =
         [Self::Objects(Family::KubeVirt), Self::Objects(Family::Medik8s), Self::Nodes, Self::Leases];
 
+    /// For people.
+    pub fn words(self) -> String {
+        match self {
+            Self::Objects(family) => format!("the list of nodemaintenances.{}", family.group()),
+            Self::Nodes => "the list of nodes".to_owned(),
+            Self::Leases => format!("the list of leases in {LEASE_NAMESPACE}"),
+        }
+    }
+
+    /// The watch that something was seen by.
+    pub fn of(seen: &Seen) -> Option<Self> {
+        match seen {
+            Seen::Object(object) => Some(Self::Objects(object.id.family)),
+            Seen::ObjectGone(id, _) => Some(Self::Objects(id.family)),
+            Seen::Node(_) | Seen::NodeGone(_) => Some(Self::Nodes),
+            Seen::Lease(_) | Seen::LeaseGone(_) => Some(Self::Leases),
+            _ => None,
+        }
+    }
+
     pub fn covers(self, subject: &Subject<'_>) -> bool {
         match (self, subject) {
             (Self::Objects(family), Subject::Object(object)) => object.id.family == family,
@@ -38,6 +58,8 @@ impl What {
 pub(super) enum Input {
     Listed(What, Vec<Seen>),
     Seen(Seen),
+    /// It cannot be read now, and why.
+    Unread(What, String),
     Done(Done),
 }
 
@@ -100,8 +122,8 @@ fn follow<T>(
         // A kind the server does not know has no objects; it is asked again.
         Report::Failed { error, .. } if error.is_not_found() => Some(Input::Listed(what, Vec::new())),
         Report::Failed { error, .. } => {
-            tracing::debug!(?what, %error, "cannot be read yet");
-            None
+            tracing::warn!(what = what.words(), %error, "cannot be read");
+            Some(Input::Unread(what, error.to_string()))
         }
     };
     let (reports, mut inbox) = mpsc::unbounded_channel();
