@@ -201,7 +201,9 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
     let attire = &run.nodes[position].attire;
     let known = index.lease(&claim::key(&name)).and_then(|lease| lease.record.clone());
     if matches!(owner, Ownership::Ours(_)) && attire.is_worn_by(node) {
-        run.nodes[position].record = known;
+        // Where the answer to our own cordon was lost, what we noted then still holds.
+        let noted = run.nodes[position].record.take();
+        run.nodes[position].record = known.or(noted);
         run.nodes[position].phase = NodePhase::Draining { since: now };
         return;
     }
