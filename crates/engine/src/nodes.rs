@@ -90,6 +90,16 @@ pub async fn undo_of(
     undo_as(http, name, dry_run, |node, record| ownership::undo_of(node, owner, false, record)).await
 }
 
+/// The same for an owner that has noted elsewhere that it worked on this node, as the role `tenants` has on the machine behind it. That note is the
+/// record outside the node, so what the mark says is believed as far as evac ever writes it.
+pub async fn undo_remembered(http: &Http, name: &str, owner: &str) -> Result<Option<Undone>, NodeError> {
+    let remembered = |node: &Node, _: Option<&Record>| {
+        let Some(MarkState::Valid(mark)) = &node.mark else { return None };
+        ownership::undo_of(node, owner, false, Some(&Record::of(&node.uid, mark)))
+    };
+    undo_as(http, name, false, remembered).await
+}
+
 async fn undo_as(
     http: &Http,
     name: &str,

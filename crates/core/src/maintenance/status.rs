@@ -209,8 +209,8 @@ impl Status {
         self.estimated_end = None;
         let drained = self.conditions.iter_mut().find(|condition| condition.kind == DRAINED);
         if let Some(drained) = drained.filter(|drained| drained.status != "Unknown") {
-            drained.status = "Unknown".to_owned();
-            drained.reason = CANNOT_READ.to_owned();
+            "Unknown".clone_into(&mut drained.status);
+            CANNOT_READ.clone_into(&mut drained.reason);
             message.clone_into(&mut drained.message);
             drained.last_transition_time = Some(whole_seconds(now));
         }
