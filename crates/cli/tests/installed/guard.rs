@@ -33,6 +33,17 @@ async fn a_kubelet_cannot_write_the_keys_of_evac_on_its_node() {
     let rights =
         ["create", "clusterrolebinding", "kubelets", "--clusterrole=system:node", "--group=system:nodes"];
     installed::kubectl(admin, &rights).await;
+    // kubectl reads a status before it patches it, which kubelets have no need of.
+    let reading = ["create", "clusterrole", "status-readers", "--verb=get", "--resource=nodes/status"];
+    installed::kubectl(admin, &reading).await;
+    let readers = [
+        "create",
+        "clusterrolebinding",
+        "status-readers",
+        "--clusterrole=status-readers",
+        "--group=system:nodes",
+    ];
+    installed::kubectl(admin, &readers).await;
     let before = patch(&cluster, &[], MARK).await;
     assert!(
         before.status.success(),
