@@ -156,13 +156,17 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
     if !hopeless && question::is_awaited(index, policy, run, position, now, step) {
         return;
     }
+    let owner = ownership::ownership(index, node, &run.owner, now);
+    let refused = matches!(owner, Ownership::Other(_)) && !policy.take_over;
+    if !hopeless && !refused && notes_first(node, policy, run, position, now) {
+        return;
+    }
     if run.nodes[position].cordon_failures == 0 {
         step.events.push(Event::Planned { node: name.clone(), assessment });
     }
     if hopeless {
         return end(run, position, End::NotStarted { blockers }, step);
     }
-    let owner = ownership::ownership(index, node, &run.owner, now);
     match &owner {
         Ownership::Other(reason) if !policy.take_over => {
             return end(run, position, End::Refused { reason: reason.clone() }, step);
@@ -227,6 +231,18 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
     });
     run.nodes[position].record = noted;
     run.nodes[position].phase = NodePhase::Cordoning;
+}
+
+/// Whether the record of a node that nobody has marked is still to be written. It comes before the cordon, so that a run that dies right after that leaves
+/// nothing that cannot be taken back. Without the right to write leases, or where that fails, the drain goes on all the same.
+fn notes_first(node: &Node, policy: &Policy, run: &mut Run, position: usize, now: Timestamp) -> bool {
+    let claims = run.instance.is_some() && policy.dry_run == DryRun::None;
+    if !claims || node.mark.is_some() || !run.nodes[position].claim.is_first_try() {
+        return false;
+    }
+    let mark = ownership::new_mark(node, &run.owner, &run.nodes[position].attire, now);
+    run.nodes[position].record = Some(Box::new(Record::of(&node.uid, &mark)));
+    true
 }
 
 /// Takes stock of a node being emptied and decides whether that is over.

@@ -59,6 +59,13 @@ pub(crate) enum Claim {
     Releasing,
 }
 
+impl Claim {
+    /// It is wanted and nothing has gone wrong with it yet, or the answer is on its way.
+    pub(crate) fn is_first_try(&self) -> bool {
+        matches!(self, Self::Wanted { not_before: None } | Self::Asked)
+    }
+}
+
 /// Whether we know what there is of our lease in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trace {
@@ -83,6 +90,8 @@ pub(crate) fn claim(index: &Index, dry_run: DryRun, run: &mut Run, now: Timestam
             refusal.get_or_insert((node.name.clone(), message));
         }
         let working = matches!(node.phase, NodePhase::Draining { .. } | NodePhase::Proving { .. });
+        // How the node is now is noted before it is cordoned.
+        let notes = node.phase == NodePhase::Waiting && node.record.is_some();
         let over = matches!(node.phase, NodePhase::Ended(_));
         let settled = node.claim_is_settled();
         let due = match &node.claim {
@@ -102,7 +111,7 @@ pub(crate) fn claim(index: &Index, dry_run: DryRun, run: &mut Run, now: Timestam
                 node.claim = Claim::Releasing;
                 continue;
             }
-            Claim::Wanted { not_before } if working => *not_before,
+            Claim::Wanted { not_before } if working || notes => *not_before,
             // What may be there has to be held before it can be given back.
             Claim::Wanted { .. } if over && !settled => node.release_not_before,
             Claim::Held { renew_at } if working => {
