@@ -2,7 +2,7 @@
 
 use comfy_table::Table;
 use evac_core::explain::span;
-use evac_core::maintenance::status::WAITING;
+use evac_core::maintenance::status::{PERMISSION_IGNORED, WAITING};
 use evac_core::maintenance::{Maintenance, Phase};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -107,6 +107,7 @@ fn detail(object: &Maintenance, now: Timestamp) {
         line("Left", &format!("{} to {}", until(estimate.earliest), until(estimate.latest)));
     }
     line("Waits for", &status.last_error);
+    line("Note", status.message(PERMISSION_IGNORED).unwrap_or_default());
     for blocker in &status.blockers {
         output::data(&format!("  {}: {}", blocker.object, output::clean(&blocker.message)));
         if !blocker.fix.is_empty() {
