@@ -3,6 +3,7 @@
 use evac_core::claim;
 use evac_core::machines::{Kind, names};
 use evac_core::ownership::{ANNOTATION, DrainMark, Undo};
+use evac_core::record::{self, Record};
 use evac_core::{Action, Key, Lease, Taint, Uid};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -94,18 +95,24 @@ pub fn call_for(action: &Action) -> Option<Call> {
         Action::Delete { pod, uid, grace_seconds, dry_run } => {
             Some(delete(pod, uid, *grace_seconds, *dry_run))
         }
-        Action::Hold { node, uid, holder, at, seconds, answered, over } => {
+        Action::Hold { node, uid, holder, at, seconds, answered, over, record } => {
             let marks = json!({
                 "labels": {"app.kubernetes.io/managed-by": "evac"},
                 "annotations": {LEASE_ANNOTATION: node},
             });
             let answered = answered.map(|at| json!({ANSWERED_ANNOTATION: micros(at)}));
-            let notes = answered.unwrap_or_else(|| json!({ANSWERED_ANNOTATION: Value::Null}));
+            let mut notes = answered.unwrap_or_else(|| json!({ANSWERED_ANNOTATION: Value::Null}));
+            if let Some(record) = record {
+                notes[record::ANNOTATION] = noted(record);
+            }
             let claim = LeaseClaim { key: claim::key(node), holder, seconds: *seconds, marks, notes };
             Some(write_lease(&claim, (node, uid), *at, over.as_deref()))
         }
         Action::Ask { node, at } => Some(ask(node, *at)),
-        Action::Release { node, resource_version } => Some(release(node, Some(resource_version))),
+        Action::Release { node, resource_version, keep: true } if !resource_version.is_empty() => {
+            Some(vacate(node, resource_version))
+        }
+        Action::Release { node, resource_version, .. } => Some(release(node, Some(resource_version))),
         Action::Migrate { instance, name, node, owner, dry_run, .. } => {
             Some(migrate(instance, name, node, owner, *dry_run))
         }
@@ -231,7 +238,9 @@ pub(crate) fn write_lease(
 ) -> Call {
     let LeaseClaim { key, holder, seconds, marks, notes } = claim;
     let now = micros(at);
-    let mut spec = json!({"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": now});
+    let holder_or_none = Some(*holder).filter(|holder| !holder.is_empty());
+    let mut spec =
+        json!({"holderIdentity": holder_or_none, "leaseDurationSeconds": seconds, "renewTime": now});
     let manager = [("fieldManager", FIELD_MANAGER)];
     if let Some(seen) = over {
         if seen.holder != *holder {
@@ -265,6 +274,38 @@ pub fn release(node: &str, resource_version: Option<&str>) -> Call {
         body["preconditions"] = json!({"resourceVersion": version});
     }
     Call::with_json("DELETE", lease_path(&claim::key(node)), "application/json", &body)
+}
+
+/// The text of a record in an annotation.
+pub(crate) fn noted(record: &Record) -> Value {
+    json!(serde_json::to_string(record).unwrap_or_default())
+}
+
+/// Leaves the lease without a holder, for its record: it is needed until the mark is taken off the node.
+fn vacate(node: &str, resource_version: &str) -> Call {
+    let annotations = json!({ANSWERED_ANNOTATION: null, ASKED_ANNOTATION: null});
+    let body = json!({
+        "metadata": {"resourceVersion": resource_version, "annotations": annotations},
+        "spec": {"holderIdentity": null},
+    });
+    let path = query(&lease_path(&claim::key(node)), &[("fieldManager", FIELD_MANAGER)]);
+    Call::with_json("PATCH", path, MERGE_PATCH, &body)
+}
+
+/// Notes on the lease of a node's drain what is about to be done to the node, and leaves the holder as it is.
+pub fn note(node: (&str, &Uid), record: &Record, at: Timestamp, over: Option<&Lease>) -> Call {
+    let notes = json!({record::ANNOTATION: noted(record)});
+    if let Some(seen) = over {
+        let body = json!({"metadata": {"resourceVersion": seen.resource_version, "annotations": notes}});
+        let path = query(&lease_path(&seen.key), &[("fieldManager", FIELD_MANAGER)]);
+        return Call::with_json("PATCH", path, MERGE_PATCH, &body);
+    }
+    let marks = json!({
+        "labels": {"app.kubernetes.io/managed-by": "evac"},
+        "annotations": {LEASE_ANNOTATION: node.0},
+    });
+    let claim = LeaseClaim { key: claim::key(node.0), holder: "", seconds: 1, marks, notes };
+    write_lease(&claim, node, at, None)
 }
 
 /// An event about an object. The same words in the same second are one event.
@@ -429,6 +470,7 @@ mod tests {
             taints: Some(Vec::new()),
             labels: Vec::new(),
             remove_mark: true,
+            left: Vec::new(),
         };
         let body = body(&undo("n", "7", &all, false));
         assert_eq!(body["spec"], json!({"unschedulable": null, "taints": null}));

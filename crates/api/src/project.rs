@@ -2,6 +2,7 @@
 
 use evac_core::fact::{Amount, Health, UnhealthyPolicy};
 use evac_core::ownership::{self, MarkState};
+use evac_core::record;
 use evac_core::selector::Selector;
 use evac_core::{Budget, Deletion, Fact, Key, Lease, Node, Owner, Pod, PodPhase, Uid, VmRole};
 
@@ -24,10 +25,8 @@ fn condition<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Conditio
 impl From<wire::Node> for Node {
     fn from(node: wire::Node) -> Self {
         let ready = condition(&node.status.conditions, "Ready");
-        let mark = node.metadata.annotations.get(ownership::ANNOTATION).map(|text| {
-            serde_json::from_str(text)
-                .map_or_else(|_| MarkState::Unreadable(text.clone()), |mark| MarkState::Valid(Box::new(mark)))
-        });
+        let mark = node.metadata.annotations.get(ownership::ANNOTATION);
+        let mark = mark.map(|text| MarkState::read(text, |text| serde_json::from_str(text).ok()));
         Self {
             name: node.metadata.name,
             uid: Uid(node.metadata.uid),
@@ -209,6 +208,13 @@ impl From<wire::Lease> for Lease {
             transitions: lease.spec.lease_transitions.unwrap_or(0),
             asked: time_in(call::ASKED_ANNOTATION),
             answered: time_in(call::ANSWERED_ANNOTATION),
+            record: lease
+                .metadata
+                .annotations
+                .get(record::ANNOTATION)
+                .filter(|text| text.len() <= ownership::MARK_SIZE)
+                .and_then(|text| serde_json::from_str(text).ok())
+                .map(Box::new),
         }
     }
 }

@@ -92,6 +92,9 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
             }
             Ok(Some(undone)) => {
                 output::data(&format!("node/{name} drain cancelled{}", dry_run.suffix()));
+                if let Some(left) = &undone.left {
+                    output::warning(left);
+                }
                 if undone.uncordoned {
                     output::data(&format!("node/{name} uncordoned{}", dry_run.suffix()));
                 } else if let Some(MarkState::Valid(mark)) = &node.mark

@@ -54,7 +54,11 @@ async fn change(args: &CordonArgs, verb: &str, schedulable: bool) -> Result<Exit
             how => {
                 let trial = how == DryRunArg::Server;
                 if schedulable && (!already || node.mark.is_some()) {
-                    nodes::undo(&http, &node.name, true, trial).await.map(|_| ())
+                    nodes::undo(&http, &node.name, true, trial).await.map(|undone| {
+                        if let Some(left) = &undone.left {
+                            output::warning(left);
+                        }
+                    })
                 } else {
                     nodes::set_schedulable(&http, &node, schedulable, trial)
                         .await

@@ -48,6 +48,15 @@ fn every_row_about_failed_nodes_is_there_and_every_test_named_in_it_exists() {
     check("acceptance-failover.md", "failover", &rows);
 }
 
+#[test]
+fn every_promise_is_there_with_what_would_break_it_and_every_test_named_in_it_exists() {
+    let rows = (1..=15)
+        .map(|number| format!("I{number}"))
+        .chain((1..=19).map(|number| format!("W{number}")))
+        .collect();
+    check("safety.md", "failover", &rows);
+}
+
 fn check(document: &str, scenarios: &str, wanted: &BTreeSet<String>) {
     let table = fs::read_to_string(root().join("docs").join(document)).unwrap();
     let mut code = String::new();

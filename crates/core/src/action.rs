@@ -47,11 +47,14 @@ pub enum Action {
         answered: Option<Timestamp>,
         #[serde(skip)]
         over: Option<Box<Lease>>,
+        /// What is noted on the lease about the node, unless it stands there already.
+        #[serde(skip)]
+        record: Option<Box<crate::record::Record>>,
     },
     /// Asks on its lease whether the drain of a node is still at work.
     Ask { node: String, at: Timestamp },
-    /// Removes our lease, if it is still as we left it.
-    Release { node: String, resource_version: String },
+    /// Gives our lease back, if it is still as we left it. It is kept without a holder while the mark it is the record of is on the node.
+    Release { node: String, resource_version: String, keep: bool },
     /// Reads the node and its pods from the store itself, for the proof at the end.
     Prove { node: String },
 }

@@ -245,6 +245,8 @@ pub struct Lease {
     pub asked: Option<Timestamp>,
     /// The last question that was answered. Only holders that watch their lease have this, and have it from the beginning.
     pub answered: Option<Timestamp>,
+    /// What the holder noted about the node before it wrote on it, where only those with the right to write leases can change it.
+    pub record: Option<Box<crate::record::Record>>,
 }
 
 impl Lease {

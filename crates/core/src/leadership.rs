@@ -107,6 +107,7 @@ mod tests {
 
     fn sight(holder: &str, since: i64) -> Sight {
         let lease = Lease {
+            record: None,
             key: key("evac"),
             holder: holder.into(),
             // A clock that is years off.

@@ -29,6 +29,7 @@ pub mod policy;
 pub mod proof;
 pub mod quorum;
 pub mod reason;
+pub mod record;
 pub mod run;
 pub mod selector;
 mod send;

@@ -13,6 +13,7 @@ use crate::claim::{self, Life};
 use crate::fact::{Key, Node, Taint};
 use crate::index::Index;
 use crate::reason::Reason;
+use crate::record::{self, Record};
 
 /// The annotation that carries a [`DrainMark`] as JSON.
 pub const ANNOTATION: &str = "evac.dev/drain";
@@ -53,12 +54,39 @@ pub struct DrainMark {
 }
 
 pub const MARK_VERSION: u32 = 1;
+/// A mark of ours is a few hundred bytes; what is much longer is not one.
+pub const MARK_SIZE: usize = 16 << 10;
+/// As much of an unreadable mark as is shown.
+const SHOWN: usize = 120;
+
+impl DrainMark {
+    /// Whether a drain can have written this. A name goes into sentences and leases, so it is one line of text.
+    fn is_plausible(&self) -> bool {
+        let line = |text: &str| !text.is_empty() && text.len() <= 512 && !text.chars().any(char::is_control);
+        let taints = self.before.taints.iter().chain(&self.added_taints);
+        self.version == MARK_VERSION
+            && line(&self.owner)
+            && self.options.iter().all(|option| option.is_empty() || line(option))
+            && taints.into_iter().all(|taint| line(&taint.key) && line(&taint.effect))
+    }
+}
 
 /// The annotation as found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MarkState {
     Valid(Box<DrainMark>),
     Unreadable(String),
+}
+
+impl MarkState {
+    /// The annotation's text as `parse` reads it. What no drain can have written is unreadable, and only its beginning is kept.
+    pub fn read(text: &str, parse: impl FnOnce(&str) -> Option<DrainMark>) -> Self {
+        let mark = if text.len() <= MARK_SIZE { parse(text) } else { None };
+        match mark.filter(DrainMark::is_plausible) {
+            Some(mark) => Self::Valid(Box::new(mark)),
+            None => Self::Unreadable(text.chars().filter(|c| !c.is_control()).take(SHOWN).collect()),
+        }
+    }
 }
 
 /// Who holds a node, seen by `owner`.
@@ -182,6 +210,8 @@ pub struct Undo {
     /// Labels to remove.
     pub labels: Vec<String>,
     pub remove_mark: bool,
+    /// What the mark says was added and stays all the same, in words.
+    pub left: Vec<String>,
 }
 
 impl Undo {
@@ -191,35 +221,66 @@ impl Undo {
 }
 
 /// The three-way merge of a cancel. A node that was cordoned before stays cordoned; a node that somebody uncordoned
-/// meanwhile stays uncordoned; taints of others stay in their order.
-pub fn undo(node: &Node) -> Undo {
+/// meanwhile stays uncordoned; taints of others stay in their order. What the mark says is done only where the record outside the node
+/// says it too.
+pub fn undo(node: &Node, record: Option<&Record>) -> Undo {
     let remove_mark = node.mark.is_some();
-    let Some(MarkState::Valid(mark)) = &node.mark else {
-        return Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark };
+    let Some(MarkState::Valid(claimed)) = &node.mark else {
+        return Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark, left: Vec::new() };
     };
+    let mark = record::vetted(node, claimed, record);
     let unschedulable = (node.unschedulable && !mark.before.unschedulable).then_some(false);
     let kept: Vec<Taint> = node
         .taints
         .iter()
-        .filter(|taint| !mark.added_taints.iter().any(|ours| ours.same_as(taint)))
+        .filter(|taint| {
+            !mark.added_taints.iter().any(|ours| ours.same_as(taint) && ours.value == taint.value)
+        })
         .cloned()
         .collect();
+    let mut left = Vec::new();
+    if node.unschedulable && unschedulable.is_none() && !claimed.before.unschedulable {
+        left.push("the cordon".to_owned());
+    }
+    let named = kept.iter().filter(|taint| claimed.added_taints.iter().any(|named| named.same_as(taint)));
+    left.extend(named.map(|taint| format!("the taint {taint}")));
     let taints = (kept.len() != node.taints.len()).then_some(kept);
     // A label that somebody changed meanwhile is theirs now.
-    let ours = mark.added_labels.iter().filter(|(name, value)| node.labels.get(*name) == Some(*value));
-    let labels = ours.map(|(name, _)| name.clone()).collect();
-    Undo { unschedulable, taints, labels, remove_mark }
+    let there = |labels: &BTreeMap<String, String>| -> Vec<String> {
+        let found = labels.iter().filter(|(name, value)| node.labels.get(*name) == Some(*value));
+        found.map(|(name, _)| name.clone()).collect()
+    };
+    let labels = there(&mark.added_labels);
+    let named = there(&claimed.added_labels).into_iter().filter(|name| !labels.contains(name));
+    left.extend(named.map(|name| format!("the label {name}")));
+    Undo { unschedulable, taints, labels, remove_mark, left }
+}
+
+impl Undo {
+    /// One sentence about what stays although the mark names it, and what a person does about it.
+    pub fn words(&self, node: &str) -> Option<String> {
+        const NAMED: usize = 8;
+        let (first, more) = self.left.split_at(self.left.len().min(NAMED));
+        let rest = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        (!first.is_empty()).then(|| {
+            format!(
+                "node {node} keeps {}{rest}, because no record outside the node says that evac added it; lift a cordon with \"evac uncordon {node}\", remove taints with \"evac taint\" and labels with \"kubectl label\" if they are not wanted",
+                first.join(", ")
+            )
+        })
+    }
 }
 
 /// The same for one owner: nothing if the mark is not theirs. The cordon stays where somebody else relies on it.
-pub fn undo_of(node: &Node, owner: &str, keep_cordon: bool) -> Option<Undo> {
+pub fn undo_of(node: &Node, owner: &str, keep_cordon: bool, record: Option<&Record>) -> Option<Undo> {
     match &node.mark {
         Some(MarkState::Valid(mark)) if mark.owner == owner => {}
         _ => return None,
     }
-    let mut undo = undo(node);
+    let mut undo = undo(node, record);
     if keep_cordon {
         undo.unschedulable = None;
+        undo.left.retain(|what| what != "the cordon");
     }
     Some(undo)
 }
@@ -228,6 +289,7 @@ pub fn undo_of(node: &Node, owner: &str, keep_cordon: bool) -> Option<Undo> {
 mod tests {
     use super::*;
     use crate::fact::{Fact, Lease};
+    use crate::maintenance::EXCLUDE_LABEL;
     use crate::testing::{at, node, taint};
 
     fn marked(mut node: Node, owner: &str) -> Node {
@@ -237,12 +299,25 @@ mod tests {
         node
     }
 
+    fn recorded(node: &Node) -> Option<Record> {
+        match &node.mark {
+            Some(MarkState::Valid(mark)) => Some(Record::of(&node.uid, mark)),
+            _ => None,
+        }
+    }
+
     #[test]
     fn a_cancel_uncordons_a_node_that_was_schedulable_before() {
         let node = marked(node("n"), "me");
         assert_eq!(
-            undo(&node),
-            Undo { unschedulable: Some(false), taints: None, labels: Vec::new(), remove_mark: true }
+            undo(&node, recorded(&node).as_ref()),
+            Undo {
+                unschedulable: Some(false),
+                taints: None,
+                labels: Vec::new(),
+                remove_mark: true,
+                left: Vec::new()
+            }
         );
     }
 
@@ -252,8 +327,14 @@ mod tests {
         cordoned.unschedulable = true;
         let node = marked(cordoned, "me");
         assert_eq!(
-            undo(&node),
-            Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark: true }
+            undo(&node, recorded(&node).as_ref()),
+            Undo {
+                unschedulable: None,
+                taints: None,
+                labels: Vec::new(),
+                remove_mark: true,
+                left: Vec::new()
+            }
         );
     }
 
@@ -263,8 +344,14 @@ mod tests {
         node.unschedulable = false;
         node.taints = vec![taint("theirs", "NoExecute")];
         assert_eq!(
-            undo(&node),
-            Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark: true }
+            undo(&node, recorded(&node).as_ref()),
+            Undo {
+                unschedulable: None,
+                taints: None,
+                labels: Vec::new(),
+                remove_mark: true,
+                left: Vec::new()
+            }
         );
     }
 
@@ -275,8 +362,14 @@ mod tests {
         let mut node = marked(cordoned, "me");
         node.unschedulable = false;
         assert_eq!(
-            undo(&node),
-            Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark: true }
+            undo(&node, recorded(&node).as_ref()),
+            Undo {
+                unschedulable: None,
+                taints: None,
+                labels: Vec::new(),
+                remove_mark: true,
+                left: Vec::new()
+            }
         );
     }
 
@@ -284,41 +377,47 @@ mod tests {
     fn a_cancel_removes_our_taints_only() {
         let mut node = marked(node("n"), "me");
         if let Some(MarkState::Valid(mark)) = &mut node.mark {
-            mark.added_taints = vec![taint("ours", "NoSchedule")];
+            mark.added_taints = vec![taint("kubevirt.io/drain", "NoSchedule")];
         }
-        node.taints =
-            vec![taint("theirs", "NoSchedule"), taint("ours", "NoSchedule"), taint("ours", "NoExecute")];
-        let kept = undo(&node).taints.unwrap();
-        assert_eq!(kept, vec![taint("theirs", "NoSchedule"), taint("ours", "NoExecute")]);
+        node.taints = vec![
+            taint("theirs", "NoSchedule"),
+            taint("kubevirt.io/drain", "NoSchedule"),
+            taint("kubevirt.io/drain", "NoExecute"),
+        ];
+        let kept = undo(&node, recorded(&node).as_ref()).taints.unwrap();
+        assert_eq!(kept, vec![taint("theirs", "NoSchedule"), taint("kubevirt.io/drain", "NoExecute")]);
     }
 
     #[test]
     fn what_a_maintenance_puts_on_is_taken_off_and_what_was_there_before_stays() {
         let attire = Attire {
             options: Vec::new(),
-            taints: vec![taint("drain", "NoSchedule"), taint("there", "NoSchedule")],
-            labels: BTreeMap::from([("ours".into(), "true".into()), ("theirs".into(), "true".into())]),
+            taints: vec![taint("kubevirt.io/drain", "NoSchedule"), taint("medik8s.io/drain", "NoSchedule")],
+            labels: BTreeMap::from([(EXCLUDE_LABEL.into(), "true".into()), ("theirs".into(), "true".into())]),
         };
         let mut node = node("n");
-        node.taints = vec![taint("there", "NoSchedule")];
+        node.taints = vec![taint("medik8s.io/drain", "NoSchedule")];
         node.labels.insert("theirs".into(), "true".into());
         let mark = new_mark(&node, "me", &attire, at(0));
-        assert_eq!(mark.added_taints, [taint("drain", "NoSchedule")]);
-        assert_eq!(mark.added_labels.keys().collect::<Vec<_>>(), ["ours"]);
+        assert_eq!(mark.added_taints, [taint("kubevirt.io/drain", "NoSchedule")]);
+        assert_eq!(mark.added_labels.keys().collect::<Vec<_>>(), [EXCLUDE_LABEL]);
         assert!(!attire.is_worn_by(&node));
         node.taints = attire.taints_on(&node).unwrap();
-        node.labels.insert("ours".into(), "true".into());
+        node.labels.insert(EXCLUDE_LABEL.into(), "true".into());
         node.unschedulable = true;
         node.mark = Some(MarkState::Valid(Box::new(mark)));
         assert!(attire.is_worn_by(&node));
         let again = new_mark(&node, "me", &attire, at(5));
-        assert_eq!(again.added_taints, [taint("drain", "NoSchedule")], "what is ours stays ours");
-        let undo = undo(&node);
+        assert_eq!(again.added_taints, [taint("kubevirt.io/drain", "NoSchedule")], "what is ours stays ours");
+        let undo = undo(&node, recorded(&node).as_ref());
         assert_eq!(undo.unschedulable, Some(false));
-        assert_eq!(undo.taints, Some(vec![taint("there", "NoSchedule")]));
-        assert_eq!(undo.labels, ["ours"]);
-        node.labels.insert("ours".into(), "changed".into());
-        assert!(super::undo(&node).labels.is_empty(), "whoever changed it owns it now");
+        assert_eq!(undo.taints, Some(vec![taint("medik8s.io/drain", "NoSchedule")]));
+        assert_eq!(undo.labels, [EXCLUDE_LABEL]);
+        node.labels.insert(EXCLUDE_LABEL.into(), "changed".into());
+        assert!(
+            super::undo(&node, recorded(&node).as_ref()).labels.is_empty(),
+            "whoever changed it owns it now"
+        );
     }
 
     #[test]
@@ -351,6 +450,7 @@ mod tests {
             transitions: 0,
             asked: None,
             answered: None,
+            record: None,
         };
         index.apply(Fact::Lease(lease));
         assert!(matches!(
@@ -391,6 +491,7 @@ mod tests {
             transitions: 0,
             asked: None,
             answered: None,
+            record: None,
         };
         index.apply(Fact::Lease(claimed(50)));
         assert!(matches!(

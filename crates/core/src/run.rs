@@ -26,6 +26,7 @@ use crate::ownership::Attire;
 use crate::policy::back_off;
 use crate::proof::Proof;
 use crate::reason::Reason;
+use crate::record::Record;
 use crate::tenants::Progress;
 use crate::transfer::measure::{Meter, Unreadable};
 
@@ -112,6 +113,8 @@ pub struct NodeRun {
     pub(crate) ask_ahead_at: Option<Timestamp>,
     /// What is written on the node besides the cordon.
     pub(crate) attire: Attire,
+    /// What this run wrote on the node, for the record on its lease.
+    pub(crate) record: Option<Box<Record>>,
 }
 
 impl NodeRun {
@@ -138,6 +141,7 @@ impl NodeRun {
             claim_refused: None,
             claim_lost: None,
             attire,
+            record: None,
         }
     }
 }

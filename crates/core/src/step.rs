@@ -16,13 +16,14 @@ use crate::claim::{self, claim, question};
 use crate::departures;
 pub use crate::event::Event;
 use crate::explain::{refusal, waiting_for};
-use crate::fact::{Key, Pod, Uid, VmRole};
+use crate::fact::{Key, Node, Pod, Uid, VmRole};
 use crate::index::Index;
 use crate::moving;
 use crate::ownership::{self, MarkState, Ownership};
 use crate::policy::{DryRun, Policy};
 use crate::proof::prove;
 use crate::reason::{Reason, Severity};
+use crate::record::{self, Record};
 use crate::run::{Blocker, End, NodePhase, NodeRun, PodRun, PodState, Run, after};
 use crate::send::{charges, send};
 use crate::standing;
@@ -198,18 +199,33 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
         step.events.push(Event::AlreadyCordoned { node: name.clone() });
     }
     let attire = &run.nodes[position].attire;
+    let known = index.lease(&claim::key(&name)).and_then(|lease| lease.record.clone());
     if matches!(owner, Ownership::Ours(_)) && attire.is_worn_by(node) {
+        // Where the answer to our own cordon was lost, what we noted then still holds.
+        let noted = run.nodes[position].record.take();
+        run.nodes[position].record = known.or(noted);
         run.nodes[position].phase = NodePhase::Draining { since: now };
         return;
     }
+    let mark = match &node.mark {
+        // Who keeps a record of its own takes over only what is borne out by the one before.
+        Some(MarkState::Valid(mark)) if run.instance.is_some() => {
+            let mark = Box::new(record::vetted(node, mark, known.as_deref()));
+            let node = Node { mark: Some(MarkState::Valid(mark)), ..node.clone() };
+            ownership::new_mark(&node, &run.owner, attire, now)
+        }
+        _ => ownership::new_mark(node, &run.owner, attire, now),
+    };
+    let noted = Some(Box::new(Record::of(&node.uid, &mark)));
     step.actions.push(Action::Cordon {
         node: name,
         uid: node.uid.clone(),
         resource_version: node.resource_version.clone(),
-        mark: Box::new(ownership::new_mark(node, &run.owner, attire, now)),
+        mark: Box::new(mark),
         taints: attire.taints_on(node),
         dry_run: policy.dry_run == DryRun::Server,
     });
+    run.nodes[position].record = noted;
     run.nodes[position].phase = NodePhase::Cordoning;
 }
 

@@ -178,13 +178,34 @@ impl Http {
         size: usize,
         mut limit: Duration,
     ) -> Result<Answer, HttpError> {
-        let _pass = if call.method == "GET" {
-            None
-        } else {
-            let pass = self.gate.pass(self.clock.now()).ok_or_else(not_leading)?;
-            limit = pass.left.map_or(limit, |left| limit.min(left));
-            Some(pass)
+        if call.method == "GET" {
+            return self.transfer(call, accept, size, limit).await;
+        }
+        let pass = self.gate.pass(self.clock.now()).ok_or_else(not_leading)?;
+        let Some(left) = pass.left else {
+            let answer = self.transfer(call, accept, size, limit).await;
+            drop(pass);
+            return answer;
         };
+        limit = limit.min(left);
+        // A leader's write that is under way is never cut off by the end of the task that sent it: the server may carry it out all the same,
+        // and who waits for what has passed the gate has to wait for this.
+        let (http, call) = (self.clone(), call.clone());
+        let sent = tokio::spawn(async move {
+            let answer = http.transfer(&call, accept, size, limit).await;
+            drop(pass);
+            answer
+        });
+        sent.await.unwrap_or_else(|error| Err(HttpError::Lost(error.to_string())))
+    }
+
+    async fn transfer(
+        &self,
+        call: &Call,
+        accept: &'static str,
+        size: usize,
+        limit: Duration,
+    ) -> Result<Answer, HttpError> {
         let mut request = http::Request::builder().method(call.method).uri(&call.path).header(ACCEPT, accept);
         if let Some(content_type) = call.content_type {
             request = request.header(CONTENT_TYPE, content_type);

@@ -3,8 +3,10 @@
 use evac_api::call::{self, escape};
 use evac_api::{Call, wire};
 use evac_core::fact::Existence;
+use evac_core::ownership::{Attire, MarkState, lease_key};
+use evac_core::record::{self, Record};
 use evac_core::taints::{self, Changed, TaintChange, TaintError};
-use evac_core::{Key, Node, ownership};
+use evac_core::{Key, Node, Taint, claim, ownership};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -52,26 +54,29 @@ pub async fn set_schedulable(
 }
 
 /// What a cancel changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Undone {
     pub uncordoned: bool,
     pub taints_removed: bool,
     pub mark_removed: bool,
+    /// What stays although the mark names it, in one sentence.
+    pub left: Option<String>,
 }
 
 /// Takes back what a drain did to the node, by three-way merge with what others did since.
 ///
 /// With `uncordon` the node becomes schedulable even if it had been cordoned before the drain.
 pub async fn undo(http: &Http, name: &str, uncordon: bool, dry_run: bool) -> Result<Undone, NodeError> {
-    let all = |node: &Node| {
-        let mut undo = ownership::undo(node);
+    let all = |node: &Node, record: Option<&Record>| {
+        let mut undo = ownership::undo(node, record);
         if uncordon && node.unschedulable {
             undo.unschedulable = Some(false);
+            undo.left.retain(|what| what != "the cordon");
         }
         Some(undo)
     };
     let undone = undo_as(http, name, dry_run, all).await?;
-    Ok(undone.unwrap_or(Undone { uncordoned: false, taints_removed: false, mark_removed: false }))
+    Ok(undone.unwrap_or_default())
 }
 
 /// The same for what `owner` did. Whose the node is, is judged on the very version that is written: nothing is done to a node that has
@@ -82,22 +87,34 @@ pub async fn undo_of(
     owner: &str,
     dry_run: bool,
 ) -> Result<Option<Undone>, NodeError> {
-    undo_as(http, name, dry_run, |node| ownership::undo_of(node, owner, false)).await
+    undo_as(http, name, dry_run, |node, record| ownership::undo_of(node, owner, false, record)).await
+}
+
+/// The same for an owner that has noted elsewhere that it worked on this node, as the role `tenants` has on the machine behind it. That note is the
+/// record outside the node, so what the mark says is believed as far as evac ever writes it.
+pub async fn undo_remembered(http: &Http, name: &str, owner: &str) -> Result<Option<Undone>, NodeError> {
+    let remembered = |node: &Node, _: Option<&Record>| {
+        let Some(MarkState::Valid(mark)) = &node.mark else { return None };
+        ownership::undo_of(node, owner, false, Some(&Record::of(&node.uid, mark)))
+    };
+    undo_as(http, name, false, remembered).await
 }
 
 async fn undo_as(
     http: &Http,
     name: &str,
     dry_run: bool,
-    wanted: impl Fn(&Node) -> Option<ownership::Undo>,
+    wanted: impl Fn(&Node, Option<&Record>) -> Option<ownership::Undo>,
 ) -> Result<Option<Undone>, NodeError> {
     for _ in 0..TRIES {
         let node = get(http, name).await?;
-        let Some(undo) = wanted(&node) else { return Ok(None) };
+        let record = record_of(http, &node).await?;
+        let Some(undo) = wanted(&node, record.as_deref()) else { return Ok(None) };
         let undone = Undone {
             uncordoned: undo.unschedulable == Some(false),
             taints_removed: undo.taints.is_some(),
             mark_removed: undo.remove_mark,
+            left: undo.words(name),
         };
         if undo.is_nothing() {
             return Ok(Some(undone));
@@ -118,19 +135,80 @@ async fn undo_as(
     Err(NodeError::Contended(TRIES))
 }
 
+/// What was noted outside the node about the drain whose mark it carries. Without the right to look there is none; a server that fails
+/// has not said that there is none.
+async fn record_of(http: &Http, node: &Node) -> Result<Option<Box<Record>>, HttpError> {
+    let Some(MarkState::Valid(mark)) = &node.mark else { return Ok(None) };
+    for key in [claim::key(&node.name), lease_key(&node.name)] {
+        match http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
+            Ok(lease) => {
+                let record = evac_core::Lease::from(lease).record;
+                if let Some(record) = record.filter(|record| record.owner == mark.owner) {
+                    return Ok(Some(record));
+                }
+            }
+            Err(error) if error.is_transient() => return Err(error),
+            Err(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Notes outside the node how it is before `owner` writes on it, with what the owner may add, so that it can be given back. Where that is not allowed
+/// nothing is noted, and the node is later left as it is then.
+pub async fn keep_record(
+    http: &Http,
+    node: &Node,
+    owner: &str,
+    perhaps: Vec<Taint>,
+) -> Result<(), HttpError> {
+    let mut known = None;
+    for _ in 0..TRIES {
+        let mark = match &node.mark {
+            Some(MarkState::Valid(mark)) => {
+                let before = record_of(http, node).await?;
+                let mark = Box::new(record::vetted(node, mark, before.as_deref()));
+                let node = Node { mark: Some(MarkState::Valid(mark)), ..node.clone() };
+                ownership::new_mark(&node, owner, &Attire::default(), http.clock().calendar())
+            }
+            _ => ownership::new_mark(node, owner, &Attire::default(), http.clock().calendar()),
+        };
+        let missing = perhaps.iter().filter(|taint| !node.taints.iter().any(|there| there.same_as(taint)));
+        let record = Record::of(&node.uid, &mark).and_perhaps(missing.cloned().collect());
+        let call = call::note((&node.name, &node.uid), &record, http.clock().calendar(), known.as_ref());
+        match parse::<wire::Named>(&http.send(&call).await?) {
+            Ok(_) => return Ok(()),
+            Err(HttpError::Status { status: 404 | 409, .. }) => {}
+            Err(error) if error.is_forbidden() => {
+                tracing::warn!(node = node.name, %error, "no record of the node could be kept: its cordon will have to be lifted by hand");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        let path = call::lease_path(&claim::key(&node.name));
+        known = match http.read::<wire::Lease>(&Call::get(path)).await {
+            Ok(lease) => Some(lease.into()),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(())
+}
+
 /// Takes back what `owner` did to a node, and nothing if it is not the owner's any more; gives the node as it is then.
 pub async fn give_back(
     http: &Http,
     name: &str,
     owner: &str,
     keep_cordon: bool,
+    record: Option<&Record>,
 ) -> Result<Option<Node>, NodeError> {
     for _ in 0..TRIES {
         let node = match get(http, name).await {
             Err(error) if error.is_not_found() => return Ok(None),
             node => node?,
         };
-        let Some(undo) = ownership::undo_of(&node, owner, keep_cordon) else { return Ok(Some(node)) };
+        let Some(undo) = ownership::undo_of(&node, owner, keep_cordon, record) else { return Ok(Some(node)) };
         let answer = http.send(&call::undo(name, &node.resource_version, &undo, false)).await?;
         match parse::<wire::Node>(&answer) {
             Ok(node) => return Ok(Some(node.into())),

@@ -41,6 +41,7 @@ fn deploy() -> Vec<File> {
         ("deploy/service_account.yaml", Step::Account),
         ("deploy/role.yaml", Step::Rights),
         ("deploy/role_binding.yaml", Step::Bindings),
+        ("deploy/guard.yaml", Step::Guard),
         ("deploy/operator.yaml", Step::Operator),
         ("deploy/network_policy.yaml", Step::Network),
     ];
@@ -80,6 +81,7 @@ fn chart() -> Vec<File> {
         ("Chart.yaml".to_owned(), one(&about())),
         ("values.yaml".to_owned(), values()),
         ("templates/account.yaml".to_owned(), template(&objects_of(&plan, Step::Account))),
+        ("templates/guard.yaml".to_owned(), template(&objects_of(&plan, Step::Guard))),
         ("templates/operator.yaml".to_owned(), template(&objects_of(&plan, Step::Operator))),
         ("templates/network.yaml".to_owned(), template(&objects_of(&plan, Step::Network))),
     ];

@@ -1,6 +1,7 @@
 //! Everything an installation consists of, from one source: `evac manifests`, the files under `deploy/`, and the Helm chart.
 
 pub mod files;
+mod guard;
 pub mod rights;
 pub mod workload;
 
@@ -72,18 +73,21 @@ pub enum Step {
     Account,
     Rights,
     Bindings,
+    /// Keeps the accounts of nodes off what evac writes on nodes.
+    Guard,
     Operator,
     /// Apart from the operator, because not every cluster has a use for it.
     Network,
 }
 
 impl Step {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Definitions,
         Self::Namespace,
         Self::Account,
         Self::Rights,
         Self::Bindings,
+        Self::Guard,
         Self::Operator,
         Self::Network,
     ];
@@ -105,6 +109,7 @@ pub fn objects_of(plan: &Plan, step: Step) -> Vec<Value> {
             .filter(|bundle| bundle.for_operator)
             .flat_map(|bundle| bindings(plan, bundle))
             .collect(),
+        Step::Guard => guard::all(plan),
         Step::Operator => {
             vec![workload::deployment(plan), workload::service(plan), workload::budget(plan)]
         }

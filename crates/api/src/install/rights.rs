@@ -198,8 +198,8 @@ const FAILOVER: &[Right] = &[
         &["get", "create", "patch"],
     ),
     everywhere("storage.k8s.io", "volumeattachments", LOOK),
-    // The kubelets' signs of life, and what a drain left that died.
-    within(Place::NodeLeases, LEASES, "leases", &[], &["get", "list", "watch", "delete"]),
+    // The kubelets' signs of life, what a drain left that died, and the record of how a node was before.
+    within(Place::NodeLeases, LEASES, "leases", &[], &["get", "list", "watch", "create", "patch", "delete"]),
     within(Place::Services, LEASES, "leases", &[], &["get", "list", "watch"]),
 ];
 

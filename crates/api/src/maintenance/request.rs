@@ -1,13 +1,14 @@
 //! Actions of the maintenance role as requests.
 
-use evac_core::maintenance::{About, FINALIZER, Family, HOLDER, Id, LEASE_SECONDS, Status};
+use evac_core::maintenance::{About, FINALIZER, Family, Id, LEASE_SECONDS, Status};
 use evac_core::ownership::lease_key;
+use evac_core::record::{self, Record};
 use evac_core::{Key, Lease, Uid};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{KIND, PLURAL};
-use crate::call::{Call, FIELD_MANAGER, LeaseClaim, MERGE_PATCH, escape, lease_path, write_lease};
+use crate::call::{Call, FIELD_MANAGER, LeaseClaim, MERGE_PATCH, escape, lease_path, noted, write_lease};
 use crate::kubevirt::request::send;
 
 pub fn collection(family: Family) -> String {
@@ -57,15 +58,19 @@ pub fn status(id: &Id, uid: &Uid, status: &Status) -> Call {
 }
 
 /// Creates the lease of a node, renews it, or takes over the one that was last seen.
-pub fn take_lease(node: &str, uid: &Uid, at: Timestamp, over: Option<&Lease>) -> Call {
-    let claim = LeaseClaim {
-        key: lease_key(node),
-        holder: HOLDER,
-        seconds: LEASE_SECONDS.unsigned_abs(),
-        marks: json!({}),
-        notes: json!({}),
-    };
-    write_lease(&claim, (node, uid), at, over)
+pub fn take_lease(
+    (node, uid): (&str, &Uid),
+    holder: &str,
+    record: Option<&Record>,
+    at: Timestamp,
+    over: Option<&Lease>,
+) -> Call {
+    let mut notes = json!({});
+    if let Some(record) = record {
+        notes[record::ANNOTATION] = noted(record);
+    }
+    let (key, seconds) = (lease_key(node), LEASE_SECONDS.unsigned_abs());
+    write_lease(&LeaseClaim { key, holder, seconds, marks: json!({}), notes }, (node, uid), at, over)
 }
 
 /// Removes a lease if it is still as it was seen.

@@ -2,8 +2,8 @@
 
 use comfy_table::Table;
 use evac_core::explain::span;
-use evac_core::maintenance::status::{PERMISSION_IGNORED, WAITING};
-use evac_core::maintenance::{Maintenance, Phase};
+use evac_core::maintenance::status::{PERMISSION_IGNORED, UNREAD, WAITING};
+use evac_core::maintenance::{Maintenance, Phase, Status};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -15,10 +15,16 @@ fn state(object: &Maintenance) -> &'static str {
         _ if object.deleting => "ending",
         Some(Phase::Succeeded) => "empty",
         Some(Phase::Failed) => "failed",
+        Some(Phase::Running) if object.status.says(UNREAD) => "unknown",
         Some(Phase::Running) if object.status.says(WAITING) => "waiting",
         Some(Phase::Running) => "draining",
         None => "new",
     }
+}
+
+/// The share that has left; what the operator cannot read has none.
+pub fn progress(status: &Status) -> String {
+    if status.says(UNREAD) { "?".to_owned() } else { format!("{}%", status.drain_progress) }
 }
 
 fn value(object: &Maintenance) -> Value {
@@ -59,7 +65,7 @@ pub fn list(objects: &[Maintenance], format: Format, now: Timestamp) {
                 table.add_row([
                     output::clean(&object.node),
                     state(object).to_owned(),
-                    format!("{}%", object.status.drain_progress),
+                    progress(&object.status),
                     object.status.pending_pods.len().to_string(),
                     age(object, now),
                     object.id.name.clone(),
@@ -96,10 +102,10 @@ fn detail(object: &Maintenance, now: Timestamp) {
     line("Reason", &object.reason);
     line("State", &format!("{}, for {}", state(object), age(object, now)));
     let pods = format!(
-        "{} of {} have left ({}%)",
+        "{} of {} have left ({})",
         status.eviction_pods - i64::try_from(status.pending_pods_refs.len()).unwrap_or(0),
         status.eviction_pods,
-        status.drain_progress
+        progress(status)
     );
     line("Pods", &pods);
     if let Some(estimate) = &status.estimated_end {

@@ -11,6 +11,7 @@ use evac_engine::watch::{Report, Source, follow_by};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::show::progress;
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::select::from_server;
@@ -157,9 +158,9 @@ impl Waiting {
             Some(Phase::Running) => {
                 let left = status.pending_pods.len();
                 let text = match status.last_error.as_str() {
-                    "" => format!("node {node}: {}%, {left} pods have to leave", status.drain_progress),
+                    "" => format!("node {node}: {}, {left} pods have to leave", progress(status)),
                     why => {
-                        format!("node {node}: {}%, {left} pods have to leave; {why}", status.drain_progress)
+                        format!("node {node}: {}, {left} pods have to leave; {why}", progress(status))
                     }
                 };
                 self.say(object, &text);

@@ -9,6 +9,7 @@
 )]
 
 mod audit;
+mod guard;
 mod handover;
 mod manifests;
 mod rights;

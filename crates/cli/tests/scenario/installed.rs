@@ -115,9 +115,14 @@ pub async fn apply(kubeconfig: &Path, words: &[&str], objects: &[u8]) {
 }
 
 pub async fn kubectl(kubeconfig: &Path, words: &[&str]) -> Output {
-    let output = command(kubeconfig).args(words).output().await.unwrap();
+    let output = try_kubectl(kubeconfig, words).await;
     assert!(output.status.success(), "kubectl {words:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
+}
+
+/// Whatever comes of it.
+pub async fn try_kubectl(kubeconfig: &Path, words: &[&str]) -> Output {
+    command(kubeconfig).args(words).output().await.unwrap()
 }
 
 fn command(kubeconfig: &Path) -> Command {

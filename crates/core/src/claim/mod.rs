@@ -13,6 +13,7 @@ use jiff::Timestamp;
 
 use crate::action::{Action, Outcome};
 use crate::index::Index;
+use crate::ownership::MarkState;
 use crate::policy::DryRun;
 use crate::reason::Reason;
 use crate::run::{End, NodePhase, NodeRun, Run, after, failure_text};
@@ -90,9 +91,13 @@ pub(crate) fn claim(index: &Index, dry_run: DryRun, run: &mut Run, now: Timestam
                     step.wake_at(at);
                     continue;
                 }
+                let marked = index.node(&node.name).is_some_and(
+                    |found| matches!(&found.mark, Some(MarkState::Valid(mark)) if mark.owner == holder.owner),
+                );
                 step.actions.push(Action::Release {
                     node: node.name.clone(),
                     resource_version: lease.map(|lease| lease.resource_version.clone()).unwrap_or_default(),
+                    keep: marked && lease.is_some_and(|lease| lease.record.is_some()),
                 });
                 node.claim = Claim::Releasing;
                 continue;
@@ -123,6 +128,9 @@ pub(crate) fn claim(index: &Index, dry_run: DryRun, run: &mut Run, now: Timestam
             // Whatever was asked until now is answered by this; where nothing was, it says that we listen.
             answered: answers.then(|| lease.and_then(|lease| lease.asked).unwrap_or(now)),
             over: lease.map(|lease| Box::new(lease.clone())),
+            record: node.record.clone().filter(|record| {
+                lease.and_then(|lease| lease.record.as_ref()).is_none_or(|known| known != record)
+            }),
         });
         node.claim = Claim::Asked;
     }
@@ -233,9 +241,8 @@ impl Run {
                 Claim::Wanted { not_before: None }
             }
             other if other.is_transient() || matches!(other, Outcome::Throttled { .. }) => {
-                if node.claim_held_before || matches!(other, Outcome::Unknown { .. }) {
-                    node.claim_trace = Trace::Unsure;
-                }
+                // Also where nothing can have been written: the lease is the record of what was done to the node, so it is tried again at the end.
+                node.claim_trace = Trace::Unsure;
                 Claim::Wanted { not_before: Some(after(now, RETRY_AFTER)) }
             }
             other => {

@@ -122,6 +122,7 @@ mod tests {
 
         fn lease(&mut self, version: u32, asked: Option<i64>, answered: i64) {
             self.index.apply(Fact::Lease(Lease {
+                record: None,
                 key: key("n"),
                 holder: Holder { owner: "ann".into(), instance: "box:1".into() }.to_string(),
                 renewed: Some(at(answered)),

@@ -16,6 +16,7 @@ pub(super) fn lease(holder: &str, renewed: i64) -> Lease {
         transitions: 0,
         asked: None,
         answered: None,
+        record: None,
     }
 }
 

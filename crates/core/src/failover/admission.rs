@@ -3,8 +3,8 @@
 use super::policy::{FailoverPolicy, PolicyError, Proof};
 use crate::machines::admission::Denial;
 
-fn forbidden(message: String) -> Option<Denial> {
-    Some(Denial { code: 403, message, causes: Vec::new() })
+fn forbidden(message: String) -> Denial {
+    Denial { code: 403, message, causes: Vec::new() }
 }
 
 /// What is wrong with a policy whoever writes it. `home` is the operator's namespace.
@@ -16,14 +16,14 @@ pub fn content(policy: &Result<FailoverPolicy, PolicyError>, home: &str) -> Opti
         Ok(_) => Ok(()),
         Err(error) => Err(error.to_string()),
     };
-    forbidden(checked.err()?)
+    checked.err().map(forbidden)
 }
 
 /// `lacking` is what the one who writes it may not do, if anything: a verb and a resource.
 pub fn author(user: &str, policy: &str, lacking: Option<&str>) -> Option<Denial> {
     let lacking = lacking?;
-    forbidden(format!(
+    Some(forbidden(format!(
         "user \"{user}\" may not write failover policy {policy}, because the operator would act for it, and that needs the right to \
          {lacking}"
-    ))
+    )))
 }

@@ -8,6 +8,8 @@ use crate::ownership::{Attire, new_mark};
 use crate::reason::Reason;
 use crate::testing::{at, taint};
 
+type Change = fn(&mut Suspect);
+
 fn statement() -> How {
     How::Statement { by: "kim".into(), reason: "pulled the plug".into() }
 }
@@ -215,7 +217,7 @@ fn a_silent_node_with_our_mark_may_be_switched_off() {
 
 #[test]
 fn what_changed_since_the_last_look_keeps_a_machine_from_being_switched_off() {
-    let changes: [(fn(&mut Suspect), &str); 8] = [
+    let changes: [(Change, &str); 8] = [
         (|it| it.node.health = Health::Ready, "is Ready"),
         (|it| it.lease = Some(lease("n", at(-700))), "its kubelet renewed its lease while"),
         (|it| it.node.health = Health::NotReady, "its kubelet reported while"),

@@ -248,6 +248,8 @@ mod tests {
     use crate::failover::suspect::testing::{ready, silent};
     use crate::testing::at;
 
+    type Change = fn(&mut Suspect);
+
     /// Renews its lease every ten seconds by a clock that is this many seconds off, from `from` to `to`.
     fn renewing(silence: &mut Silence, suspect: &mut Suspect, off: i64, from: i64, to: i64) {
         for second in (from..=to).step_by(10) {
@@ -351,16 +353,16 @@ mod tests {
         assert_eq!(Signs::of(&after).news(&Signs::of(&before)), None);
         assert_eq!(Signs::of(&before).news(&Signs::of(&after)), Some(Sign::Report));
         assert_eq!(Signs::of(&ready("n", at(5))).news(&Signs::of(&after)), Some(Sign::Lease));
-        let changes: [(fn(&mut Suspect), Sign); 4] = [
+        let kinds: [(Change, Sign); 4] = [
             (|it| it.boot = Some("boot-2".into()), Sign::Boot),
             (|it| it.lease.as_mut().unwrap().version = "9".into(), Sign::Lease),
             (|it| it.reported = Some(at(1)), Sign::Report),
             (|it| it.heartbeat = Some(at(1)), Sign::Heartbeat),
         ];
-        for (change, sign) in changes {
-            let mut changed = before.clone();
-            change(&mut changed);
-            assert_eq!(Signs::of(&changed).news(&Signs::of(&before)), Some(sign));
+        for (change, sign) in kinds {
+            let mut seen = before.clone();
+            change(&mut seen);
+            assert_eq!(Signs::of(&seen).news(&Signs::of(&before)), Some(sign));
         }
         let mut less = before.clone();
         (less.lease, less.heartbeat) = (None, None);

@@ -221,6 +221,7 @@ fn d05_d06_a_maintenance_lease_of_somebody_else_is_respected_while_it_is_valid()
         transitions: 0,
         asked: None,
         answered: None,
+        record: None,
     };
     cluster.leases.insert("n1".into(), lease);
     assert_eq!(cluster.code(DUE, "n1"), "Leased");
@@ -330,6 +331,7 @@ fn failed_failing_and_maintained_members_of_etcd_count_together_for_all_policies
         transitions: 0,
         asked: None,
         answered: None,
+        record: None,
     };
     cluster.leases.insert("n3".into(), lease);
     assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(two_left));

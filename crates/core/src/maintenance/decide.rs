@@ -7,12 +7,13 @@ use jiff::{SignedDuration, Timestamp};
 use super::queue::Turns;
 use super::status::{PERMISSION_IGNORED, Status, YIELDED, named_at, whole_seconds};
 use super::vouched::{Granted, granted};
-use super::{About, Action, Decision, HOLDER, Id, LEASE_SECONDS, Maintenance, OnUncordon, Phase, Registry};
+use super::{About, Action, Decision, Id, LEASE_SECONDS, Maintenance, OnUncordon, Phase, Registry};
 use crate::fact::{Lease, Node};
-use crate::ownership::MarkState;
+use crate::ownership::{self, Undo};
 use crate::policy::back_off;
 use crate::quorum::is_control_plane;
 use crate::reason::Reason;
+use crate::record::Record;
 use crate::run::{End, after};
 use crate::survey::Standing;
 
@@ -24,15 +25,33 @@ const LEASE_PATIENCE: i64 = 3;
 const LEASE_PAUSE: Duration = Duration::from_secs(5);
 /// Numbers are written at most this often; what people wait for is written at once.
 const WRITE_EVERY: SignedDuration = SignedDuration::from_secs(2);
+/// How long something may be unread before people are told: a watch that breaks off is begun anew within moments.
+const UNREAD_PATIENCE: Duration = Duration::from_secs(10);
 /// How long an answer about the quorum holds.
 const QUORUM_HOLDS: SignedDuration = SignedDuration::from_secs(10);
 
 pub fn decide(registry: &Registry, turns: &Turns, id: &Id, now: Timestamp) -> Decision {
     let mut case = Case { registry, now, decision: Decision::default() };
     match registry.object(id) {
+        // Two installations may watch the same objects; the one that holds the lease acts.
+        Some(object) if registry.is_served_elsewhere(&object.node, now) => case.leave(object),
         Some(object) if object.deleting => case.give_back(object),
         Some(object) => case.pursue(object, turns),
-        None => case.end_drain_of(id),
+        None => match registry.stray(id) {
+            Some(node) => case.sweep(node),
+            None => case.end_drain_of(id),
+        },
+    }
+    case.decision
+}
+
+/// While something is unread that every decision rests on, all that can be done is to say so.
+pub fn decide_unread(registry: &Registry, id: &Id, now: Timestamp) -> Decision {
+    let mut case = Case { registry, now, decision: Decision::default() };
+    if let Some(object) = registry.object(id).filter(|object| object.held && !object.deleting) {
+        let mut status = object.status.clone();
+        case.say_what_is_unread(&object.node, true, &mut status);
+        case.write(object, status);
     }
     case.decision
 }
@@ -82,7 +101,8 @@ impl<'a> Case<'a> {
             return;
         }
         let ours = self.registry.first_for(&object.node) == Some(&object.id);
-        if ours {
+        // Another object wants the node empty: it goes on with the mark, the pre-image and the lease.
+        if ours && !self.registry.has_successor(object) {
             self.restore(object);
         }
         self.finalize(object, false);
@@ -97,16 +117,9 @@ impl<'a> Case<'a> {
     fn restore(&mut self, object: &'a Maintenance) {
         let lease = self.registry.lease(&object.node);
         if let Some(node) = self.registry.node(&object.node) {
-            let other = lease.filter(|lease| is_foreign(lease, self.now));
-            // Even if no mark of ours is seen: it may have been written a moment ago.
-            self.act(Action::Restore { node: node.name.clone(), keep_cordon: other.is_some() });
-            // After the taints are gone, or the moves that are called back would begin anew.
-            self.act(Action::CallBack { node: node.name.clone() });
-            if self.registry.is_marked(&node.name) {
-                self.tell_about_node(node, other);
-            }
+            self.restore_node(node);
         }
-        if let Some(lease) = lease.filter(|lease| lease.holder == HOLDER) {
+        if let Some(lease) = lease.filter(|lease| lease.holder == self.registry.owner()) {
             self.act(Action::ReturnLease {
                 lease: lease.key.clone(),
                 resource_version: lease.resource_version.clone(),
@@ -114,23 +127,56 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn tell_about_node(&mut self, node: &Node, other: Option<&Lease>) {
+    fn restore_node(&mut self, node: &Node) {
+        let other = self.registry.lease(&node.name).filter(|lease| self.is_foreign(lease));
+        let record = self.registry.record(&node.name);
+        // Even if no mark of ours is seen: it may have been written a moment ago.
+        self.act(Action::Restore {
+            node: node.name.clone(),
+            keep_cordon: other.is_some(),
+            record: record.cloned().map(Box::new),
+        });
+        // After the taints are gone, or the moves that are called back would begin anew.
+        self.act(Action::CallBack { node: node.name.clone() });
+        if let Some(undo) = ownership::undo_of(node, self.registry.owner(), other.is_some(), record) {
+            self.tell_about_node(node, other, &undo);
+        }
+    }
+
+    /// Our mark without an object: the request that wrote it came through after we had given up on it, or it was forged. Either
+    /// way it has to go, and what goes with it is what the record says.
+    fn sweep(&mut self, node: &Node) {
+        self.act(Action::Ascertain { node: node.name.clone() });
+        self.restore_node(node);
+    }
+
+    fn leave(&mut self, object: &Maintenance) {
+        self.end_drain_of(&object.id);
+        if let Some(at) = self.registry.lease(&object.node).and_then(Lease::protects_until) {
+            self.look_again(at);
+        }
+    }
+
+    fn is_foreign(&self, lease: &Lease) -> bool {
+        lease.holder != self.registry.owner() && lease.protects(self.now)
+    }
+
+    fn tell_about_node(&mut self, node: &Node, other: Option<&Lease>, undo: &Undo) {
         let about = About::Node(node.name.clone(), node.uid.clone());
-        let before = match &node.mark {
-            Some(MarkState::Valid(mark)) => mark.before.unschedulable,
-            _ => false,
-        };
-        let (reason, message) = match other {
-            Some(lease) => (
+        let words = undo.words(&node.name);
+        let (reason, message) = match (other, &words) {
+            (Some(lease), _) => (
                 "KeptCordon",
                 format!("Left the node cordoned because {} holds the lease {}", lease.holder, lease.key),
             ),
-            None if before => {
+            (None, Some(words)) => ("KeptUnconfirmed", words.clone()),
+            (None, None) if undo.unschedulable.is_none() && node.unschedulable => {
                 ("KeptCordon", "Left the node cordoned, as it was before the maintenance".to_owned())
             }
-            None => ("UncordonNode", "Uncordoned the node at the end of its maintenance".to_owned()),
+            (None, None) => ("UncordonNode", "Uncordoned the node at the end of its maintenance".to_owned()),
         };
-        self.act(Action::Tell { about, warning: other.is_some(), reason, message });
+        let warning = other.is_some() || words.is_some();
+        self.act(Action::Tell { about, warning, reason, message });
     }
 
     /// The object is there to stay: bring its node where it says.
@@ -152,6 +198,7 @@ impl<'a> Case<'a> {
         let ignored = self.granted(object).ignored;
         let (reason, said) = (ignored.as_ref().map_or("Reviewed", |_| "NotReviewed"), ignored.clone());
         status.state(PERMISSION_IGNORED, said.is_some(), reason, said.unwrap_or_default(), self.now);
+        self.say_what_is_unread(&object.node, false, &mut status);
         self.write(object, status);
         if let Some(said) = ignored.filter(|_| !object.status.says(PERMISSION_IGNORED)) {
             self.tell(object, true, PERMISSION_IGNORED, said);
@@ -160,6 +207,17 @@ impl<'a> Case<'a> {
 
     fn granted(&self, object: &Maintenance) -> Granted {
         granted(object, self.registry.reviewing())
+    }
+
+    /// What is not known is said, and what was known before is not shown as if it were now.
+    fn say_what_is_unread(&mut self, node: &str, blind: bool, status: &mut Status) {
+        let Some(mut unread) = self.registry.unread_for(node) else { return status.can_read(self.now) };
+        unread.blind |= blind;
+        let told = after(unread.since, UNREAD_PATIENCE);
+        if told > self.now {
+            return self.look_again(told);
+        }
+        status.cannot_read(&unread, self.now);
     }
 
     fn situation(&mut self, object: &'a Maintenance, turns: &Turns, status: &mut Status) {
@@ -211,14 +269,22 @@ impl<'a> Case<'a> {
     /// Takes or renews the node's lease; false while it is not ours.
     fn has_lease(&mut self, object: &Maintenance, node: &Node, status: &mut Status) -> bool {
         let lease = self.registry.lease(&node.name);
-        if let Some(other) = lease.filter(|lease| is_foreign(lease, self.now)) {
+        if let Some(other) = lease.filter(|lease| self.is_foreign(lease)) {
             self.lease_is_away(object, other, status);
             return false;
         }
         status.error_on_lease_count = 0;
-        let ours = lease.filter(|lease| lease.holder == HOLDER && lease.ends() > Some(self.now));
+        let ours =
+            lease.filter(|lease| lease.holder == self.registry.owner() && lease.ends() > Some(self.now));
+        // How the node is now can be noted only until we write on it.
+        let untouched = !self.registry.has_begun(object) && !self.registry.is_marked(&node.name);
+        let record = untouched.then(|| {
+            let mark = ownership::new_mark(node, self.registry.owner(), &object.attire(), self.now);
+            Box::new(Record::of(&node.uid, &mark))
+        });
+        let noted = record.is_none() || ours.is_some_and(|lease| lease.record == record);
         let renew_at = ours.and_then(|lease| lease.ends()?.checked_sub(RENEW_WHEN_LEFT).ok());
-        if let Some(at) = renew_at.filter(|at| *at > self.now) {
+        if let Some(at) = renew_at.filter(|at| *at > self.now && noted) {
             self.look_again(at);
             return true;
         }
@@ -227,8 +293,10 @@ impl<'a> Case<'a> {
             uid: node.uid.clone(),
             at: self.now,
             over: lease.cloned().map(Box::new),
+            holder: self.registry.owner().to_owned(),
+            record,
         });
-        ours.is_some()
+        ours.is_some() && noted
     }
 
     fn lease_is_away(&mut self, object: &Maintenance, other: &Lease, status: &mut Status) {
@@ -370,9 +438,4 @@ impl<'a> Case<'a> {
             Some(Phase::Running) | None => {}
         }
     }
-}
-
-/// Held by somebody else, and not lapsed.
-fn is_foreign(lease: &Lease, now: Timestamp) -> bool {
-    lease.holder != HOLDER && lease.protects(now)
 }

@@ -43,6 +43,7 @@ fn lease(node: &str, holder: &str, renewed: i64) -> Lease {
         transitions: 0,
         asked: None,
         answered: None,
+        record: None,
     }
 }
 
@@ -106,8 +107,10 @@ impl Case {
             Action::Finalize { id, uid, held: false, .. } => {
                 self.registry.apply(Seen::ObjectGone(id.clone(), uid.clone()));
             }
-            Action::TakeLease { node, at, .. } => {
-                let lease = Lease { renewed: Some(*at), ..lease(node, HOLDER, 0) };
+            Action::TakeLease { node, at, over, holder, record, .. } => {
+                let before = over.as_ref().and_then(|lease| lease.record.clone());
+                let record = record.clone().or(before);
+                let lease = Lease { renewed: Some(*at), record, ..lease(node, holder, 0) };
                 self.registry.apply(Seen::Lease(lease));
             }
             Action::ReturnLease { lease, .. } => {
@@ -128,8 +131,9 @@ impl Case {
             Action::End { node } => {
                 self.registry.apply(Seen::Ended(node.clone()));
             }
-            Action::Restore { node, keep_cordon } => self.edit_node(node, |node| {
-                let Some(undo) = crate::ownership::undo_of(node, OWNER, *keep_cordon) else { return };
+            Action::Restore { node, keep_cordon, record } => self.edit_node(node, |node| {
+                let undo = crate::ownership::undo_of(node, OWNER, *keep_cordon, record.as_deref());
+                let Some(undo) = undo else { return };
                 node.taints = undo.taints.unwrap_or_else(|| node.taints.clone());
                 undo.labels.iter().for_each(|label| drop(node.labels.remove(label)));
                 node.unschedulable &= undo.unschedulable != Some(false);
@@ -139,7 +143,7 @@ impl Case {
                 self.edit(&id.name, |object| object.status = *status.clone());
             }
             Action::Tell { reason, .. } => self.told.push(reason),
-            Action::CallBack { .. } | Action::AskQuorum { .. } => {}
+            Action::CallBack { .. } | Action::AskQuorum { .. } | Action::Ascertain { .. } => {}
         }
     }
 
@@ -630,4 +634,192 @@ fn nobody_answers_for_the_quorum_on_an_object_that_is_older_than_the_webhook() {
     case.edit("a", |object| object.created = Some(at(5)));
     case.settle("a");
     assert!(case.node("c1").unschedulable, "who created it was reviewed");
+}
+
+#[test]
+fn deleting_the_first_of_two_objects_for_a_node_hands_it_to_the_second() {
+    let mut case = begun().with(Maintenance { created: Some(at(1)), ..object("b", "n") });
+    case.settle("b");
+    assert!(case.status("b").last_error.contains("is under maintenance by"), "{:?}", case.status("b"));
+    case.done.clear();
+    case.edit("a", |object| object.deleting = true);
+    case.settle("a");
+    let node = case.node("n");
+    assert!(node.unschedulable && node.taints.iter().any(|taint| taint.key == "kubevirt.io/drain"));
+    assert!(!case.done.iter().any(|action| matches!(
+        action,
+        Action::Restore { .. } | Action::CallBack { .. } | Action::ReturnLease { .. }
+    )));
+    assert!(case.registry.object(&id("a")).is_none(), "the first one may go");
+    case.settle("b");
+    assert!(case.registry.has_begun(case.registry.object(&id("b")).unwrap()));
+    assert_eq!(case.status("b").phase, Some(Phase::Running));
+    // The second one knows how the node was before the first.
+    case.edit("b", |object| object.deleting = true);
+    case.settle("b");
+    let node = case.node("n");
+    assert!(!node.unschedulable && node.taints.is_empty() && node.labels.is_empty(), "{node:?}");
+}
+
+#[test]
+fn if_both_objects_for_a_node_are_deleted_it_is_given_back_once() {
+    let mut case = begun().with(Maintenance { created: Some(at(1)), ..object("b", "n") });
+    case.edit("a", |object| object.deleting = true);
+    case.edit("b", |object| object.deleting = true);
+    case.settle("b");
+    assert!(case.node("n").unschedulable, "the mark names the other one");
+    case.settle("a");
+    assert!(!case.node("n").unschedulable);
+}
+
+fn strays(case: &Case) -> Vec<Id> {
+    case.registry.everybody().into_iter().filter(|id| case.registry.stray(id).is_some()).collect()
+}
+
+/// The object is gone and its node given back; then the mark is on the node again.
+fn landed_late() -> Case {
+    let mut case = begun();
+    let late = case.node("n").clone();
+    case.edit("a", |object| object.deleting = true);
+    case.settle("a");
+    assert!(case.node("n").mark.is_none() && case.registry.object(&id("a")).is_none());
+    assert!(strays(&case).is_empty());
+    case.edit_node("n", |node| *node = late);
+    case
+}
+
+#[test]
+fn a_cordon_that_lands_after_its_object_is_gone_is_swept() {
+    let mut case = landed_late();
+    let [stray] = strays(&case).try_into().unwrap();
+    case.settle(&stray.name);
+    assert!(
+        matches!(case.done.iter().rev().nth(3), Some(Action::Ascertain { node }) if node == "n"),
+        "{:?}",
+        case.done
+    );
+    let node = case.node("n");
+    assert!(!node.unschedulable && node.mark.is_none() && node.taints.is_empty(), "{node:?}");
+    assert!(strays(&case).is_empty());
+}
+
+#[test]
+fn a_mark_without_an_object_and_without_a_record_takes_nothing_with_it() {
+    let mut case = landed_late();
+    let forged = case.node("n").clone();
+    case = Case::new(&["n"]);
+    case.edit_node("n", |node| *node = forged);
+    let [stray] = strays(&case).try_into().unwrap();
+    case.settle(&stray.name);
+    let node = case.node("n");
+    assert!(node.unschedulable && node.mark.is_none() && node.taints.len() == 3, "{node:?}");
+    assert_eq!(case.told, ["KeptUnconfirmed"]);
+}
+
+#[test]
+fn a_forged_mark_before_the_maintenance_does_not_become_the_state_to_return_to() {
+    let mut case = Case::new(&["n"]);
+    case.edit_node("n", |node| {
+        let mark = new_mark(node, OWNER, &object("a", "n").attire(), at(0));
+        node.mark = Some(MarkState::Valid(Box::new(mark)));
+        node.unschedulable = true;
+        node.taints = taints();
+    });
+    case = case.with(object("a", "n"));
+    case.settle("a");
+    case.edit("a", |object| object.deleting = true);
+    case.settle("a");
+    let node = case.node("n");
+    assert!(node.unschedulable && node.taints.len() == 3, "a person did that: {node:?}");
+    assert!(case.told.contains(&"KeptUnconfirmed"), "{:?}", case.told);
+}
+
+#[test]
+fn two_installations_have_two_names_and_the_one_with_the_lease_acts() {
+    assert_eq!(named(OWNER, HOME), OWNER, "what was written before namespaces were named stays ours");
+    assert_eq!(named(OWNER, "blue"), "node-maintenance@blue");
+    let mut case = begun();
+    let lease = case.registry.lease("n").unwrap().clone();
+    let mut other = Case::new(&["n"]);
+    other.registry = Registry::of(named(OWNER, "blue"));
+    other.registry.apply(Seen::Node(Box::new(case.node("n").clone())));
+    other.registry.apply(Seen::Lease(lease));
+    other = other.with(object("a", "n"));
+    assert!(other.decide("a").actions.is_empty(), "the first one is at it");
+    assert!(strays(&other).is_empty());
+    other.edit("a", |object| object.deleting = true);
+    assert!(other.decide("a").actions.is_empty(), "and gives it back");
+    case.edit("a", |object| object.deleting = true);
+    case.settle("a");
+    assert!(!case.node("n").unschedulable);
+}
+
+#[test]
+fn what_cannot_be_read_is_said_and_old_numbers_are_not_shown_as_new() {
+    let mut case = begun();
+    case.survey("n", Standing::Draining, &["q"]);
+    case.now += 5;
+    case.settle("a");
+    assert_eq!(case.status("a").drain_progress, 50);
+    case.registry.apply(Seen::Blind("could not read pods: no answer within 30 s".into(), at(case.now)));
+    let again = case.settle("a");
+    assert!(
+        !case.status("a").says(super::status::UNREAD),
+        "a watch that breaks off is begun anew in moments"
+    );
+    assert_eq!(again, Some(at(case.now + 10)));
+    case.now += 10;
+    case.settle("a");
+    let status = case.status("a");
+    assert!(status.says(super::status::UNREAD), "{status:?}");
+    assert_eq!((status.drain_progress, status.estimated_end.is_none()), (0, true));
+    assert_eq!(status.blockers[0].code, "CannotRead");
+    assert!(
+        status.last_error.contains("could not read pods: no answer within 30 s"),
+        "{}",
+        status.last_error
+    );
+    case.now += 60;
+    assert!(case.decide("a").actions.is_empty(), "it is said once");
+    case.survey("n", Standing::Draining, &["q"]);
+    case.settle("a");
+    let status = case.status("a");
+    assert!(!status.says(super::status::UNREAD) && status.blockers.is_empty(), "{status:?}");
+    assert_eq!((status.drain_progress, status.last_error.as_str()), (50, ""));
+}
+
+#[test]
+fn a_node_that_was_empty_is_not_called_empty_while_nobody_can_look() {
+    let mut case = begun();
+    case.drained("n");
+    case.settle("a");
+    assert_eq!((case.status("a").phase, case.status("a").drain_progress), (Some(Phase::Succeeded), 100));
+    case.registry.apply(Seen::Blind("could not read nodes".into(), at(case.now)));
+    case.now += 20;
+    case.settle("a");
+    let status = case.status("a");
+    assert_eq!((status.phase, status.drain_progress), (Some(Phase::Running), 0));
+    assert!(status.conditions.iter().any(|one| one.kind == DRAINED && one.status == "Unknown"), "{status:?}");
+    case.drained("n");
+    case.settle("a");
+    assert_eq!(case.status("a").phase, Some(Phase::Succeeded));
+    assert!(case.status("a").says(DRAINED));
+}
+
+#[test]
+fn a_list_that_cannot_be_read_is_named_on_every_object_and_taken_back() {
+    let mut case = begun();
+    let seen = |case: &mut Case, seen| drop(case.registry.apply(seen));
+    seen(&mut case, Seen::Unread("the list of nodes".into(), "forbidden".into(), at(0)));
+    case.now = 30;
+    let decision = decide_unread(&case.registry, &id("a"), at(case.now));
+    let [Action::WriteStatus { status, .. }, ..] = decision.actions.as_slice() else {
+        panic!("{decision:?}")
+    };
+    assert_eq!(status.last_error, "the list of nodes cannot be read since 2026-01-01T00:00:00Z: forbidden");
+    case.settle("a");
+    assert!(case.status("a").says(super::status::UNREAD));
+    seen(&mut case, Seen::Read("the list of nodes".into()));
+    case.settle("a");
+    assert!(!case.status("a").says(super::status::UNREAD));
 }

@@ -27,18 +27,21 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-pub use decide::decide;
-pub use registry::{Order, Registry, Seen, Subject, Touched};
+pub use decide::{decide, decide_unread};
+pub use registry::{Order, Registry, Seen, Subject, Touched, Unread};
 pub use status::{Phase, Status};
 
 use crate::fact::{Key, Lease, Taint, Uid};
 use crate::ownership::Attire;
 use crate::quorum::Shortage;
+use crate::record::Record;
 
-/// Who writes on nodes for this role: the owner in the mark and of migrations.
+/// Who writes on nodes for this role: the owner in the mark and of migrations, and the holder of the lease, which is the name other
+/// remediation operators know.
 pub const OWNER: &str = "node-maintenance";
-/// The holder in the lease, which is the name other remediation operators know.
-pub const HOLDER: &str = "node-maintenance";
+/// The namespace of the installation that goes by the bare name. All others add theirs, so that no two installations share one; what was
+/// written under the bare name before that stays with the one installation there was by default.
+pub const HOME: &str = "evac";
 /// How long a lease lasts; it is renewed long before.
 pub const LEASE_SECONDS: i64 = 3600;
 /// Kept as it always was, so that objects made under the earlier operator can be deleted under this one.
@@ -61,6 +64,16 @@ pub fn cannot_spare(node: &str, shortage: &Shortage) -> String {
         _ => String::new(),
     };
     format!("can not put control-plane node {node} into maintenance: {}{hint}", shortage.words())
+}
+
+/// The name of an installation's role in marks and leases.
+pub fn named(role: &str, namespace: &str) -> String {
+    if namespace == HOME { role.to_owned() } else { format!("{role}@{namespace}") }
+}
+
+/// Whether this is the name of a maintenance role, of whichever installation.
+fn is_maintenance(name: &str) -> bool {
+    name == OWNER || name.strip_prefix(OWNER).is_some_and(|rest| rest.starts_with('@'))
 }
 
 /// Which of the two kinds of this name an object is of.
@@ -135,19 +148,25 @@ pub struct Maintenance {
 impl Maintenance {
     /// What is written on its node besides the cordon.
     pub fn attire(&self) -> Attire {
-        let taint = |key: &str| Taint {
-            key: key.to_owned(),
-            value: None,
-            effect: "NoSchedule".to_owned(),
-            time_added: None,
-        };
-        let keys = ["node.kubernetes.io/unschedulable", "kubevirt.io/drain", "medik8s.io/drain"];
-        Attire {
-            options: vec![self.id.to_string()],
-            taints: keys.into_iter().map(taint).collect(),
-            labels: BTreeMap::from([(EXCLUDE_LABEL.to_owned(), "true".to_owned())]),
-        }
+        Attire { options: vec![self.id.to_string()], taints: taints(), labels: labels() }
     }
+}
+
+/// The taints that a node under maintenance carries.
+pub fn taints() -> Vec<Taint> {
+    let taint = |key: &str| Taint {
+        key: key.to_owned(),
+        value: None,
+        effect: "NoSchedule".to_owned(),
+        time_added: None,
+    };
+    let keys = ["node.kubernetes.io/unschedulable", "kubevirt.io/drain", "medik8s.io/drain"];
+    keys.into_iter().map(taint).collect()
+}
+
+/// The labels that a node under maintenance carries.
+pub fn labels() -> BTreeMap<String, String> {
+    BTreeMap::from([(EXCLUDE_LABEL.to_owned(), "true".to_owned())])
 }
 
 /// What an event is about.
@@ -174,6 +193,9 @@ pub enum Action {
         uid: Uid,
         at: Timestamp,
         over: Option<Box<Lease>>,
+        holder: String,
+        /// How the node is before we write on it, noted on the lease.
+        record: Option<Box<Record>>,
     },
     ReturnLease {
         lease: Key,
@@ -194,10 +216,15 @@ pub enum Action {
     CallBack {
         node: String,
     },
-    /// The node as it was before, as far as it is ours to say.
+    /// The node as it was before, as far as it is ours to say and the record says it too.
     Restore {
         node: String,
         keep_cordon: bool,
+        record: Option<Box<Record>>,
+    },
+    /// Makes sure that no object is about the node: what follows would be wrong otherwise.
+    Ascertain {
+        node: String,
     },
     /// Finds out whether the control plane can spare the node.
     AskQuorum {

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use super::vouched::Reviewing;
-use super::{Id, Maintenance, OWNER};
+use super::{Family, Id, Maintenance, OWNER, is_maintenance};
 use crate::fact::{Key, Lease, Node, Uid};
 use crate::ownership::{MarkState, lease_key};
+use crate::record::Record;
 use crate::survey::Survey;
 
 /// After this long it does not count any more how often a node was given to the drain.
@@ -31,6 +32,22 @@ pub enum Seen {
     Ended(String),
     /// Whether objects are reviewed here.
     Reviewing(Reviewing),
+    /// The drain cannot read the cluster; the sentence says why.
+    Blind(String, Timestamp),
+    /// Something that decisions rest on cannot be read, and why.
+    Unread(String, String, Timestamp),
+    /// It can be read again.
+    Read(String),
+}
+
+/// What cannot be read, why, and since when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    pub what: String,
+    pub why: String,
+    pub since: Timestamp,
+    /// How far the drain is cannot be said either.
+    pub blind: bool,
 }
 
 /// A node that the drain was told to empty.
@@ -51,8 +68,19 @@ pub enum Touched {
     Everybody,
 }
 
+/// The name of this installation in marks and leases.
+#[derive(Debug, Clone)]
+struct Owner(String);
+
+impl Default for Owner {
+    fn default() -> Self {
+        Self(OWNER.to_owned())
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
+    owner: Owner,
     objects: BTreeMap<Id, Maintenance>,
     by_node: BTreeMap<String, BTreeSet<Id>>,
     nodes: BTreeMap<String, Node>,
@@ -61,9 +89,23 @@ pub struct Registry {
     orders: BTreeMap<String, Order>,
     quorum: BTreeMap<String, (Result<(), String>, Timestamp)>,
     reviewing: Reviewing,
+    /// What was last noted about each node on its lease. It outlives the lease: a cordon may land after the node was given back.
+    records: BTreeMap<String, Box<Record>>,
+    /// Nodes of which the drain cannot say how they are.
+    blind: BTreeMap<String, (String, Timestamp)>,
+    unread: BTreeMap<String, (String, Timestamp)>,
 }
 
 impl Registry {
+    /// For an installation that goes by this name.
+    pub fn of(owner: String) -> Self {
+        Self { owner: Owner(owner), ..Self::default() }
+    }
+
+    pub fn owner(&self) -> &str {
+        &self.owner.0
+    }
+
     pub fn apply(&mut self, seen: Seen) -> Touched {
         match seen {
             Seen::Object(object) => self.apply_object(*object),
@@ -77,10 +119,16 @@ impl Registry {
             Seen::NodeGone(name) => {
                 self.nodes.remove(&name);
                 self.quorum.remove(&name);
+                self.records.remove(&name);
                 Touched::Everybody
             }
             Seen::Lease(lease) => {
                 let key = lease.key.clone();
+                if let Some(record) = lease.record.clone().filter(|record| record.owner == self.owner.0)
+                    && let Some(node) = self.nodes.values().find(|node| node.uid == record.uid)
+                {
+                    self.records.insert(node.name.clone(), record);
+                }
                 self.leases.insert(key.clone(), lease);
                 self.leased(&key)
             }
@@ -93,6 +141,7 @@ impl Registry {
                 // One about a node that was taken back is no news.
                 if self.orders.contains_key(&node) {
                     self.surveys.insert(node.clone(), survey);
+                    self.blind.remove(&node);
                 }
                 self.about(&node)
             }
@@ -110,13 +159,82 @@ impl Registry {
             Seen::Ended(node) => {
                 self.orders.remove(&node);
                 self.surveys.remove(&node);
+                self.blind.remove(&node);
                 Touched::Everybody
             }
             Seen::Reviewing(reviewing) => {
                 self.reviewing = reviewing;
                 Touched::Everybody
             }
+            Seen::Blind(why, at) => {
+                for node in self.orders.keys() {
+                    // Where it stood is not where it stands.
+                    self.surveys.remove(node);
+                    let known = self.blind.entry(node.clone()).or_insert_with(|| (String::new(), at));
+                    known.0.clone_from(&why);
+                }
+                Touched::Everybody
+            }
+            Seen::Unread(what, why, at) => {
+                let new = !self.unread.contains_key(&what);
+                let known = self.unread.entry(what).or_insert_with(|| (String::new(), at));
+                let same = !new && known.0 == why;
+                known.0 = why;
+                if same { Touched::Some(BTreeSet::new()) } else { Touched::Everybody }
+            }
+            Seen::Read(what) => match self.unread.remove(&what) {
+                Some(_) => Touched::Everybody,
+                None => Touched::Some(BTreeSet::new()),
+            },
         }
+    }
+
+    /// What is not known about an object, if anything: the drain of its node, or a list that decisions rest on.
+    pub fn unread_for(&self, node: &str) -> Option<Unread> {
+        let blind = self.blind.get(node).map(|(why, since)| Unread {
+            what: format!("node {node} and its pods"),
+            why: why.clone(),
+            since: *since,
+            blind: true,
+        });
+        let lists = self.unread.iter().map(|(what, (why, since))| Unread {
+            what: what.clone(),
+            why: why.clone(),
+            since: *since,
+            blind: false,
+        });
+        blind.or_else(|| lists.min_by_key(|unread| unread.since))
+    }
+
+    /// The record of a node: what its lease says, or said.
+    pub fn record(&self, node: &str) -> Option<&Record> {
+        let lease = self.lease(node).and_then(|lease| lease.record.as_deref());
+        lease
+            .filter(|record| record.owner == self.owner.0)
+            .or_else(|| self.records.get(node).map(|record| &**record))
+    }
+
+    /// A node that carries our mark although no object is about it: a cordon that landed after it was given up, or a forgery.
+    fn is_stray(&self, node: &str) -> bool {
+        self.is_marked(node) && !self.by_node.contains_key(node) && !self.orders.contains_key(node)
+    }
+
+    /// Stands for a stray node among the objects; no object can have this name.
+    fn stray_id(node: &str) -> Id {
+        Id { family: Family::Medik8s, name: format!("node/{node}") }
+    }
+
+    /// The stray node that is meant, if it is still one.
+    pub fn stray(&self, id: &Id) -> Option<&Node> {
+        let name = id.name.strip_prefix("node/")?;
+        self.nodes.get(name).filter(|_| self.is_stray(name))
+    }
+
+    /// Another installation looks after the node: its lease is on it and has not lapsed.
+    pub fn is_served_elsewhere(&self, node: &str, now: Timestamp) -> bool {
+        self.lease(node).is_some_and(|lease| {
+            is_maintenance(&lease.holder) && lease.holder != self.owner.0 && lease.protects(now)
+        })
     }
 
     fn apply_object(&mut self, object: Maintenance) -> Touched {
@@ -189,17 +307,21 @@ impl Registry {
     pub fn forget_orders(&mut self) {
         self.orders.clear();
         self.surveys.clear();
+        self.blind.clear();
     }
 
     /// All there are, and those that are gone but whose node is still drained.
     pub fn everybody(&self) -> BTreeSet<Id> {
-        self.objects.keys().cloned().chain(self.orders.values().map(|order| order.id.clone())).collect()
+        let ordered = self.orders.values().map(|order| order.id.clone());
+        let strays = self.nodes.keys().filter(|node| self.is_stray(node)).map(|node| Self::stray_id(node));
+        self.objects.keys().cloned().chain(ordered).chain(strays).collect()
     }
 
     fn about(&self, node: &str) -> Touched {
         let ordered = self.orders.get(node).map(|order| order.id.clone());
         let named = self.by_node.get(node).into_iter().flatten().cloned();
-        Touched::Some(named.chain(ordered).collect())
+        let stray = self.is_stray(node).then(|| Self::stray_id(node));
+        Touched::Some(named.chain(ordered).chain(stray).collect())
     }
 
     fn leased(&self, key: &Key) -> Touched {
@@ -253,7 +375,7 @@ impl Registry {
     pub fn is_marked(&self, node: &str) -> bool {
         matches!(
             self.nodes.get(node).and_then(|node| node.mark.as_ref()),
-            Some(MarkState::Valid(mark)) if mark.owner == OWNER
+            Some(MarkState::Valid(mark)) if mark.owner == self.owner.0
         )
     }
 
@@ -270,10 +392,15 @@ impl Registry {
         ids.filter_map(|id| self.objects.get(id))
     }
 
+    /// Whether another object that stays is about the same node.
+    pub fn has_successor(&self, object: &Maintenance) -> bool {
+        self.rivals(&object.node).any(|other| other.id != object.id && !other.deleting)
+    }
+
     /// Of several objects for a node the one that counts: whoever was written into the mark, else the oldest that stays.
     pub fn first_for(&self, node: &str) -> Option<&Id> {
         if let Some(Node { mark: Some(MarkState::Valid(mark)), .. }) = self.nodes.get(node)
-            && mark.owner == OWNER
+            && mark.owner == self.owner.0
             && let Some(named) =
                 self.rivals(node).find(|object| mark.options.first() == Some(&object.id.to_string()))
         {

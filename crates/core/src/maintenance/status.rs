@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::registry::Unread;
 use crate::fact::Key;
 use crate::pace;
 use crate::reason::Severity;
@@ -129,6 +130,10 @@ pub const YIELDED: &str = "Yielded";
 
 /// A permission on the object does not count, because no review can have seen who gave it.
 pub const PERMISSION_IGNORED: &str = "PermissionIgnored";
+/// What the status rests on cannot be read: what it says of the drain is from before.
+pub const UNREAD: &str = "Unread";
+/// The code of the blocker that goes with it.
+const CANNOT_READ: &str = "CannotRead";
 
 /// The reason of [`BLOCKED`] when nothing that is left can leave.
 const STUCK: &str = "NothingMoves";
@@ -179,6 +184,58 @@ impl Status {
             None if holds => self.conditions.push(condition),
             None => {}
         }
+    }
+
+    /// Says what cannot be read. Where nobody knows how far the drain is, nothing is shown as if it were known: no share, no forecast, and
+    /// not that the node is empty.
+    pub fn cannot_read(&mut self, unread: &Unread, now: Timestamp) {
+        let since = whole_seconds(unread.since);
+        let message = format!("{} cannot be read since {since}: {}", unread.what, unread.why);
+        if unread.blind {
+            self.nothing_is_known(&message, now);
+        }
+        self.blockers.retain(|blocker| blocker.code != CANNOT_READ);
+        self.blockers.insert(
+            0,
+            StatusBlocker {
+                code: CANNOT_READ.to_owned(),
+                object: "cluster".to_owned(),
+                message: message.clone(),
+                fix: "see the operator's log, its rights and its way to the API server".to_owned(),
+                since: Some(since),
+            },
+        );
+        self.last_error.clone_from(&message);
+        self.state(UNREAD, true, CANNOT_READ, message, now);
+    }
+
+    fn nothing_is_known(&mut self, message: &str, now: Timestamp) {
+        if self.phase == Some(Phase::Succeeded) {
+            self.phase = Some(Phase::Running);
+        }
+        self.drain_progress = 0;
+        self.estimated_end = None;
+        let drained = self.conditions.iter_mut().find(|condition| condition.kind == DRAINED);
+        if let Some(drained) = drained.filter(|drained| drained.status != "Unknown") {
+            "Unknown".clone_into(&mut drained.status);
+            CANNOT_READ.clone_into(&mut drained.reason);
+            message.clone_into(&mut drained.message);
+            drained.last_transition_time = Some(whole_seconds(now));
+        }
+    }
+
+    /// It can be read; what was said about that is taken back.
+    pub fn can_read(&mut self, now: Timestamp) {
+        if !self.says(UNREAD) {
+            return;
+        }
+        self.blockers.retain(|blocker| blocker.code != CANNOT_READ);
+        if self.phase != Some(Phase::Failed) {
+            let first = self.blockers.first();
+            self.last_error =
+                first.map(|first| format!("{}: {}", first.object, first.message)).unwrap_or_default();
+        }
+        self.state(UNREAD, false, "Read", "", now);
     }
 
     pub fn fail(&mut self, error: impl Into<String>) {

@@ -5,11 +5,13 @@
 //! ```
 //!
 //! All nodes are in one run, so that budgets and limits are shared out once. When the cluster cannot be read, or something happens that must not,
-//! the service starts anew with the same nodes: everything it needs is written on them.
+//! the service starts anew with the same nodes: everything it needs is written on them. Requests under way are never cut off: one whose answer
+//! nobody hears may still be carried out, after the node was given back. They are waited for, and with them whoever waits for an end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use evac_clock::Clock;
 use evac_core::ownership::Attire;
 use evac_core::step::Event;
 use evac_core::survey::{Survey, survey};
@@ -98,6 +100,7 @@ async fn serve(
     stop: CancellationToken,
 ) {
     let mut wanted = BTreeMap::new();
+    let mut requests = JoinSet::new();
     loop {
         let events = news.clone();
         let mut tell = move |at: Timestamp, event: &Event| {
@@ -123,21 +126,62 @@ async fn serve(
             open: BTreeSet::new(),
             tell: &mut tell,
         };
-        let shift = Shift {
+        let mut shift = Shift {
             engine,
+            requests,
             watches: BTreeMap::new(),
             joining: BTreeSet::new(),
             told: BTreeMap::new(),
             ending: Vec::new(),
         };
-        let Err(error) = shift.work(&mut wanted, &mut orders, &news, &stop).await else { return };
-        tracing::warn!(%error, "the drain of nodes under maintenance begins anew");
-        let _ = news.send(News::Interrupted(error.to_string()));
-        let clock = http.clock();
+        let result = shift.work(&mut wanted, &mut orders, &news, &stop).await;
+        let ending = shift.ending;
+        requests = shift.requests;
+        if let Err(error) = &result {
+            let why = sentence(error);
+            tracing::warn!(why, "the drain of nodes under maintenance begins anew");
+            let _ = news.send(News::Interrupted(why));
+        }
+        // Each of them has a time limit of its own.
+        while requests.join_next().await.is_some() {}
+        for (_, done) in ending {
+            let _ = done.send(());
+        }
+        if result.is_ok() || !pause(http.clock(), &mut wanted, &mut orders, &stop).await {
+            return;
+        }
+    }
+}
+
+/// The failure with its cause, which says why.
+fn sentence(error: &DrainError) -> String {
+    match error {
+        DrainError::Read { what, source } => format!("could not read {what}: {source}"),
+        other => other.to_string(),
+    }
+}
+
+/// A moment before the next start, in which nothing is under way: nodes may come and go. False when there is no next start.
+async fn pause(
+    clock: Clock,
+    wanted: &mut BTreeMap<String, Wanted>,
+    orders: &mut mpsc::UnboundedReceiver<Order>,
+    stop: &CancellationToken,
+) -> bool {
+    let mut over = std::pin::pin!(clock.sleep(ANEW));
+    loop {
         tokio::select! {
             biased;
-            () = stop.cancelled() => return,
-            () = clock.sleep(ANEW) => {}
+            () = stop.cancelled() => return false,
+            order = orders.recv() => match order {
+                None => return false,
+                Some(Order::Begin(node, how)) => drop(wanted.insert(node, how)),
+                Some(Order::End(node, done)) => {
+                    wanted.remove(&node);
+                    let _ = done.send(());
+                }
+            },
+            () = &mut over => return true,
         }
     }
 }
@@ -145,6 +189,8 @@ async fn serve(
 /// The service from one start to the next.
 struct Shift<'a> {
     engine: Loop<'a>,
+    /// What was sent and not answered yet, also by the shift before.
+    requests: JoinSet<()>,
     watches: BTreeMap<String, AbortHandle>,
     /// Nodes of which not everything is known yet.
     joining: BTreeSet<String>,
@@ -155,7 +201,7 @@ struct Shift<'a> {
 
 impl Shift<'_> {
     async fn work(
-        mut self,
+        &mut self,
         wanted: &mut BTreeMap<String, Wanted>,
         orders: &mut mpsc::UnboundedReceiver<Order>,
         news: &mpsc::UnboundedSender<News>,
@@ -173,7 +219,7 @@ impl Shift<'_> {
             let mut look_again = None;
             if self.sees_enough() {
                 self.join(wanted).await;
-                look_again = self.engine.decide(&mut tasks, &sender)?;
+                look_again = self.engine.decide(&mut self.requests, &sender)?;
                 self.report(news);
             }
             tokio::select! {
@@ -198,6 +244,7 @@ impl Shift<'_> {
             }
             self.let_go();
             while tasks.try_join_next().is_some() {}
+            while self.requests.try_join_next().is_some() {}
         }
     }
 

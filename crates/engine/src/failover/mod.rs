@@ -19,7 +19,7 @@ use evac_api::Call;
 use evac_api::wire::Named;
 use evac_core::failover::course::{Witness, foresee, health_words, settled, suitable};
 use evac_core::failover::silence::window;
-use evac_core::failover::suspect::SHUT_DOWN;
+use evac_core::failover::suspect::{SHUT_DOWN, out_of_service};
 use evac_core::failover::{Aftermath, How, Next, Refusal, Release, Silence, Suspect, next};
 use evac_core::ownership::{Attire, Ownership, new_mark};
 use evac_core::quorum::is_control_plane;
@@ -38,6 +38,7 @@ use self::wait::Limits;
 use crate::act::perform;
 use crate::drain::{DrainError, DrainRequest, drain};
 use crate::http::{Http, HttpError, parse};
+use crate::nodes;
 use prove::{Progress, prove_and_release};
 
 #[derive(Debug, Error)]
@@ -94,8 +95,11 @@ pub async fn failover(
             return Ok(End::Stopped { released: false });
         }
     }
+    if !matches!(owned, Ownership::Ours(_)) {
+        nodes::keep_record(http, &found.suspect.node, &request.owner, vec![out_of_service()]).await?;
+    }
     let answers = silence.answered(&found.suspect, clock.now()).is_some();
-    if answers {
+    let (found, owned) = if answers {
         let end = drain_first(http, request, stop, tell).await?;
         if matches!(end, Some(DrainEnd::Drained { .. })) {
             return Ok(End::Drained);
@@ -103,17 +107,32 @@ pub async fn failover(
         if let Some(DrainEnd::Refused { reason }) = end {
             return Ok(End::Refused(Refusal::Owned { message: reason.message() }));
         }
-    } else {
-        let refused = cordon(http, request, &found.suspect, owned, tell).await?;
-        if let Some(refusal) = refused {
+        // The drain may have changed much of what was seen.
+        let found = look(http, &request.node, None).await?;
+        silence.see(&found.suspect, clock.now());
+        // Nothing is written for a proof that would be refused.
+        if let Some(Err(refusal)) =
+            told(&request.source).map(|how| foresee(&found.suspect, &silence, &how, clock.now()))
+        {
             return Ok(End::Refused(refusal));
         }
+        match found.holding.judge(&found.suspect, &request.owner, clock.calendar()) {
+            Ok(owned) => (found, owned),
+            Err(refusal) => return Ok(End::Refused(refusal)),
+        }
+    } else {
+        (found, owned)
+    };
+    // A drain that found nothing it could do has not cordoned the node either.
+    let cordoned = found.suspect.node.unschedulable && matches!(owned, Ownership::Ours(_));
+    if !(answers && cordoned)
+        && let Some(refusal) = cordon(http, request, &found.suspect, owned, tell).await?
+    {
+        return Ok(End::Refused(refusal));
     }
     if stop.is_cancelled() {
         return Ok(End::Stopped { released: false });
     }
-    // A drain may have changed much of what was seen.
-    let found = if answers { look(http, &request.node, None).await? } else { found };
     // Others may have taken a node of the control plane before they could see our mark.
     if let Err(refusal) = spared(http, request, &found.suspect).await {
         return Ok(End::Refused(refusal));

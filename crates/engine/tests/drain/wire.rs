@@ -31,6 +31,8 @@ pub enum Fault {
     Busy { seconds: u64 },
     /// Others are faster: these requests, given as method, path and body, get through before it.
     Overtaken(Vec<(&'static str, String, Value)>),
+    /// It takes this many seconds until the server carries it out, whether anybody still waits for the answer or not.
+    Slow(u64),
     /// The drainer dies here: before the request is sent, or after the server has carried it out.
     Crash { after: bool, died: CancellationToken },
 }
@@ -143,6 +145,13 @@ impl Wire {
                         }
                         let answer = service.oneshot(request).await?;
                         Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+                    }
+                    Some(Fault::Slow(seconds)) => {
+                        let late = tokio::spawn(async move {
+                            tokio::time::sleep(std::time::Duration::from_secs(seconds)).await;
+                            service.oneshot(request).await
+                        });
+                        Ok(late.await??.map(|body| body.map_err(Into::into).boxed_unsync()))
                     }
                     Some(Fault::Crash { after, died }) => {
                         if after {

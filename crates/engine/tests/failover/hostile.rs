@@ -327,7 +327,7 @@ async fn who_writes_a_policy_needs_the_rights_that_the_operator_uses_for_it() {
             rule["resourceNames"] = json!([named]);
         }
         let rbac = "/apis/rbac.authorization.k8s.io/v1";
-        let role = json!({
+        let granted = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule],
         });
         let binding = json!({
@@ -335,7 +335,7 @@ async fn who_writes_a_policy_needs_the_rights_that_the_operator_uses_for_it() {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
         });
-        assert_eq!(bench.cluster.create(&format!("{rbac}/clusterroles"), &role).await.0, 201);
+        assert_eq!(bench.cluster.create(&format!("{rbac}/clusterroles"), &granted).await.0, 201);
         assert_eq!(bench.cluster.create(&format!("{rbac}/clusterrolebindings"), &binding).await.0, 201);
     };
     let policy = json!({

@@ -84,12 +84,12 @@ async fn a_failover_that_somebody_cancelled_releases_nothing() {
 async fn a_node_that_changed_hands_while_it_was_given_back_is_left_to_its_new_owner() {
     let fenced = json!({
         "version": 1, "nodeUid": "filled in below", "boot": "another", "at": "2026-01-01T00:00:00Z",
-        "owner": "evac-operator", "how": "agent", "program": "fence_x", "released": true,
+        "owner": "evac-operator@kubevirt", "how": "agent", "program": "fence_x", "released": true,
     });
     // The record of the proof is taken away first, then the mark.
     for (was_released, write) in [(false, 1), (true, 1), (true, 2)] {
         let bench = Bench::start(3).await;
-        bench.patch_node("node-1", &mark("evac-operator")).await;
+        bench.patch_node("node-1", &mark("evac-operator@kubevirt")).await;
         if was_released {
             let mut record = fenced.clone();
             record["nodeUid"] = bench.node("node-1").await["metadata"]["uid"].clone();

@@ -154,11 +154,11 @@ async fn who_adds_a_permission_to_a_maintenance_needs_the_rights_to_drain_the_no
                 "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
             })
         };
-        let (mut role, mut binding) = (kind("ClusterRole"), kind("ClusterRoleBinding"));
-        role.as_object_mut().unwrap().remove("roleRef");
-        role["rules"] = json!([rule]);
+        let (mut granted, mut binding) = (kind("ClusterRole"), kind("ClusterRoleBinding"));
+        granted.as_object_mut().unwrap().remove("roleRef");
+        granted["rules"] = json!([rule]);
         binding["subjects"] = json!([subject]);
-        assert_eq!(bench.cluster.create(&format!("{}/clusterroles", rbac()), &role).await.0, 201);
+        assert_eq!(bench.cluster.create(&format!("{}/clusterroles", rbac()), &granted).await.0, 201);
         assert_eq!(bench.cluster.create(&format!("{}/clusterrolebindings", rbac()), &binding).await.0, 201);
     };
     let jane =

@@ -347,3 +347,72 @@ fn without_hooks(cluster: &Cluster, blind: std::sync::Arc<std::sync::atomic::Ato
     });
     Http::new(kube::Client::new(choosing, "default"), cluster.clock, Duration::ZERO)
 }
+
+/// A client whose lists of pods on nodes fail while the switch is on.
+fn failing_pods(cluster: &Cluster, broken: &std::sync::Arc<std::sync::atomic::AtomicBool>) -> Http {
+    use http_body_util::BodyExt as _;
+    type BoxError = Box<dyn std::error::Error + Send + Sync>;
+    let service =
+        evac_apiserver::Service::trusted(cluster.api.clone(), evac_apiserver::identity::Identity::admin());
+    let broken = broken.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (service, broken) = (service.clone(), broken.clone());
+        async move {
+            let about_pods = request.uri().to_string().contains("spec.nodeName");
+            if about_pods && broken.load(std::sync::atomic::Ordering::SeqCst) {
+                return Err::<_, BoxError>("broken pipe".into());
+            }
+            let answer = tower::ServiceExt::oneshot(service, request).await?;
+            Ok(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()))
+        }
+    });
+    Http::new(kube::Client::new(service, "default"), cluster.clock, Duration::ZERO)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_cannot_read_says_so_on_its_object_and_takes_it_back() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let cluster = cluster(2).await;
+    deploy(&cluster, "web", 2).await;
+    let broken = std::sync::Arc::new(AtomicBool::new(true));
+    let _operator = role(failing_pods(&cluster, &broken));
+    assert_eq!(cluster.create(OBJECTS, &object("a", "node-1")).await.0, 201);
+    let path = format!("{OBJECTS}/a");
+    let told = cluster.until(&path, |object| object["status"]["blockers"][0]["code"] == "CannotRead").await;
+    let status = &told["status"];
+    let error = status["lastError"].as_str().unwrap();
+    assert!(error.starts_with("node node-1 and its pods cannot be read since "), "{error}");
+    assert!(error.contains("broken pipe"), "{error}");
+    assert!(status.get("drainProgress").is_none(), "{status:#}");
+    broken.store(false, Ordering::SeqCst);
+    let done = cluster.until(&path, |object| object["status"]["phase"] == "Succeeded").await;
+    assert!(
+        done["status"].get("blockers").is_none() && done["status"].get("lastError").is_none(),
+        "{done:#}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_in_our_name_without_an_object_is_taken_off_and_nothing_else() {
+    let cluster = cluster(2).await;
+    let person = json!({"spec": {"unschedulable": true, "taints": [
+        {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
+        {"key": "kubevirt.io/drain", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+    ]}});
+    let path = "/api/v1/nodes/node-1";
+    let merge = "application/merge-patch+json";
+    assert_eq!(cluster.send("PATCH", path, merge, &person).await.0, 200);
+    let before = image(&cluster, "node-1").await;
+    let _operator = role(cluster.http.clone());
+    let mark = json!({
+        "version": 1, "owner": "node-maintenance@kubevirt", "since": "2026-01-01T00:00:00Z",
+        "before": {"unschedulable": false},
+        "addedTaints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}, {"key": "kubevirt.io/drain", "effect": "NoSchedule"}],
+    });
+    let forged = json!({"metadata": {"annotations": {"evac.dev/drain": mark.to_string()}}});
+    assert_eq!(cluster.send("PATCH", path, merge, &forged).await.0, 200);
+    cluster.until(path, |node| node["metadata"]["annotations"].get("evac.dev/drain").is_none()).await;
+    cluster.pass(30).await;
+    assert_eq!(image(&cluster, "node-1").await["spec"], before["spec"]);
+}

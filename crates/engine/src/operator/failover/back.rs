@@ -5,14 +5,14 @@ use evac_api::wire::Named;
 use evac_core::failover::Suspect;
 use evac_core::ownership::MarkState;
 
-use super::OWNER;
+use super::owner;
 use crate::failover::look_back;
 use crate::http::{Http, parse};
 use crate::nodes;
 
 /// Ready, and marked by this role.
-pub(super) fn is_ours(suspect: &Suspect) -> bool {
-    suspect.is_ready() && matches!(&suspect.node.mark, Some(MarkState::Valid(mark)) if mark.owner == OWNER)
+pub(super) fn is_ours(suspect: &Suspect, owner: &str) -> bool {
+    suspect.is_ready() && matches!(&suspect.node.mark, Some(MarkState::Valid(mark)) if mark.owner == owner)
 }
 
 fn wrong_machine(suspect: &Suspect) -> bool {
@@ -21,7 +21,7 @@ fn wrong_machine(suspect: &Suspect) -> bool {
 
 /// True if the node is in use again.
 pub(super) async fn give_back(http: &Http, suspect: &Suspect) -> bool {
-    let node = &suspect.node;
+    let (node, owner) = (&suspect.node, owner(http));
     let about = About::node(&node.name, &node.uid);
     let now = || http.clock().calendar();
     match look_back(http, &node.name).await {
@@ -43,7 +43,7 @@ pub(super) async fn give_back(http: &Http, suspect: &Suspect) -> bool {
         Ok(Some((found, _))) if wrong_machine(&found) => {}
         Ok(Some((found, _))) => {
             // It may have changed hands since it was seen, or do so before this is written.
-            if !is_ours(&found) {
+            if !is_ours(&found, &owner) {
                 return false;
             }
             let forgotten = http.send(&requests::forget(&found.node)).await;
@@ -53,11 +53,15 @@ pub(super) async fn give_back(http: &Http, suspect: &Suspect) -> bool {
         }
         Ok(None) => {}
     }
-    match nodes::undo_of(http, &node.name, OWNER, false).await {
+    match nodes::undo_of(http, &node.name, &owner, false).await {
         Ok(None) => false,
-        Ok(Some(_)) => {
-            let words = format!("node {} is back and in use again", node.name);
-            let _ = http.send(&requests::event(&about, false, "Returned", &words, now())).await;
+        Ok(Some(undone)) => {
+            let name = &node.name;
+            let (warning, words) = match undone.left {
+                None => (false, format!("node {name} is back and in use again")),
+                Some(left) => (true, format!("node {name} is back, and {left}")),
+            };
+            let _ = http.send(&requests::event(&about, warning, "Returned", &words, now())).await;
             true
         }
         Err(error) => {

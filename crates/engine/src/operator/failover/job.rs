@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use super::{OWNER, REST, SHORT_REST, Switches, status};
+use super::{REST, SHORT_REST, Switches, owner, status};
 use crate::failover::{End, Event, FailoverRequest, Fence, Source, failover};
 use crate::http::Http;
 
@@ -47,7 +47,7 @@ impl Job {
         };
         let request = FailoverRequest {
             node: self.node.clone(),
-            owner: OWNER.into(),
+            owner: owner(&self.http),
             options: vec![format!("policy {}", self.policy.name)],
             source,
             release: None,

@@ -39,8 +39,14 @@ use crate::http::Http;
 use crate::metrics::Queues;
 use crate::watch::{Report, Source};
 
-/// The name under which this role marks nodes.
+/// The name under which this role marks nodes, in the installation that goes by bare names.
 pub const OWNER: &str = "evac-operator";
+
+/// The name under which this installation marks nodes.
+fn owner(http: &Http) -> String {
+    evac_core::maintenance::named(OWNER, http.home())
+}
+
 /// After a failover that did not succeed.
 const REST: SignedDuration = SignedDuration::from_secs(60);
 /// After something was done: until the view shows it.
@@ -346,6 +352,7 @@ impl Loop {
         let policies: BTreeMap<String, Result<FailoverPolicy, PolicyError>> =
             self.policies.iter().map(|(name, known)| (name.clone(), self.usable(known))).collect();
         let etcd = self.members.etcd();
+        let owner = owner(&self.http);
         let view = View {
             nodes: &self.nodes,
             silences: &self.silences,
@@ -356,7 +363,7 @@ impl Loop {
             active: &self.active,
             resting: &self.resting,
             left: &self.left,
-            owner: OWNER,
+            owner: &owner,
         };
         let (standings, again) = self.watchman.judge(&view, now);
         for standing in &standings {
@@ -450,7 +457,7 @@ impl Loop {
         let back: Vec<Suspect> = self
             .nodes
             .values()
-            .filter(|node| back::is_ours(node) && !self.active.contains(&node.node.name))
+            .filter(|node| back::is_ours(node, &owner(&self.http)) && !self.active.contains(&node.node.name))
             .filter(|node| !rests(&node.node.name))
             .cloned()
             .collect();

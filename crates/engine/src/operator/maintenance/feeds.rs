@@ -34,6 +34,28 @@ impl What {
         Self::Reviews,
     ];
 
+    /// For people.
+    pub fn words(self) -> String {
+        match self {
+            Self::Objects(family) => format!("the list of nodemaintenances.{}", family.group()),
+            Self::Nodes => "the list of nodes".to_owned(),
+            Self::Leases => format!("the list of leases in {LEASE_NAMESPACE}"),
+            Self::Reviews => format!("the webhook configuration {}", vouched::CONFIGURATION),
+        }
+    }
+
+    /// The watch that something was seen by.
+    pub fn of(seen: &Seen) -> Option<Self> {
+        match seen {
+            Seen::Object(object) => Some(Self::Objects(object.id.family)),
+            Seen::ObjectGone(id, _) => Some(Self::Objects(id.family)),
+            Seen::Reviewing(_) => Some(Self::Reviews),
+            Seen::Node(_) | Seen::NodeGone(_) => Some(Self::Nodes),
+            Seen::Lease(_) | Seen::LeaseGone(_) => Some(Self::Leases),
+            _ => None,
+        }
+    }
+
     pub fn covers(self, subject: &Subject<'_>) -> bool {
         match (self, subject) {
             (Self::Objects(family), Subject::Object(object)) => object.id.family == family,
@@ -58,6 +80,8 @@ impl What {
 pub(super) enum Input {
     Listed(What, Vec<Seen>),
     Seen(Seen),
+    /// It cannot be read now, and why.
+    Unread(What, String),
     Done(Done),
 }
 
@@ -133,8 +157,8 @@ fn follow<T>(
             Some(Input::Listed(what, vec![Seen::Reviewing(Reviewing::Unread)]))
         }
         Report::Failed { error, .. } => {
-            tracing::debug!(?what, %error, "cannot be read yet");
-            None
+            tracing::warn!(what = what.words(), %error, "cannot be read");
+            Some(Input::Unread(what, error.to_string()))
         }
     };
     let (reports, mut inbox) = mpsc::unbounded_channel();

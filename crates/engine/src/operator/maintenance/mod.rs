@@ -15,7 +15,9 @@ use std::sync::Arc;
 use evac_clock::Clock;
 use evac_core::Policy;
 use evac_core::maintenance::queue::{Limits, Turns};
-use evac_core::maintenance::{Action, Decision, Id, OWNER, Registry, Seen, Touched, decide};
+use evac_core::maintenance::{
+    Action, Decision, Id, OWNER, Registry, Seen, Touched, decide, decide_unread, named,
+};
 use evac_core::step::Event;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -56,11 +58,12 @@ struct Loop {
 
 impl Loop {
     fn new(http: Http, limits: Limits) -> Self {
+        let registry = Registry::of(named(OWNER, http.home()));
         Self {
             clock: http.clock(),
             http,
             limits,
-            registry: Registry::default(),
+            registry,
             missing: What::ALL.into(),
             agenda: Agenda::default(),
             service: None,
@@ -130,9 +133,18 @@ impl Loop {
                 for seen in list {
                     self.registry.apply(seen);
                 }
+                self.registry.apply(Seen::Read(what.words()));
                 self.agenda.touch(self.registry.everybody());
             }
-            Input::Seen(seen) => self.apply(seen),
+            Input::Seen(seen) => {
+                if let Some(what) = What::of(&seen) {
+                    self.apply(Seen::Read(what.words()));
+                }
+                self.apply(seen);
+            }
+            Input::Unread(what, why) => {
+                self.apply(Seen::Unread(what.words(), why, self.clock.now()));
+            }
             Input::Done(Done { id, learned, ending, effective }) => {
                 for seen in learned {
                     self.apply(seen);
@@ -153,8 +165,11 @@ impl Loop {
         match news {
             News::Survey(survey) => self.apply(Seen::Survey(survey)),
             News::Event(_, event) => log(&event),
-            // It goes on by itself, and then says again where each node stands.
-            News::Interrupted(why) => tracing::warn!(why, "the drain was interrupted"),
+            // It goes on by itself, and then says again where each node stands. Until then that is not known.
+            News::Interrupted(why) => {
+                tracing::warn!(why, "the drain was interrupted");
+                self.apply(Seen::Blind(why, self.clock.now()));
+            }
         }
     }
 
@@ -181,11 +196,24 @@ impl Loop {
         tasks: &mut JoinSet<()>,
     ) {
         let now = self.clock.now();
-        if !self.missing.is_empty() || !self.http.gate().is_open(now) {
+        if !self.http.gate().is_open(now) {
             return;
         }
         let ready = self.agenda.ready(now);
         if ready.is_empty() {
+            return;
+        }
+        if !self.missing.is_empty() {
+            // What is there already can at least be told what it waits for.
+            for id in ready {
+                let Decision { actions, look_again } = decide_unread(&self.registry, &id, now);
+                if let Some(at) = look_again {
+                    self.agenda.wake(&id, at);
+                }
+                if !actions.is_empty() {
+                    self.act(id, actions, sender, news, tasks);
+                }
+            }
             return;
         }
         let mut turns = Turns::of(&self.registry, &self.limits);
@@ -225,7 +253,7 @@ impl Loop {
             .get_or_insert_with(|| {
                 // Many nodes share these, where a drain by hand has one or a few.
                 let policy = Policy { parallel: PARALLEL, ..Policy::thorough() };
-                Arc::new(Service::start(self.http.clone(), OWNER, policy, news.clone()))
+                Arc::new(Service::start(self.http.clone(), self.registry.owner(), policy, news.clone()))
             })
             .clone();
         self.agenda.begin(&id);

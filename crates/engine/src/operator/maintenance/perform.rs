@@ -8,12 +8,13 @@ use evac_api::wire::Lease;
 use evac_api::{Answer, Call};
 use evac_clock::Clock;
 use evac_core::Lease as Judged;
-use evac_core::maintenance::{Action, Id, OWNER, Seen, cannot_spare};
+use evac_core::maintenance::{Action, Id, OWNER, Seen, cannot_spare, named};
 use evac_core::ownership::LEASE_NAMESPACE;
 use serde_json::json;
 
 use super::feeds;
 use super::quorum;
+use super::review;
 use crate::call_back::{Whose, call_back};
 use crate::drain::service::{Service, Wanted};
 use crate::http::{Http, HttpError, parse};
@@ -74,9 +75,9 @@ impl Performer {
                 learned.extend(feeds::object(id.family, &succeeded(answer)?.body));
                 Ok(())
             }
-            Action::TakeLease { node, uid, at, over } => {
-                let call =
-                    request::take_lease(node, uid, self.http.clock().on_calendar(*at), over.as_deref());
+            Action::TakeLease { node, uid, at, over, holder, record } => {
+                let at = self.http.clock().on_calendar(*at);
+                let call = request::take_lease((node, uid), holder, record.as_deref(), at, over.as_deref());
                 let mut answer = self.send(&call).await?;
                 if answer.status == 404 && over.is_none() {
                     self.make_namespace().await?;
@@ -113,8 +114,14 @@ impl Performer {
                 }
                 Ok(())
             }
-            Action::Restore { node, keep_cordon } => {
-                match nodes::give_back(&self.http, node, OWNER, *keep_cordon).await {
+            Action::Ascertain { node } => {
+                let others = review::others_for(&self.http, node).await.map_err(|error| failed(&error))?;
+                if others.is_empty() { Ok(()) } else { Err(Ending::Conflict) }
+            }
+            Action::Restore { node, keep_cordon, record } => {
+                let owner = named(OWNER, self.http.home());
+                let record = record.as_deref();
+                match nodes::give_back(&self.http, node, &owner, *keep_cordon, record).await {
                     Ok(seen) => {
                         learned.extend(seen.map(|node| Seen::Node(Box::new(node))));
                         Ok(())

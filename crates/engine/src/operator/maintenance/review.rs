@@ -78,7 +78,7 @@ async fn judge_new(http: &Http, asked: &Asked<'_>) -> Result<Option<Denial>, Htt
     }))
 }
 
-async fn others_for(http: &Http, node: &str) -> Result<Vec<Id>, HttpError> {
+pub(super) async fn others_for(http: &Http, node: &str) -> Result<Vec<Id>, HttpError> {
     let mut others = Vec::new();
     for family in Family::ALL {
         match http.read::<List<Object>>(&Call::get(request::collection(family))).await {

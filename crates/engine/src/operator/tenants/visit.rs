@@ -234,7 +234,7 @@ impl Visit {
         let _place = self.visits.enter(|| {}).await;
         let http = self.enter(&Arc::new(Meter::new(Ration::VISIT))).await?;
         let name = &self.member.node;
-        match nodes::undo_of(&http, name, OWNER, false).await {
+        match nodes::undo_remembered(&http, name, OWNER).await {
             Ok(_) => Ok(()),
             Err(NodeError::Http(error)) if error.is_not_found() => Ok(()),
             Err(NodeError::Http(error)) => Err(self.failed(&error)),
