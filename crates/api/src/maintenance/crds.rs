@@ -146,7 +146,7 @@ fn status() -> Value {
             "errorOnLeaseCount": number("How often the lease of the node was found with somebody else."),
             "blockers": list("What is in the way.", &blocker),
             "estimatedEnd": estimate,
-            "conditions": list("Drained, Blocked, Waiting, Yielded.", &condition),
+            "conditions": list("Drained, Blocked, Waiting, Yielded, PermissionIgnored.", &condition),
         }),
     )
 }

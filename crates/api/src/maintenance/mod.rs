@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::wire::Meta;
 
 pub const KIND: &str = "NodeMaintenance";
-pub const PLURAL: &str = "nodemaintenances";
+pub const PLURAL: &str = evac_core::maintenance::vouched::RESOURCE;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]

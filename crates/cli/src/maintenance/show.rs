@@ -2,7 +2,7 @@
 
 use comfy_table::Table;
 use evac_core::explain::span;
-use evac_core::maintenance::status::{UNREAD, WAITING};
+use evac_core::maintenance::status::{PERMISSION_IGNORED, UNREAD, WAITING};
 use evac_core::maintenance::{Maintenance, Phase, Status};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -113,6 +113,7 @@ fn detail(object: &Maintenance, now: Timestamp) {
         line("Left", &format!("{} to {}", until(estimate.earliest), until(estimate.latest)));
     }
     line("Waits for", &status.last_error);
+    line("Note", status.message(PERMISSION_IGNORED).unwrap_or_default());
     for blocker in &status.blockers {
         output::data(&format!("  {}: {}", blocker.object, output::clean(&blocker.message)));
         if !blocker.fix.is_empty() {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evac_api::maintenance::{Object, request};
+use evac_core::maintenance::status::PERMISSION_IGNORED;
 use evac_core::maintenance::{Family, Id, Maintenance, Phase};
 use evac_engine::Http;
 use evac_engine::watch::{Report, Source, follow_by};
@@ -197,5 +198,8 @@ fn blocked(object: &Maintenance) -> String {
         let fix = if blocker.fix.is_empty() { String::new() } else { format!("; {}", blocker.fix) };
         output::clean(&format!("{}: {}{fix}", blocker.object, blocker.message))
     });
+    // Who gave a permission has to know why it made no difference.
+    let note = object.status.message(PERMISSION_IGNORED).map(output::clean);
+    let lines = lines.chain(note);
     format!("node {}: {}", object.node, lines.collect::<Vec<_>>().join("\n"))
 }

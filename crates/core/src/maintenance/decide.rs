@@ -5,7 +5,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::queue::Turns;
-use super::status::{Status, YIELDED, named_at, whole_seconds};
+use super::status::{PERMISSION_IGNORED, Status, YIELDED, named_at, whole_seconds};
+use super::vouched::{Granted, granted};
 use super::{About, Action, Decision, Id, LEASE_SECONDS, Maintenance, OnUncordon, Phase, Registry};
 use crate::fact::{Lease, Node};
 use crate::ownership::{self, Undo};
@@ -194,8 +195,18 @@ impl<'a> Case<'a> {
         }
         let mut status = object.status.clone();
         self.situation(object, turns, &mut status);
+        let ignored = self.granted(object).ignored;
+        let (reason, said) = (ignored.as_ref().map_or("Reviewed", |_| "NotReviewed"), ignored.clone());
+        status.state(PERMISSION_IGNORED, said.is_some(), reason, said.unwrap_or_default(), self.now);
         self.say_what_is_unread(&object.node, false, &mut status);
         self.write(object, status);
+        if let Some(said) = ignored.filter(|_| !object.status.says(PERMISSION_IGNORED)) {
+            self.tell(object, true, PERMISSION_IGNORED, said);
+        }
+    }
+
+    fn granted(&self, object: &Maintenance) -> Granted {
+        granted(object, self.registry.reviewing())
     }
 
     /// What is not known is said, and what was known before is not shown as if it were now.
@@ -236,7 +247,7 @@ impl<'a> Case<'a> {
             status.wait(wait.reason, &wait.message, self.now);
             return false;
         }
-        if !is_control_plane(node) || object.may_touch_control_plane {
+        if !is_control_plane(node) || self.granted(object).control_plane {
             return true;
         }
         let known =
@@ -317,7 +328,7 @@ impl<'a> Case<'a> {
             node: object.node.clone(),
             id: object.id.clone(),
             attire: object.attire(),
-            may_shut_down: object.may_shut_down,
+            may_shut_down: self.granted(object).shut_down,
         });
     }
 
@@ -335,6 +346,10 @@ impl<'a> Case<'a> {
             }
             return self.begin(object);
         };
+        // A permission was given, or taken back, or it was found out only now that nobody vouches for it.
+        if order.may_shut_down != self.granted(object).shut_down {
+            return self.begin(object);
+        }
         let Some(survey) = self.registry.survey(&node.name) else { return };
         // How often it had to be ordered decides how soon it is ordered again.
         let pause = back_off(Duration::from_secs(1), Duration::from_secs(60), order.times - 1);

@@ -1,7 +1,7 @@
 //! The rows of the acceptance catalogue about NodeMaintenance that are decisions, and what the earlier operator got wrong.
 
 use super::queue::{Limits, Turns};
-use super::status::{BLOCKED, DRAINED, WAITING, YIELDED};
+use super::status::{BLOCKED, DRAINED, PERMISSION_IGNORED, WAITING, YIELDED};
 use super::*;
 use crate::fact::{Health, Node};
 use crate::ownership::{MarkState, lease_key, new_mark};
@@ -116,8 +116,9 @@ impl Case {
             Action::ReturnLease { lease, .. } => {
                 self.registry.apply(Seen::LeaseGone(lease.clone()));
             }
-            Action::Begin { node, id, attire, .. } => {
-                self.registry.apply(Seen::Begun(node.clone(), id.clone(), at(self.now)));
+            Action::Begin { node, id, attire, may_shut_down } => {
+                let begun = Seen::Begun(node.clone(), id.clone(), *may_shut_down, at(self.now));
+                self.registry.apply(begun);
                 let seen = self.registry.node(node).unwrap().clone();
                 let mark = new_mark(&seen, OWNER, attire, at(self.now));
                 self.edit_node(node, |node| {
@@ -568,6 +569,71 @@ fn an_old_view_of_the_node_is_not_taken_for_an_uncordon() {
     case.registry.apply(Seen::Node(Box::new(before)));
     case.settle("a");
     assert_eq!(case.status("a").phase, Some(Phase::Succeeded));
+}
+
+/// A webhook that vouches for every object made five seconds after the beginning.
+fn reviewing() -> vouched::Reviewing {
+    let all = || vec!["*".to_owned()];
+    let rule = vouched::Rule {
+        groups: all(),
+        versions: all(),
+        operations: all(),
+        resources: all(),
+        scope: "*".into(),
+    };
+    let hook = vouched::Hook { fails_closed: true, is_partial: false, rules: vec![rule] };
+    vouched::Reviewing::By(vouched::Configuration { created: Some(at(0)), hooks: vec![hook] })
+}
+
+#[test]
+fn a_permission_counts_as_long_as_somebody_vouches_for_it() {
+    let permitted = |case: &Case| case.registry.order("n").unwrap().may_shut_down;
+    let wish = Maintenance { may_shut_down: true, created: Some(at(5)), ..object("a", "n") };
+    let mut case = Case::new(&["n"]).with(wish);
+    case.settle("a");
+    assert!(!permitted(&case), "nothing is known about reviews");
+    assert!(case.status("a").message(PERMISSION_IGNORED).unwrap().contains("cannot read the webhook"));
+    assert_eq!(
+        case.told.iter().filter(|reason| **reason == PERMISSION_IGNORED).count(),
+        1,
+        "{:?}",
+        case.told
+    );
+    case.registry.apply(Seen::Reviewing(reviewing()));
+    case.settle("a");
+    assert!(permitted(&case));
+    assert!(!case.status("a").says(PERMISSION_IGNORED));
+    case.edit("a", |object| object.may_shut_down = false);
+    case.settle("a");
+    assert!(!permitted(&case), "it was taken back");
+    case.edit("a", |object| object.may_shut_down = true);
+    case.settle("a");
+    assert!(permitted(&case), "it was given later, which is reviewed, too");
+    case.registry.clear(|subject| matches!(subject, Subject::Reviewing));
+    case.settle("a");
+    assert!(!permitted(&case), "the webhook is gone");
+    assert!(case.status("a").message(PERMISSION_IGNORED).unwrap().contains("--listen"));
+}
+
+#[test]
+fn nobody_answers_for_the_quorum_on_an_object_that_is_older_than_the_webhook() {
+    let mut case = Case::new(&["c1"]);
+    case.edit_node("c1", |node| {
+        node.labels.insert("node-role.kubernetes.io/control-plane".into(), String::new());
+    });
+    case.registry.apply(Seen::Reviewing(reviewing()));
+    let wish = Maintenance { may_touch_control_plane: true, may_shut_down: true, ..object("a", "c1") };
+    case = case.with(wish);
+    assert!(case.decide("a").actions.contains(&Action::AskQuorum { node: "c1".into() }));
+    case.registry.apply(Seen::Quorum("c1".into(), Err("not now".into()), at(0)));
+    case.settle("a");
+    assert!(!case.node("c1").unschedulable);
+    let said = case.status("a").message(PERMISSION_IGNORED).unwrap();
+    let begin = "permissions evac.dev/allow-shutdown and evac.dev/allow-control-plane do not count: the object is older";
+    assert!(said.starts_with(begin), "{said}");
+    case.edit("a", |object| object.created = Some(at(5)));
+    case.settle("a");
+    assert!(case.node("c1").unschedulable, "who created it was reviewed");
 }
 
 #[test]

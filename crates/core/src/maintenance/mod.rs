@@ -20,6 +20,7 @@ mod decide_tests;
 pub mod queue;
 mod registry;
 pub mod status;
+pub mod vouched;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::vouched::Reviewing;
 use super::{Family, Id, Maintenance, OWNER, is_maintenance};
 use crate::fact::{Key, Lease, Node, Uid};
 use crate::ownership::{MarkState, lease_key};
@@ -25,10 +26,12 @@ pub enum Seen {
     Survey(Survey),
     /// Whether the control plane can spare a node, or why not.
     Quorum(String, Result<(), String>, Timestamp),
-    /// A node was given to the drain.
-    Begun(String, Id, Timestamp),
+    /// A node was given to the drain, and whether it may shut down machines that would not come back.
+    Begun(String, Id, bool, Timestamp),
     /// The drain lets a node be.
     Ended(String),
+    /// Whether objects are reviewed here.
+    Reviewing(Reviewing),
     /// The drain cannot read the cluster; the sentence says why.
     Blind(String, Timestamp),
     /// Something that decisions rest on cannot be read, and why.
@@ -51,6 +54,7 @@ pub struct Unread {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
     pub id: Id,
+    pub may_shut_down: bool,
     pub at: Timestamp,
     /// How often it was given, which decides how soon it is given again.
     pub times: u32,
@@ -84,6 +88,7 @@ pub struct Registry {
     surveys: BTreeMap<String, Survey>,
     orders: BTreeMap<String, Order>,
     quorum: BTreeMap<String, (Result<(), String>, Timestamp)>,
+    reviewing: Reviewing,
     /// What was last noted about each node on its lease. It outlives the lease: a cordon may land after the node was given back.
     records: BTreeMap<String, Box<Record>>,
     /// Nodes of which the drain cannot say how they are.
@@ -144,17 +149,21 @@ impl Registry {
                 self.quorum.insert(node.clone(), (verdict, at));
                 self.about(&node)
             }
-            Seen::Begun(node, id, at) => {
+            Seen::Begun(node, id, may_shut_down, at) => {
                 let recent = self.orders.get(&node).filter(|order| at.duration_since(order.at) < FORGOTTEN);
                 let times = recent.map_or(0, |order| order.times) + 1;
                 self.surveys.remove(&node);
-                self.orders.insert(node.clone(), Order { id, at, times });
+                self.orders.insert(node.clone(), Order { id, may_shut_down, at, times });
                 self.about(&node)
             }
             Seen::Ended(node) => {
                 self.orders.remove(&node);
                 self.surveys.remove(&node);
                 self.blind.remove(&node);
+                Touched::Everybody
+            }
+            Seen::Reviewing(reviewing) => {
+                self.reviewing = reviewing;
                 Touched::Everybody
             }
             Seen::Blind(why, at) => {
@@ -289,6 +298,9 @@ impl Registry {
         }
         self.nodes.retain(|_, node| !covered(&Subject::Node(node)));
         self.leases.retain(|_, lease| !covered(&Subject::Lease(lease)));
+        if covered(&Subject::Reviewing) {
+            self.reviewing = Reviewing::Absent;
+        }
     }
 
     /// The drain was dropped: nothing is ordered any more.
@@ -355,6 +367,10 @@ impl Registry {
         self.quorum.get(node)
     }
 
+    pub fn reviewing(&self) -> &Reviewing {
+        &self.reviewing
+    }
+
     /// Our mark is on the node.
     pub fn is_marked(&self, node: &str) -> bool {
         matches!(
@@ -402,6 +418,8 @@ pub enum Subject<'a> {
     Object(&'a Maintenance),
     Node(&'a Node),
     Lease(&'a Lease),
+    /// The configuration by which objects are reviewed.
+    Reviewing,
 }
 
 fn version(text: &str) -> u64 {

@@ -128,6 +128,8 @@ pub const WAITING: &str = "Waiting";
 /// Somebody uncordoned the node and this maintenance gave way.
 pub const YIELDED: &str = "Yielded";
 
+/// A permission on the object does not count, because no review can have seen who gave it.
+pub const PERMISSION_IGNORED: &str = "PermissionIgnored";
 /// What the status rests on cannot be read: what it says of the drain is from before.
 pub const UNREAD: &str = "Unread";
 /// The code of the blocker that goes with it.
@@ -147,6 +149,12 @@ impl Status {
     /// Nothing that is left can leave, so waiting alone does not help.
     pub fn is_stuck(&self) -> bool {
         self.says(BLOCKED) && self.conditions.iter().any(|one| one.kind == BLOCKED && one.reason == STUCK)
+    }
+
+    /// The message of a condition that holds.
+    pub fn message(&self, kind: &str) -> Option<&str> {
+        let mut holding = self.conditions.iter().filter(|one| one.kind == kind && one.status == "True");
+        holding.next().map(|one| one.message.as_str())
     }
 
     /// Sets a condition; its time stays unless its truth changes.

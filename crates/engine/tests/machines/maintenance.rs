@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use evac_engine::Http;
-use evac_engine::operator::Operator;
+use evac_engine::operator::publish::Reviews;
+use evac_engine::operator::{Operator, install};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, VMIMS, VMIS, VMS, vm};
@@ -246,6 +247,105 @@ async fn a_node_that_goes_and_comes_back_is_not_forgotten() {
     assert_eq!(failed["status"]["lastError"], "nodes \"ghost\" not found");
     cluster.send("DELETE", &path, "application/json", &json!({})).await;
     cluster.until(&path, Value::is_null).await;
+}
+
+const HOOK: &str =
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/evac-nodemaintenance";
+
+/// What an object says about permissions that do not count.
+fn ignored(object: &Value) -> Option<&str> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    let one = conditions.iter().find(|one| one["type"] == "PermissionIgnored" && one["status"] == "True")?;
+    one["message"].as_str()
+}
+
+/// Has a guest that stays off once it is shut down, and is told so by an object with permission. The webhook is not there.
+async fn unreviewed() -> (Cluster, Value) {
+    let cluster = cluster(2).await;
+    let (code, body) = cluster.send("DELETE", HOOK, "application/json", &json!({})).await;
+    assert_eq!(code, 200, "{body}");
+    let mut guest = vm("db", "Once", &json!({}));
+    guest["spec"]["template"]["spec"]["evictionStrategy"] = json!("None");
+    assert_eq!(cluster.create(VMS, &guest).await.0, 201);
+    let vmi = cluster.until(&format!("{VMIS}/db"), |vmi| vmi["status"]["phase"] == "Running").await;
+    let mut wish = object("a", vmi["status"]["nodeName"].as_str().unwrap());
+    wish["metadata"]["annotations"] = json!({"evac.dev/allow-shutdown": "true"});
+    assert_eq!(cluster.create(OBJECTS, &wish).await.0, 201);
+    (cluster, wish)
+}
+
+async fn phase_of_guest(cluster: &Cluster) -> Value {
+    cluster.get(&format!("{VMIS}/db")).await.unwrap_or_default()["status"]["phase"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permission_that_no_review_has_seen_shuts_no_guest_down() {
+    let (cluster, wish) = unreviewed().await;
+    let path = format!("{OBJECTS}/a");
+    let _operator = role(cluster.http.clone());
+    cluster.pass(60).await;
+    assert_eq!(phase_of_guest(&cluster).await, "Running", "there is no webhook, so nobody vouches for it");
+    let said = cluster.get(&path).await.unwrap();
+    let sentence = ignored(&said).unwrap();
+    assert!(sentence.starts_with("permission evac.dev/allow-shutdown does not count: "), "{sentence}");
+    assert!(sentence.contains("To do: start the operator with --listen"), "{sentence}");
+    assert_eq!(said["status"]["blockers"][0]["code"], "VmStaysOff", "{said:#}");
+
+    let reviews = Reviews { machines: false, maintenance: true, failover: false };
+    install::reviews(&cluster.http, reviews).await.unwrap();
+    cluster.pass(60).await;
+    assert_eq!(phase_of_guest(&cluster).await, "Running", "the object is older than the webhook");
+    let said = cluster.get(&path).await.unwrap();
+    let sentence = ignored(&said).unwrap();
+    assert!(sentence.contains("older than the operator's webhook"), "{sentence}");
+    assert!(sentence.ends_with("To do: delete and create the object again"), "{sentence}");
+
+    cluster.send("DELETE", &path, "application/json", &json!({})).await;
+    cluster.until(&path, Value::is_null).await;
+    assert_eq!(phase_of_guest(&cluster).await, "Running");
+    assert_eq!(cluster.create(OBJECTS, &wish).await.0, 201);
+    let done = cluster.until(&path, |object| object["status"]["phase"] == "Succeeded").await;
+    assert_eq!(ignored(&done), None, "{done:#}");
+    assert_ne!(phase_of_guest(&cluster).await, "Running", "who created it was reviewed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_may_not_read_the_webhook_works_on_and_believes_no_permission() {
+    let (cluster, wish) = unreviewed().await;
+    let path = format!("{OBJECTS}/a");
+    cluster.send("DELETE", &path, "application/json", &json!({})).await;
+    cluster.until(&path, Value::is_null).await;
+    let reviews = Reviews { machines: false, maintenance: true, failover: false };
+    install::reviews(&cluster.http, reviews).await.unwrap();
+    cluster.pass(10).await;
+    let blind = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let _operator = role(without_hooks(&cluster, blind.clone()));
+    assert_eq!(cluster.create(OBJECTS, &wish).await.0, 201);
+    cluster.pass(60).await;
+    assert_eq!(phase_of_guest(&cluster).await, "Running");
+    let said = cluster.get(&path).await.unwrap();
+    let sentence = ignored(&said).unwrap();
+    assert!(sentence.contains("cannot read the webhook configuration evac-nodemaintenance"), "{sentence}");
+    assert_eq!(said["status"]["blockers"][0]["code"], "VmStaysOff", "the node is drained: {said:#}");
+    // The right is given: the object was reviewed, so the permission counts from then on.
+    blind.store(false, std::sync::atomic::Ordering::SeqCst);
+    cluster.until(&path, |object| object["status"]["phase"] == "Succeeded").await;
+    assert_ne!(phase_of_guest(&cluster).await, "Running");
+}
+
+/// The way to the server of an account that may not look at webhook configurations for the time being.
+fn without_hooks(cluster: &Cluster, blind: std::sync::Arc<std::sync::atomic::AtomicBool>) -> Http {
+    let service =
+        evac_apiserver::Service::trusted(cluster.api.clone(), evac_apiserver::identity::Identity::admin());
+    let nobody =
+        evac_apiserver::Service::trusted(cluster.api.clone(), evac_apiserver::identity::Identity::default());
+    let choosing = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let hidden = blind.load(std::sync::atomic::Ordering::SeqCst)
+            && request.uri().path().ends_with("/validatingwebhookconfigurations");
+        let service = if hidden { nobody.clone() } else { service.clone() };
+        tower::ServiceExt::oneshot(service, request)
+    });
+    Http::new(kube::Client::new(choosing, "default"), cluster.clock, Duration::ZERO)
 }
 
 /// A client whose lists of pods on nodes fail while the switch is on.

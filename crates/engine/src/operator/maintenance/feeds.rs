@@ -1,7 +1,9 @@
-//! The watches of the role: objects of both kinds, nodes, and the leases by which nodes are claimed.
+//! The watches of the role: objects of both kinds, nodes, the leases by which nodes are claimed, and the configuration that has objects reviewed.
 
-use evac_api::maintenance::{Object, request};
+use evac_api::call::escape;
+use evac_api::maintenance::{Object, request, review};
 use evac_api::wire::{Lease, Node};
+use evac_core::maintenance::vouched::{self, Reviewing};
 use evac_core::maintenance::{Family, Seen, Subject};
 use evac_core::ownership::LEASE_NAMESPACE;
 use evac_core::{Key, Uid};
@@ -20,11 +22,17 @@ pub(super) enum What {
     Objects(Family),
     Nodes,
     Leases,
+    Reviews,
 }
 
 impl What {
-    pub const ALL: [Self; 4] =
-        [Self::Objects(Family::KubeVirt), Self::Objects(Family::Medik8s), Self::Nodes, Self::Leases];
+    pub const ALL: [Self; 5] = [
+        Self::Objects(Family::KubeVirt),
+        Self::Objects(Family::Medik8s),
+        Self::Nodes,
+        Self::Leases,
+        Self::Reviews,
+    ];
 
     /// For people.
     pub fn words(self) -> String {
@@ -32,6 +40,7 @@ impl What {
             Self::Objects(family) => format!("the list of nodemaintenances.{}", family.group()),
             Self::Nodes => "the list of nodes".to_owned(),
             Self::Leases => format!("the list of leases in {LEASE_NAMESPACE}"),
+            Self::Reviews => format!("the webhook configuration {}", vouched::CONFIGURATION),
         }
     }
 
@@ -40,6 +49,7 @@ impl What {
         match seen {
             Seen::Object(object) => Some(Self::Objects(object.id.family)),
             Seen::ObjectGone(id, _) => Some(Self::Objects(id.family)),
+            Seen::Reviewing(_) => Some(Self::Reviews),
             Seen::Node(_) | Seen::NodeGone(_) => Some(Self::Nodes),
             Seen::Lease(_) | Seen::LeaseGone(_) => Some(Self::Leases),
             _ => None,
@@ -49,8 +59,20 @@ impl What {
     pub fn covers(self, subject: &Subject<'_>) -> bool {
         match (self, subject) {
             (Self::Objects(family), Subject::Object(object)) => object.id.family == family,
-            (Self::Nodes, Subject::Node(_)) | (Self::Leases, Subject::Lease(_)) => true,
+            (Self::Nodes, Subject::Node(_))
+            | (Self::Leases, Subject::Lease(_))
+            | (Self::Reviews, Subject::Reviewing) => true,
             _ => false,
+        }
+    }
+
+    /// Of webhook configurations only one concerns us.
+    fn query(self) -> String {
+        match self {
+            Self::Reviews => {
+                format!("fieldSelector={}", escape(&format!("metadata.name={}", vouched::CONFIGURATION)))
+            }
+            _ => String::new(),
         }
     }
 }
@@ -101,6 +123,15 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         move |lease: Lease| Seen::Lease(measured(lease, clock)),
         |lease: Lease| Seen::LeaseGone(Key::new(lease.metadata.namespace, lease.metadata.name)),
     );
+    follow(
+        http,
+        sender,
+        tasks,
+        (What::Reviews, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations".into()),
+        |configuration: &review::Written| configuration.metadata.resource_version.clone(),
+        |configuration: review::Written| Seen::Reviewing(Reviewing::By(configuration.into())),
+        |_: review::Written| Seen::Reviewing(Reviewing::Absent),
+    );
 }
 
 fn follow<T>(
@@ -114,13 +145,17 @@ fn follow<T>(
 ) where
     T: DeserializeOwned + Clone + Send + Sync + 'static,
 {
-    let source = Source { path: path.into(), query: String::new(), page: 500 };
+    let source = Source { path: path.into(), query: what.query(), page: 500 };
     let wrap = move |report: Report<T>| match report {
         Report::Listed(list) => Some(Input::Listed(what, list.into_iter().map(&seen).collect())),
         Report::Seen(object) => Some(Input::Seen(seen(object))),
         Report::Gone(object) => Some(Input::Seen(gone(object))),
         // A kind the server does not know has no objects; it is asked again.
         Report::Failed { error, .. } if error.is_not_found() => Some(Input::Listed(what, Vec::new())),
+        // Without the right to read it the role goes on, and believes no permission.
+        Report::Failed { error, .. } if what == What::Reviews && error.is_forbidden() => {
+            Some(Input::Listed(what, vec![Seen::Reviewing(Reviewing::Unread)]))
+        }
         Report::Failed { error, .. } => {
             tracing::warn!(what = what.words(), %error, "cannot be read");
             Some(Input::Unread(what, error.to_string()))

@@ -227,10 +227,10 @@ impl Loop {
             }
             let mut begins = false;
             for action in &actions {
-                if let Action::Begin { node, id, .. } = action {
+                if let Action::Begin { node, id, may_shut_down, .. } = action {
                     begins = true;
                     // Known before the first survey of it can arrive.
-                    self.registry.apply(Seen::Begun(node.clone(), id.clone(), now));
+                    self.registry.apply(Seen::Begun(node.clone(), id.clone(), *may_shut_down, now));
                 }
             }
             if begins {
