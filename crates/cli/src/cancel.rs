@@ -78,7 +78,7 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
         }
         let drained_until_now = claim::life(&index, name, http.clock().now()).perhaps_alive().is_some();
         let trial = dry_run == DryRunArg::Server;
-        // What was judged above is what is taken back: a mark that changed hands since is somebody else's.
+        // What was judged above is what is taken back: a mark that changed hands since belongs to its new owner.
         let undone = match &node.mark {
             Some(MarkState::Valid(mark)) => nodes::undo_of(&http, name, &mark.owner, trial).await,
             _ => nodes::undo(&http, name, false, trial).await.map(Some),
@@ -86,7 +86,7 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
         match undone {
             Ok(None) => {
                 output::error(&format!(
-                    "node {name} was given back or taken over by somebody else meanwhile; nothing was changed"
+                    "node {name} was given back or taken over by another owner meanwhile; nothing was changed"
                 ));
                 ends.push(Exit::Refused);
             }
