@@ -1,5 +1,5 @@
 //! Side-by-side benchmarks. Both sides run in the same process tree on the same machine, by turns, and
-//! the results are ratios: `evac-bench apiserver|drain|evacuate|maintenance`.
+//! the results are ratios: `evac-bench apiserver|drain|evacuate|maintenance|outlook`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod apiserver;
@@ -7,6 +7,7 @@ mod cluster;
 mod drain;
 mod evacuate;
 mod maintenance;
+mod outlook;
 mod process;
 mod report;
 mod unused;
@@ -31,8 +32,15 @@ async fn main() -> Result<()> {
         }
         ["maintenance"] => maintenance::run(3).await,
         ["maintenance", "--quick"] => maintenance::run(1).await,
+        ["outlook"] => outlook::run(outlook::Size { first: 500, seeds: 10, real: false }, None),
+        ["outlook", "--quick"] => outlook::run(outlook::Size { first: 500, seeds: 2, real: false }, None),
+        ["outlook", "--real"] => outlook::run(outlook::Size { first: 500, seeds: 2, real: true }, None),
+        ["outlook", "--seeds", first, seeds, shape @ ..] => {
+            let size = outlook::Size { first: first.parse()?, seeds: seeds.parse()?, real: false };
+            outlook::run(size, shape.first().copied())
+        }
         other => bail!(
-            "unknown benchmark {other:?}; there are: apiserver, drain, evacuate and maintenance, each with [--quick]"
+            "unknown benchmark {other:?}; there are: apiserver, drain, evacuate, maintenance and outlook, each with [--quick]"
         ),
     }
 }

@@ -117,7 +117,10 @@ pub fn call_for(action: &Action) -> Option<Call> {
             Some(migrate(instance, name, node, owner, *dry_run))
         }
         Action::Abort { migration, uid } => Some(abort(migration, uid, false)),
-        Action::Prove { .. } | Action::ReadLaunchers { .. } | Action::ReadTransfers { .. } => None,
+        Action::Prove { .. }
+        | Action::LookUp { .. }
+        | Action::ReadLaunchers { .. }
+        | Action::ReadTransfers { .. } => None,
     }
 }
 

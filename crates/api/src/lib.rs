@@ -9,7 +9,9 @@ pub mod failover;
 pub mod install;
 pub mod kubevirt;
 pub mod maintenance;
+pub mod places;
 pub mod project;
+pub mod quantity;
 pub mod tenants;
 pub mod wire;
 

@@ -84,8 +84,9 @@ impl Api {
         api
     }
 
+    /// The time of day. Everything the server does with it is written for others to read, or compared with what they wrote.
     pub fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.clock.on_calendar(self.clock.now())
     }
 
     /// The kinds served right now. Custom ones come and go.

@@ -4,10 +4,12 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use common::{PODS, Server, pod};
 use evac_apiserver::rest::proxy::Asked;
 use evac_apiserver::rest::reply::Reply;
+use evac_clock::Clock;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::Request;
@@ -26,6 +28,24 @@ async fn a_created_pod_is_defaulted_and_can_be_read() {
     assert_eq!(created["metadata"]["creationTimestamp"], "2026-01-01T00:00:00Z");
     let (code, read) = server.get(&format!("{PODS}/a")).await;
     assert_eq!((code, &read), (200, &created));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_writes_follows_a_step_of_the_systems_clock() {
+    static SECONDS: AtomicI64 = AtomicI64::new(0);
+    let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()).stepped_by(&SECONDS);
+    let server = Server::at(clock);
+    for (name, step, written) in [
+        ("a", 0, "2026-01-01T00:00:00Z"),
+        ("b", 3600, "2026-01-01T01:00:00Z"),
+        ("c", -3600, "2025-12-31T23:00:00Z"),
+    ] {
+        SECONDS.store(step, Ordering::Relaxed);
+        let account = json!({"metadata": {"name": name}});
+        let (code, created) = server.post("/api/v1/namespaces/default/serviceaccounts", account).await;
+        assert_eq!(code, 201, "{created}");
+        assert_eq!(created["metadata"]["creationTimestamp"], written);
+    }
 }
 
 #[tokio::test]

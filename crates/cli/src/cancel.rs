@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use clap::Args;
-use evac_core::Index;
 use evac_core::claim;
-use evac_core::ownership::{MarkState, Ownership, is_marked_by_other, ownership};
+use evac_core::ownership::MarkState;
 use evac_engine::call_back::{Whose, call_back};
-use evac_engine::{Http, life, nodes};
+use evac_engine::{Http, nodes};
 
 use crate::cluster::{ClusterArgs, OwnerArgs};
 use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
-use crate::look::ask;
+use crate::holder::{self, Wish};
 use crate::output;
-use crate::select::{NodeArgs, from_server};
+use crate::select::{NodeArgs, from_server, none_chosen};
 
 /// Undo what a drain did to nodes; what others changed meanwhile stays
 ///
@@ -40,34 +39,35 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
     let dry_run = args.dry_run.how();
     let (http, _) = args.cluster.connect().await?;
     let me = args.owner.name();
+    let chosen = args.nodes.resolve(&http, 500).await?;
+    if chosen.is_empty() {
+        return Ok(none_chosen());
+    }
     let mut ends = Vec::new();
-    for node in args.nodes.resolve(&http, 500).await? {
+    for node in chosen {
         let name = &node.name;
-        let mut index = Index::new();
         if node.mark.is_none() {
             output::data(&format!("node/{name} not being drained{}", dry_run.suffix()));
             // A cancel that was cut off may have left something.
             ends.push(take_back(&http, name, (!args.force).then_some(&me), dry_run).await);
             continue;
         }
-        index.reset_nodes(vec![node.clone()]);
-        let asks = dry_run == DryRunArg::None && !args.force && is_marked_by_other(&node, &me);
-        let claim = if asks { ask(&http, name).await } else { life::read(&http, name).await };
-        if let Some(fact) = claim {
-            index.apply(fact);
-        }
-        if let Ownership::Other(reason) = ownership(&index, &node, &me, http.clock().now())
-            && !args.force
-        {
-            output::error(&format!(
-                "node {name} {}; use --force to cancel it all the same",
-                reason.message()
-            ));
+        let judges_only = dry_run != DryRunArg::None;
+        let wish = Wish {
+            owner: &me,
+            verb: "cancel it",
+            force: args.force,
+            dry_run: judges_only,
+            after_failover: false,
+        };
+        let holder::Held { index, refusal } = holder::look(&http, &node, wish).await?;
+        if let Some(refusal) = refusal {
+            output::error(&refusal);
             ends.push(Exit::Refused);
             continue;
         }
         // Giving a failed node back is using it again.
-        if !args.force && !crate::failover::may_return(&http, name, dry_run != DryRunArg::None).await? {
+        if !args.force && !crate::failover::may_return(&http, name, judges_only).await? {
             ends.push(Exit::Refused);
             continue;
         }

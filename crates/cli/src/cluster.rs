@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use evac_clock::Clock;
 use evac_engine::Http;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use crate::exit::Failure;
 use crate::proxy::is_direct;
@@ -70,9 +70,10 @@ impl ClusterArgs {
     pub async fn connect(&self) -> Result<(Http, String), Failure> {
         let config = self.config().await?;
         let namespace = config.default_namespace.clone();
+        let server = config.cluster_url.to_string();
         let client = evac_engine::http::connect(config)
             .map_err(|error| Failure::error(format!("cannot use this cluster configuration: {error}")))?;
-        Ok((Http::new(client, Clock::real(), self.request_timeout), namespace))
+        Ok((Http::new(client, Clock::real(), self.request_timeout).at(&server), namespace))
     }
 
     /// Whether the API server is reached on loopback.
@@ -88,9 +89,6 @@ impl ClusterArgs {
             cluster: self.cluster.clone(),
             user: self.user.clone(),
         };
-        let unusable = |error: &dyn std::fmt::Display| {
-            Failure::error(format!("cannot load the cluster configuration: {error}"))
-        };
         let mut config = if let Some(path) = &self.kubeconfig {
             let file = Kubeconfig::read_from(path).map_err(|error| unusable(&error))?;
             kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|error| unusable(&error))?
@@ -102,7 +100,7 @@ impl ClusterArgs {
                 Err(_) => kube::Config::new(address(server)?),
             }
         } else {
-            kube::Config::infer().await.map_err(|error| unusable(&error))?
+            kube::Config::infer().await.map_err(|error| not_inferred(&error))?
         };
         if let Some(server) = &self.server {
             config.cluster_url = address(server)?;
@@ -146,6 +144,38 @@ impl ClusterArgs {
             who.impersonate_uid.clone_from(&self.impersonate_uid);
         }
         Ok(config)
+    }
+}
+
+const NO_CLUSTER: &str = "no cluster is configured: there is no kubeconfig at ~/.kube/config or where $KUBECONFIG points; give --kubeconfig, --context or --server, or try things out with `evac sandbox up`";
+
+/// Neither a kubeconfig nor the account of a pod was found; what a person can put right is the kubeconfig.
+fn not_inferred(error: &InferConfigError) -> Failure {
+    match std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<KubeconfigError>()) {
+        Some(cause) if is_absent(cause) => Failure::error(NO_CLUSTER),
+        Some(cause) => unusable(cause),
+        None => Failure::error(error.to_string()),
+    }
+}
+
+fn unusable(error: &KubeconfigError) -> Failure {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if !text.contains(&cause.to_string()) {
+            text = format!("{text}: {cause}");
+        }
+        source = cause.source();
+    }
+    Failure::error(format!("cannot load the cluster configuration: {text}"))
+}
+
+/// Whether there is no file to read a configuration from.
+fn is_absent(error: &KubeconfigError) -> bool {
+    match error {
+        KubeconfigError::FindPath => true,
+        KubeconfigError::ReadConfig(error, _) => error.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
     }
 }
 

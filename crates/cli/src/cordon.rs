@@ -1,16 +1,16 @@
 //! `evac cordon` and `evac uncordon`.
 
 use clap::Args;
-use evac_core::ownership::MarkState;
-use evac_engine::nodes;
+use evac_core::Node;
+use evac_engine::{Http, nodes};
 
 use crate::cluster::{ClusterArgs, OwnerArgs};
 use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
+use crate::holder::{self, Wish};
 use crate::output;
 use crate::select::{NodeArgs, from_server};
 
-/// Make nodes unschedulable, or schedulable again
 #[derive(Debug, Clone, Args)]
 pub struct CordonArgs {
     #[command(flatten)]
@@ -21,65 +21,106 @@ pub struct CordonArgs {
     pub cluster: ClusterArgs,
 }
 
+/// Make nodes schedulable again, and remove what a drain left on them
+///
+/// A node that another owner drains or holds is refused (exit code 5), and so is one under a NodeMaintenance, which
+/// would cordon it again.
+#[derive(Debug, Clone, Args)]
+pub struct UncordonArgs {
+    #[command(flatten)]
+    pub nodes: NodeArgs,
+    /// Uncordon a node that another owner drains or holds
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub owner: OwnerArgs,
+    #[command(flatten)]
+    pub dry_run: DryRunFlag,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
 pub async fn cordon(args: &CordonArgs) -> Result<Exit, Failure> {
-    change(args, "cordon", false).await
-}
-
-/// Makes nodes schedulable and removes what a drain of ours left on them.
-pub async fn uncordon(args: &CordonArgs) -> Result<Exit, Failure> {
-    change(args, "uncordon", true).await
-}
-
-async fn change(args: &CordonArgs, verb: &str, schedulable: bool) -> Result<Exit, Failure> {
-    args.nodes.check(verb)?;
+    args.nodes.check("cordon")?;
     let dry_run = args.dry_run.how();
     let (http, _) = args.cluster.connect().await?;
-    let chosen = args.nodes.resolve(&http, 500).await?;
-    let mut exit = Exit::Done;
-    for node in chosen {
-        if schedulable
-            && let Some(MarkState::Valid(mark)) = &node.mark
-            && mark.owner != OwnerArgs::default().name()
-        {
-            output::warning(&format!("this ends the drain of node {} by {}", node.name, mark.owner));
-        }
-        // A node that was given up for dead must not get new guests while an old one may run on it.
-        if schedulable && !crate::failover::may_return(&http, &node.name, dry_run != DryRunArg::None).await? {
-            exit = Exit::worst([exit, Exit::Refused]);
-            continue;
-        }
-        let already = node.unschedulable != schedulable;
-        let result = match dry_run {
+    let mut ends = Vec::new();
+    for node in args.nodes.resolve(&http, 500).await? {
+        let sent = match dry_run {
             DryRunArg::Client => Ok(()),
-            how => {
-                let trial = how == DryRunArg::Server;
-                if schedulable && (!already || node.mark.is_some()) {
-                    nodes::undo(&http, &node.name, true, trial).await.map(|undone| {
-                        if let Some(left) = &undone.left {
-                            output::warning(left);
-                        }
-                    })
-                } else {
-                    nodes::set_schedulable(&http, &node, schedulable, trial)
-                        .await
-                        .map(|_| ())
-                        .map_err(Into::into)
-                }
-            }
+            how => nodes::set_schedulable(&http, &node, false, how == DryRunArg::Server)
+                .await
+                .map(|_| ())
+                .map_err(Into::into),
         };
-        let suffix = dry_run.suffix();
-        match result {
-            Ok(()) if already => output::data(&format!("node/{} already {verb}ed{suffix}", node.name)),
-            Ok(()) => output::data(&format!("node/{} {verb}ed{suffix}", node.name)),
-            Err(error) => {
-                let why = match &error {
-                    nodes::NodeError::Http(error) => from_server(error).message,
-                    other => other.to_string(),
-                };
-                output::error(&format!("unable to {verb} node \"{}\": {why}", node.name));
-                exit = Exit::worst([exit, Exit::Error]);
+        ends.push(tell(&node, "cordon", node.unschedulable, dry_run, sent));
+    }
+    Ok(Exit::worst(ends))
+}
+
+pub async fn uncordon(args: &UncordonArgs) -> Result<Exit, Failure> {
+    args.nodes.check("uncordon")?;
+    let (http, _) = args.cluster.connect().await?;
+    let mut ends = Vec::new();
+    for node in args.nodes.resolve(&http, 500).await? {
+        ends.push(uncordon_one(&http, args, &node).await?);
+    }
+    Ok(Exit::worst(ends))
+}
+
+async fn uncordon_one(http: &Http, args: &UncordonArgs, node: &Node) -> Result<Exit, Failure> {
+    let dry_run = args.dry_run.how();
+    let judges_only = dry_run != DryRunArg::None;
+    let owner = args.owner.name();
+    let wish = Wish {
+        owner: &owner,
+        verb: "uncordon it",
+        force: args.force,
+        dry_run: judges_only,
+        after_failover: true,
+    };
+    if let Some(refusal) = holder::look(http, node, wish).await?.refusal {
+        output::error(&refusal);
+        return Ok(Exit::Refused);
+    }
+    // A node that was given up for dead must not get new guests while an old one may run on it.
+    if !crate::failover::may_return(http, &node.name, judges_only).await? {
+        return Ok(Exit::Refused);
+    }
+    let already = !node.unschedulable;
+    let sent = match dry_run {
+        DryRunArg::Client => Ok(()),
+        _ if already && node.mark.is_none() => Ok(()),
+        how => nodes::undo(http, &node.name, true, how == DryRunArg::Server).await.map(|undone| {
+            if let Some(left) = &undone.left {
+                output::warning(left);
             }
+        }),
+    };
+    Ok(tell(node, "uncordon", already, dry_run, sent))
+}
+
+/// Says what became of a node, in kubectl's words.
+fn tell(
+    node: &Node,
+    verb: &str,
+    already: bool,
+    dry_run: DryRunArg,
+    sent: Result<(), nodes::NodeError>,
+) -> Exit {
+    match sent {
+        Ok(()) => {
+            let already = if already { "already " } else { "" };
+            output::data(&format!("node/{} {already}{verb}ed{}", node.name, dry_run.suffix()));
+            Exit::Done
+        }
+        Err(error) => {
+            let why = match &error {
+                nodes::NodeError::Http(error) => from_server(error).message,
+                other => other.to_string(),
+            };
+            output::error(&format!("unable to {verb} node \"{}\": {why}", node.name));
+            Exit::Error
         }
     }
-    Ok(exit)
 }

@@ -13,7 +13,7 @@ use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::render::Renderer;
-use crate::select::{NodeArgs, from_server, parse_selector};
+use crate::select::{NodeArgs, from_server, none_chosen, parse_selector};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
 pub enum Format {
@@ -42,7 +42,7 @@ pub struct PolicyArgs {
     #[arg(long, default_value = "", hide_default_value = true, value_name = "SELECTOR")]
     pub pod_selector: String,
     /// Seconds given to each pod to stop; negative: its own value
-    #[arg(long, default_value_t = -1, hide_default_value = true, allow_negative_numbers = true, value_name = "SECONDS")]
+    #[arg(long, default_value_t = -1, hide_default_value = true, allow_negative_numbers = true, value_name = "SECONDS", value_parser = crate::number::any)]
     pub grace_period: i64,
     /// Delete pods instead of evicting them: disruption budgets are not asked. Use with caution
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
@@ -53,7 +53,8 @@ pub struct PolicyArgs {
         default_value_t = 0,
         hide_default_value = true,
         allow_negative_numbers = true,
-        value_name = "SECONDS"
+        value_name = "SECONDS",
+        value_parser = crate::number::any
     )]
     pub skip_wait_for_delete_timeout: i64,
     /// Shut virtual machines down even if they would not come back
@@ -88,7 +89,7 @@ impl PolicyArgs {
 /// Empty nodes of their pods and virtual machines, and prove it
 ///
 /// Every pod gets a verdict before anything is changed. Then the nodes are cordoned, and pods are evicted as fast as
-/// their disruption budgets allow. What is in the way is named at once. At the end the nodes are read again, and
+/// their disruption budgets allow. What is in the way is named within seconds. At the end the nodes are read again, and
 /// the answer to "safe to power off?" is yes, no or unknown.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
@@ -103,7 +104,7 @@ pub struct DrainArgs {
     #[command(flatten)]
     pub dry_run: DryRunFlag,
     /// Read lists in pages of this size, 0 reads them whole; without it each list comes with its watch
-    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = HOW)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = crate::number::any, help_heading = HOW)]
     pub chunk_size: Option<i64>,
     /// Drain a node that somebody else is draining
     #[arg(long, help_heading = HOW)]
@@ -111,7 +112,7 @@ pub struct DrainArgs {
     #[command(flatten)]
     pub owner: OwnerArgs,
     /// Requests under way at the same time
-    #[arg(long, default_value_t = Policy::default().parallel, value_parser = at_least_one, value_name = "N", allow_negative_numbers = true, help_heading = HOW)]
+    #[arg(long, default_value_t = Policy::default().parallel, value_parser = crate::number::from(1_usize), value_name = "N", allow_negative_numbers = true, help_heading = HOW)]
     pub parallel: usize,
     /// Output format
     #[arg(long, short, value_enum, default_value = "text", value_name = "FORMAT", help_heading = HOW)]
@@ -142,11 +143,6 @@ Exit codes:
 
 const HOW: &str = "How to go about it";
 
-fn at_least_one(text: &str) -> Result<usize, String> {
-    let number: usize = text.parse().map_err(|_| "give a whole number from 1 on".to_owned())?;
-    if number == 0 { Err("nothing would be asked to leave; give 1 or more".to_owned()) } else { Ok(number) }
-}
-
 pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     args.nodes.check("drain")?;
     let mut policy = args.policy.policy()?;
@@ -169,7 +165,7 @@ pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
         args.nodes.plain_names()?
     };
     if nodes.is_empty() {
-        return Ok(Exit::Done);
+        return Ok(none_chosen());
     }
     let mut renderer = Renderer::new(args.output, dry_run, &nodes);
     policy.measure = renderer.measure();
@@ -263,10 +259,17 @@ async fn interrupted() {
 mod tests {
     use std::time::Duration;
 
-    use evac_core::run::Blocker;
+    use evac_core::run::{Blocker, Left};
     use evac_core::{Key, Proof, Reason};
 
     use super::*;
+
+    #[test]
+    fn numbers_in_events_are_plain_seconds() {
+        let end = End::TimedOut { after: Duration::from_secs(5), blockers: Vec::new() };
+        let line = serde_json::to_value(&end).unwrap();
+        assert_eq!(line, serde_json::json!({"end": "timedOut", "after": 5, "blockers": []}));
+    }
 
     #[test]
     fn zero_is_for_what_was_done_and_proven_and_for_nothing_else() {
@@ -291,7 +294,10 @@ mod tests {
             (End::TimedOut { after: Duration::from_secs(1), blockers: Vec::new() }, Exit::TimedOut),
             (End::Failed { reason: Reason::NodeMissing, blockers: Vec::new() }, Exit::Error),
             (End::Refused { reason: Reason::CancelledElsewhere }, Exit::Refused),
-            (End::Stopped { blockers: Vec::new() }, Exit::Cancelled),
+            (
+                End::Stopped { left: Left::Nothing, to_leave: Vec::new(), blockers: Vec::new() },
+                Exit::Cancelled,
+            ),
         ];
         for (end, exit) in ends {
             assert_eq!(exit_of(&end), exit, "{end:?}");

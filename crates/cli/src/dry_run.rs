@@ -25,7 +25,7 @@ impl DryRunArg {
 /// The flag for all verbs that change nodes.
 #[derive(Debug, Clone, Args, Default)]
 pub struct DryRunFlag {
-    /// Try without changing anything: client only judges, server also asks the server about every step
+    /// Try without changing anything: client only judges, server also asks the server about every step (a failover only judges)
     #[arg(
         long,
         num_args = 0..=1,

@@ -3,17 +3,15 @@
 mod machine;
 
 use clap::Args;
-use evac_core::assess::{Fate, Verdict, assess_pod};
-use evac_core::budget::{Charges, Gate, cut_off, gate};
-use evac_core::explain::explain;
+use evac_core::forecast::{Forecast, PodForecast};
 use evac_core::ownership::{Ownership, lease_key, ownership};
-use evac_core::run::Blocker;
-use evac_core::{Fact, Index, Key, Policy, Reason, Severity};
-use evac_engine::nodes;
+use evac_core::{Fact, Index, Key, Policy, Reason, forecast};
+use evac_engine::{Http, nodes, places};
 use jiff::Timestamp;
+use serde_json::json;
 
 use crate::cluster::{ClusterArgs, OwnerArgs};
-use crate::drain::PolicyArgs;
+use crate::drain::{Format, PolicyArgs};
 use crate::exit::{Exit, Failure};
 use crate::look::look;
 use crate::output;
@@ -21,7 +19,8 @@ use crate::select::from_server;
 
 /// Explain how the pods of a node, one pod or one virtual machine may leave and what stands in the way
 ///
-/// Takes the flags of drain and judges as drain would. Nothing is changed. Exit code 3 says that something is in the way.
+/// Takes the flags of drain and judges as drain would. Nothing is changed. Exit code 3 says that something is in the way, 5 that the node
+/// belongs to somebody else.
 #[derive(Debug, Clone, Args)]
 pub struct ExplainArgs {
     /// NODE, node/NODE, pod/NAME, vm/NAME, vmi/NAME (with -n) or NAMESPACE/NAME of a pod
@@ -29,6 +28,9 @@ pub struct ExplainArgs {
     pub what: String,
     #[command(flatten)]
     pub policy: PolicyArgs,
+    /// Output format
+    #[arg(long, short, value_enum, default_value = "text", value_name = "FORMAT")]
+    pub output: Format,
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }
@@ -61,8 +63,7 @@ pub async fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
     let now = http.clock().now();
     match what(&args.what, &namespace) {
         What::Node(name) => {
-            let node = nodes::get(&http, &name).await.map_err(|error| from_server(&error))?;
-            let mut index = look(&http, vec![node]).await?;
+            let mut index = read_node(&http, &policy, &name).await?;
             let lease = lease_key(&name);
             match nodes::lease(&http, &lease).await {
                 Ok(Some(lease)) => index.apply(Fact::Lease(lease)),
@@ -71,98 +72,87 @@ pub async fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
                     "whether somebody holds node {name} is not known: lease {lease} cannot be read: {error}"
                 )),
             }
-            Ok(explain_node(&index, &policy, &name, now))
+            Ok(explain_node(&index, &policy, &name, now, args.output))
         }
-        What::Machine(key) => machine::explain_machine(&http, &policy, &key).await,
-        What::Instance(key) => machine::explain_instance(&http, &policy, &key).await,
+        What::Machine(key) => machine::explain_machine(&http, &policy, &key, args.output).await,
+        What::Instance(key) => machine::explain_instance(&http, &policy, &key, args.output).await,
         What::Pod(key) => {
             let pod = nodes::pod(&http, &key).await.map_err(|error| from_server(&error))?;
             let Some(name) = pod.node.clone() else {
-                output::data(&format!("pod {key} is on no node; there is nothing to leave"));
+                say(args.output, &[format!("pod {key} is on no node; there is nothing to leave")], None);
                 return Ok(Exit::Done);
             };
-            let node = nodes::get(&http, &name).await.map_err(|error| from_server(&error))?;
-            let index = look(&http, vec![node]).await?;
-            let blocked = index.pod(&key).is_some_and(|pod| {
-                let (line, severity) = sentence(&index, &assess_pod(&index, &policy, pod, now), now);
-                output::data(&line);
-                severity >= Severity::Slow
-            });
-            Ok(if blocked { Exit::Blocked } else { Exit::Done })
+            let index = read_node(&http, &policy, &name).await?;
+            let foretold = foretell(&index, &policy, &name, now);
+            let Some(pod) = foretold.pods.into_iter().find(|one| one.pod == key) else {
+                say(args.output, &[format!("pod {key} has just left node {name}")], None);
+                return Ok(Exit::Done);
+            };
+            say(args.output, &[pod.sentence(now)], Some(json!({"node": name, "pods": [&pod]})));
+            Ok(if pod.reason().is_some() { Exit::Blocked } else { Exit::Done })
         }
     }
 }
 
-fn explain_node(index: &Index, policy: &Policy, name: &str, now: Timestamp) -> Exit {
+/// Everything that is needed to foretell a drain of a node.
+async fn read_node(http: &Http, policy: &Policy, name: &str) -> Result<Index, Failure> {
+    let node = nodes::get(http, name).await.map_err(|error| from_server(&error))?;
+    let mut index = look(http, vec![node]).await?;
+    if let Err(error) = places::look(http, &mut index, policy, &[name.to_owned()]).await {
+        output::warning(&format!("whether other nodes take its guests is not known: {error}"));
+    }
+    Ok(index)
+}
+
+fn foretell(index: &Index, policy: &Policy, name: &str, now: Timestamp) -> Forecast {
+    forecast(index, policy, &[name.to_owned()], now).remove(0)
+}
+
+/// Sentences for people, or the judgement and the same sentences for programs.
+fn say(format: Format, sentences: &[String], judgement: Option<serde_json::Value>) {
+    match format {
+        Format::Text => sentences.iter().for_each(|line| output::data(line)),
+        Format::Json => {
+            let mut document = json!({"schema": "evac.dev/explain/v1"});
+            if let (Some(fields), Some(serde_json::Value::Object(more))) =
+                (document.as_object_mut(), judgement)
+            {
+                fields.extend(more);
+                fields.insert("messages".into(), json!(sentences));
+            } else {
+                document["messages"] = json!(sentences);
+            }
+            output::document(&document.to_string());
+        }
+    }
+}
+
+fn explain_node(index: &Index, policy: &Policy, name: &str, now: Timestamp, format: Format) -> Exit {
+    let mut sentences = Vec::new();
+    let mut refused = false;
     if let Some(node) = index.node(name) {
-        match ownership(index, node, &OwnerArgs::default().name(), now) {
-            Ownership::Free => output::data(&format!("node {name} is in use and belongs to nobody")),
-            Ownership::ForeignCordon => {
-                output::data(&format!("node {name} {}", Reason::ForeignCordon.message()));
-            }
+        sentences.push(match ownership(index, node, &OwnerArgs::default().name(), now) {
+            Ownership::Free => format!("node {name} is in use and belongs to nobody"),
+            Ownership::ForeignCordon => format!("node {name} {}", Reason::ForeignCordon.message()),
             Ownership::Ours(mark) => {
-                output::data(&format!(
-                    "node {name} is being drained by you ({}) since {}",
-                    mark.owner, mark.since
-                ));
+                format!("node {name} is being drained by you ({}) since {}", mark.owner, mark.since)
             }
-            Ownership::Other(reason) | Ownership::Abandoned(reason) => {
-                output::data(&format!("node {name} {}", reason.message()));
+            Ownership::Other(reason) => {
+                refused = true;
+                format!("node {name} {}", reason.message())
             }
-        }
-    }
-    let mut worst = Severity::Note;
-    for verdict in evac_core::assess(index, policy, name, now).verdicts {
-        let (line, severity) = sentence(index, &verdict, now);
-        output::data(&line);
-        worst = worst.max(severity);
-    }
-    if worst >= Severity::Slow { Exit::Blocked } else { Exit::Done }
-}
-
-/// One line about one pod, and how bad it is.
-fn sentence(index: &Index, verdict: &Verdict, now: Timestamp) -> (String, Severity) {
-    let Some(pod) = index.pod(&verdict.pod) else { return (String::new(), Severity::Note) };
-    let owner = pod.controller.as_ref().map(ToString::to_string);
-    let blocked_by = verdict
-        .reasons
-        .iter()
-        .find(|reason| reason.severity() == Severity::Never)
-        .cloned()
-        .or_else(|| leaving_or_closed(index, pod, verdict.fate, now));
-    if let Some(reason) = blocked_by {
-        let severity = reason.severity();
-        let since = pod.deletion.map_or(now, |deletion| deletion.requested());
-        return (explain(&Blocker { pod: pod.key.clone(), owner, reason, since }, now), severity);
-    }
-    let does = match verdict.fate {
-        Fate::Evict => "can be evicted now",
-        Fate::Migrate => "can be live-migrated",
-        Fate::Follow => "leaves with its virtual machine",
-        Fate::Leave => "stays where it is",
-        Fate::Blocked => "is blocked",
-    };
-    let owner = owner.map_or(String::new(), |owner| format!(" ({owner})"));
-    let remarks: Vec<String> = verdict.reasons.iter().map(Reason::message).collect();
-    let remarks = if remarks.is_empty() { String::new() } else { format!(": it {}", remarks.join("; it ")) };
-    (format!("pod {}{owner} {does}{remarks}", pod.key), Severity::Note)
-}
-
-fn leaving_or_closed(index: &Index, pod: &evac_core::Pod, fate: Fate, now: Timestamp) -> Option<Reason> {
-    if fate != Fate::Evict {
-        return None;
-    }
-    if let Some(deletion) = pod.deletion {
-        let held = !pod.finalizers.is_empty();
-        return Some(if held {
-            Reason::Finalizer { finalizers: pod.finalizers.clone() }
-        } else {
-            Reason::Terminating { grace_seconds: deletion.grace_seconds, ends: deletion.ends }
+            Ownership::Abandoned(reason) => format!("node {name} {}", reason.message()),
         });
     }
-    match gate(index, pod, &Charges::new()) {
-        Gate::Closed(reason) => Some(cut_off(index, reason, now).0),
-        Gate::Open | Gate::Charged(_) => None,
+    let foretold = foretell(index, policy, name, now);
+    sentences.extend(foretold.pods.iter().map(|pod: &PodForecast| pod.sentence(now)));
+    say(format, &sentences, serde_json::to_value(&foretold).ok());
+    if refused {
+        Exit::Refused
+    } else if foretold.blockers().is_empty() {
+        Exit::Done
+    } else {
+        Exit::Blocked
     }
 }
 

@@ -66,7 +66,7 @@ pub struct FailoverArgs {
     #[arg(long, value_parser = crate::duration::parse, default_value = "60s", value_name = "DURATION", help_heading = PROOF)]
     pub fence_timeout: Duration,
     /// How often the agent is tried
-    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), help_heading = PROOF)]
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = crate::number::between(1_u32, 100), help_heading = PROOF)]
     pub fence_tries: u32,
     /// How the node is released
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW", help_heading = HOW)]

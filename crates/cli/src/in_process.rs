@@ -7,7 +7,7 @@ use bytes::Bytes;
 use evac_api::kubevirt::{NAMESPACE, review};
 use evac_apiserver::rest::reply::Reply;
 use evac_apiserver::server::Api;
-use evac_core::machines::Roles;
+use evac_core::machines::{Role, Roles};
 use evac_engine::operator::publish::Reviews;
 use evac_engine::operator::{Operator, Reviewer, Settings, Who, install, power, tenants};
 use evac_engine::{Http, HttpError};
@@ -19,6 +19,9 @@ use serde_json::Value;
 pub async fn machines(api: &Arc<Api>, client: kube::Client, roles: Roles) -> Result<Operator, HttpError> {
     let http = Http::new(client, api.clock, Duration::ZERO);
     install::kinds(&http).await?;
+    if roles.has(Role::Failover) {
+        install::policies(&http).await?;
+    }
     let operator = Operator::start_set(http.clone(), roles.clone(), local());
     answer_reviews(api, &http, &operator);
     answer_power(api, &http, &operator);

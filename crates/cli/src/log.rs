@@ -3,10 +3,16 @@
 use std::str::FromStr as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use clap::{Args, ValueEnum};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::exit::Failure;
 use crate::output;
@@ -46,6 +52,57 @@ impl LogArgs {
         };
         RECORDS.store(begun.is_ok() && self.log_format == LogFormat::Json, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+/// From this level on `-v` shows requests, as kubectl does.
+const SHOWS_REQUESTS: u8 = 6;
+
+/// Shows every request and its answer on stderr, in the form of kubectl's own log, if `level` asks for that. Headers, and with them tokens, are
+/// never shown.
+pub fn requests(level: u8) {
+    if level >= SHOWS_REQUESTS {
+        let filter = EnvFilter::new(format!("off,{}=debug", evac_engine::http::REQUESTS));
+        let builder = tracing_subscriber::fmt().with_env_filter(filter);
+        let _ = builder.event_format(Klog).with_writer(|| OneLine(io::stderr())).try_init();
+    }
+}
+
+/// `I1118 04:05:06.789012   4711 requests] "Response" verb="GET" url="…" status="200 OK" milliseconds=3`
+struct Klog;
+
+impl<S, N> FormatEvent<S, N> for Klog
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let at = evac_clock::time_of_day().strftime("%m%d %H:%M:%S%.6f");
+        writeln!(writer, "I{at} {:>7} requests] {:?}{}", std::process::id(), fields.message, fields.others)
+    }
+}
+
+/// The message of a record, and its fields as `name="value"`.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    others: String,
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.message = format!("{value:?}");
+        } else {
+            let _ = write!(self.others, " {}={value:?}", field.name());
+        }
     }
 }
 

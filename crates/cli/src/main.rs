@@ -13,11 +13,13 @@ mod duration;
 mod exit;
 mod explain;
 mod failover;
+mod holder;
 mod in_process;
 mod log;
 mod look;
 mod maintenance;
 mod manifests;
+mod number;
 mod operator;
 mod output;
 mod proxy;
@@ -39,6 +41,9 @@ use crate::exit::{Exit, Failure};
 #[derive(Debug, Parser)]
 #[command(name = "evac", version, propagate_version = true)]
 struct Cli {
+    /// How much to log on stderr, as kubectl has it: 6 and more show every request and its answer
+    #[arg(long = "v", short = 'v', global = true, default_value_t = 0, hide_default_value = true, value_name = "LEVEL", value_parser = number::between(0_u8, 10), help_heading = "Log")]
+    verbosity: u8,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -48,8 +53,7 @@ enum Verb {
     Drain(drain::DrainArgs),
     /// Make nodes unschedulable
     Cordon(cordon::CordonArgs),
-    /// Make nodes schedulable again, and remove what a drain left on them
-    Uncordon(cordon::CordonArgs),
+    Uncordon(cordon::UncordonArgs),
     Taint(taint::TaintArgs),
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
@@ -59,6 +63,9 @@ enum Verb {
     #[command(subcommand)]
     Maintenance(maintenance::MaintenanceCommand),
     Demo(demo::DemoArgs),
+    /// The verbs for nodes as `oc adm` spells them
+    #[command(subcommand)]
+    Adm(AdmVerb),
     /// List, start, stop, restart and migrate virtual machines
     #[command(subcommand)]
     Vm(vm::VmCommand),
@@ -69,6 +76,16 @@ enum Verb {
     Sandbox(sandbox::SandboxCommand),
 }
 
+/// What `oc adm` calls the same.
+#[derive(Debug, Subcommand)]
+enum AdmVerb {
+    Drain(drain::DrainArgs),
+    /// Make nodes unschedulable
+    Cordon(cordon::CordonArgs),
+    Uncordon(cordon::UncordonArgs),
+    Taint(taint::TaintArgs),
+}
+
 fn main() -> ExitCode {
     let called_as = std::env::args().next().unwrap_or_default();
     let plugin = std::path::Path::new(&called_as).file_stem().is_some_and(|name| name == "kubectl-evac");
@@ -77,6 +94,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
+    log::requests(cli.verbosity);
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -104,10 +122,10 @@ fn for_kubectl(command: clap::Command) -> clap::Command {
 
 async fn run(verb: Verb) -> Result<Exit, Failure> {
     match verb {
-        Verb::Drain(args) => drain::run(&args).await,
-        Verb::Cordon(args) => cordon::cordon(&args).await,
-        Verb::Uncordon(args) => cordon::uncordon(&args).await,
-        Verb::Taint(args) => taint::run(&args).await,
+        Verb::Drain(args) | Verb::Adm(AdmVerb::Drain(args)) => drain::run(&args).await,
+        Verb::Cordon(args) | Verb::Adm(AdmVerb::Cordon(args)) => cordon::cordon(&args).await,
+        Verb::Uncordon(args) | Verb::Adm(AdmVerb::Uncordon(args)) => cordon::uncordon(&args).await,
+        Verb::Taint(args) | Verb::Adm(AdmVerb::Taint(args)) => taint::run(&args).await,
         Verb::Status(args) => status::run(&args).await,
         Verb::Explain(args) => explain::run(&args).await,
         Verb::Cancel(args) => cancel::run(&args).await,

@@ -33,9 +33,10 @@ pub struct ManifestsArgs {
     #[arg(long, default_value = Plan::IMAGE)]
     pub image: String,
     /// How many operators to run, of which one acts
-    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = crate::number::between(1_u8, u8::MAX))]
     pub replicas: u8,
-    /// What it does: all, or names separated by commas; by default what KubeVirt does not do itself
+    /// What it does: all (but failover, which has to be named), or names separated by commas; by default what KubeVirt does not
+    /// do itself: tenants,maintenance
     #[arg(long)]
     pub roles: Option<Roles>,
     #[arg(long, short = 'o', value_enum, default_value = "yaml")]

@@ -29,10 +29,11 @@ use crate::select::from_server;
 /// is gone.
 #[derive(Debug, Clone, Args)]
 pub struct OperatorArgs {
-    /// Which tasks to take on: all, none, or names separated by commas
+    /// Which tasks to take on: none, or names separated by commas of machines, evacuation, budget, tenants, maintenance and
+    /// failover; all is all but failover, which switches machines off and has to be named (all,failover)
     #[arg(long)]
     pub roles: Option<Roles>,
-    /// Create the kinds of virtual machines and of maintenance if they are missing
+    /// Create the kinds of virtual machines and of maintenance, and with the role failover of its policies, if they are missing
     #[arg(long)]
     pub install: bool,
     /// Serve admission reviews and the API to start and stop machines over HTTPS, such as 0.0.0.0:8443
@@ -46,7 +47,7 @@ pub struct OperatorArgs {
     /// The name of the Service that leads to the operator
     #[arg(long, value_name = "NAME", default_value = review::SERVICE)]
     pub service_name: String,
-    /// Answer probes (/healthz, /readyz) and serve /metrics over HTTP, such as 0.0.0.0:8080
+    /// Answer probes (/healthz, /livez, /readyz) and serve /metrics over HTTP, such as 0.0.0.0:8080
     #[arg(long, value_name = "ADDRESS")]
     pub health: Option<SocketAddr>,
     /// The namespace of the operator's own lease, certificates and service

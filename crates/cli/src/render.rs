@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use evac_core::explain::{explain, span};
 use evac_core::fact::Key;
-use evac_core::run::{Blocker, End};
+use evac_core::forecast::{Expected, Forecast};
+use evac_core::run::{Blocker, End, Left};
 use evac_core::step::Event;
 use evac_core::tenants::Progress;
 use evac_core::{Fate, Reason};
@@ -159,7 +160,7 @@ fn blockers(end: &End) -> &[Blocker] {
         | End::Blocked { blockers }
         | End::TimedOut { blockers, .. }
         | End::Failed { blockers, .. }
-        | End::Stopped { blockers } => blockers,
+        | End::Stopped { blockers, .. } => blockers,
         End::Drained { .. } | End::Refused { .. } => &[],
     }
 }
@@ -167,31 +168,18 @@ fn blockers(end: &End) -> &[Blocker] {
 fn text_lines(at: Timestamp, event: &Event, dry_run: DryRunArg) -> Vec<Line> {
     let suffix = dry_run.suffix();
     match event {
-        Event::Planned { assessment, node } => {
+        Event::Planned { assessment, .. } => {
             let mut lines = Vec::new();
             let warnings = assessment.warnings();
             if !warnings.is_empty() {
                 lines.push(Line::Warning(warnings.join("; ")));
             }
-            if dry_run == DryRunArg::Client && assessment.refusals().is_empty() {
-                lines.push(Line::Data(format!("node/{node} cordoned{suffix}")));
-                for verdict in &assessment.verdicts {
-                    match verdict.fate {
-                        Fate::Evict => {
-                            lines.push(Line::Data(format!("evicting pod {}{suffix}", verdict.pod)));
-                        }
-                        Fate::Migrate => {
-                            let vmi = verdict.instance.as_ref().unwrap_or(&verdict.pod);
-                            lines.push(Line::Data(format!("migrating vmi {vmi}{suffix}")));
-                        }
-                        Fate::Follow | Fate::Leave | Fate::Blocked => {}
-                    }
-                }
-            }
             lines
         }
+        Event::Forecast { forecast } => foretold_lines(forecast, dry_run),
         Event::Noted { node, reason } => vec![Line::Warning(format!("node {node} {}", reason.message()))],
         Event::AlreadyCordoned { node } => vec![Line::Data(format!("node/{node} already cordoned{suffix}"))],
+        Event::Leaves { node, left } => vec![Line::Talk(what_is_left(node, left))],
         Event::Cordoned { node } => vec![Line::Data(format!("node/{node} cordoned{suffix}"))],
         Event::Evicting { pod, attempt: 1, deleting: false, .. } => {
             vec![Line::Data(format!("evicting pod {pod}{suffix}"))]
@@ -222,6 +210,28 @@ fn text_lines(at: Timestamp, event: &Event, dry_run: DryRunArg) -> Vec<Line> {
         }
         Event::Ended { node, end } => ended_lines(at, node, end, suffix),
     }
+}
+
+/// What a trial says of pods: who would be asked, and what nobody can know before.
+fn foretold_lines(forecast: &Forecast, dry_run: DryRunArg) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if forecast.expected == Expected::NotStarted {
+        return lines;
+    }
+    // On the server each was asked, and told when it was.
+    if dry_run == DryRunArg::Client {
+        let suffix = dry_run.suffix();
+        for pod in forecast.pods.iter().filter(|pod| pod.is_asked()) {
+            lines.push(Line::Data(match (&pod.fate, &pod.instance) {
+                (Fate::Migrate, Some(vmi)) => format!("migrating vmi {vmi}{suffix}"),
+                _ => format!("evicting pod {}{suffix}", pod.pod),
+            }));
+        }
+    }
+    for what in &forecast.depends_on {
+        lines.push(Line::Talk(format!("node {}: not known before a drain: {what}", forecast.node)));
+    }
+    lines
 }
 
 /// Host node, machine, node in the tenant, what is left on it, what is in the way, and for how long at most.
@@ -273,17 +283,37 @@ fn ended_lines(at: Timestamp, node: &str, end: &End, suffix: &str) -> Vec<Line> 
         }
         End::Failed { .. } => lines.push(failed("some pods could not be evicted")),
         End::Refused { reason } => lines.push(refused(node, reason)),
-        End::Stopped { blockers } => {
+        End::Stopped { left: Left::Cordoned, to_leave, .. } => {
             lines.push(Line::Talk(format!(
                 "stopped; node {node} stays cordoned. Under way or left: {} pods. Run the same command again to go on, or `evac cancel {node}` to undo",
-                blockers.len()
+                to_leave.len()
             )));
+        }
+        End::Stopped { left, .. } => {
+            lines.push(Line::Talk(format!("stopped; {}", what_is_left(node, left))));
         }
     }
     if !matches!(end, End::NotStarted { .. }) {
         lines.extend(blockers(end).iter().map(|blocker| Line::Talk(format!("  {}", explain(blocker, at)))));
     }
     lines
+}
+
+/// What a drain that came to no end leaves, and what can be done about it.
+fn what_is_left(node: &str, left: &Left) -> String {
+    match left {
+        Left::Nothing => {
+            format!("node {node} is not cordoned by this drain, and nothing of it is left there")
+        }
+        Left::Cordoned => {
+            format!(
+                "node {node} stays cordoned. Run the same command again to go on, or `evac cancel {node}` to undo"
+            )
+        }
+        Left::Unknown { why } => format!(
+            "node {node} may have been cordoned or not: the answer was lost, and it could not be read again: {why}. `evac status {node}` shows it when the API server answers, and `evac cancel {node}` takes it back"
+        ),
+    }
 }
 
 fn refused(node: &str, reason: &Reason) -> Line {

@@ -1,5 +1,7 @@
 //! `evac sandbox`: a whole cluster in this process, for trying things out.
 
+mod ours;
+
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -47,27 +49,28 @@ pub enum SandboxCommand {
 #[derive(Debug, Args)]
 pub struct UpArgs {
     /// How many worker nodes the cluster has
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = crate::number::from(0_usize))]
     pub nodes: usize,
     /// Port on 127.0.0.1; 0 takes a free one
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = crate::number::between(0_u16, u16::MAX))]
     pub port: u16,
     /// Where to write the kubeconfig [default: a private file in the temporary folder]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// How many seconds of the cluster pass in one second of yours
+    /// How many seconds of the cluster pass in one second of yours; ages that clients show are off by the difference
     #[arg(long, default_value_t = 1.0, value_parser = speed)]
     pub speed: f64,
     /// Make names, uids and placement repeatable
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = crate::number::from(0_u64))]
     pub seed: Option<u64>,
     /// Only the API server: no nodes, no scheduler, no controllers
     #[arg(long, conflicts_with_all = ["nodes", "vms"])]
     pub bare: bool,
     /// Start with this many running virtual machines
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = crate::number::from(0_usize))]
     pub vms: usize,
-    /// What the operator in this process does: all, none, or names separated by commas
+    /// What the operator in this process does: all (but failover, which runs beside the sandbox: evac operator), none, or names
+    /// separated by commas
     #[arg(long, default_value = "all")]
     pub roles: Roles,
 }
@@ -78,9 +81,6 @@ pub fn speed(text: &str) -> Result<f64, String> {
         _ => Err("give a number above 0 and up to 1000".into()),
     }
 }
-
-/// First line of the kubeconfigs this command writes; a file without it belongs to somebody else.
-const MARK: &str = "# written by evac sandbox; removed when the sandbox stops\n";
 
 pub async fn run(command: SandboxCommand) -> Result<Exit, Failure> {
     let SandboxCommand::Up(args) = command;
@@ -255,18 +255,20 @@ fn default_path() -> PathBuf {
 
 /// Never overwrites the kubeconfig of a real cluster.
 fn must_be_ours(path: &Path) -> Result<(), Failure> {
-    match fs::read_to_string(path) {
-        Ok(text) if !text.starts_with(MARK) => Err(Failure::usage(format!(
-            "{} exists and was not written by evac sandbox; give another --kubeconfig",
-            path.display()
-        ))),
-        _ => Ok(()),
+    let refused = |why: &str| {
+        Err(Failure::usage(format!("{} exists and {why}; give another --kubeconfig", path.display())))
+    };
+    match fs::read(path) {
+        Ok(bytes) if std::str::from_utf8(&bytes).is_ok_and(ours::is_of_a_sandbox) => Ok(()),
+        Ok(_) => refused("was not written by evac sandbox, or has more in it than a sandbox by now"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => refused(&format!("cannot be read ({error})")),
     }
 }
 
-/// Removes the kubeconfig, unless another sandbox has written its own there since.
+/// Removes the kubeconfig, unless another sandbox has written its own there since, or somebody has put other clusters into it.
 fn remove_ours(path: &Path, kubeconfig: &str) {
-    if fs::read_to_string(path).is_ok_and(|text| text.strip_prefix(MARK) == Some(kubeconfig)) {
+    if fs::read_to_string(path).is_ok_and(|text| ours::is_of_this(&text, kubeconfig)) {
         let _ = fs::remove_file(path);
     }
 }
@@ -283,6 +285,6 @@ pub fn write_private(path: &Path, kubeconfig: &str) -> Result<(), Failure> {
     let _ = fs::remove_file(path);
     let mut file =
         fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(cannot)?;
-    file.write_all(MARK.as_bytes()).map_err(cannot)?;
+    file.write_all(ours::MARK.as_bytes()).map_err(cannot)?;
     file.write_all(kubeconfig.as_bytes()).map_err(cannot)
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use evac_core::explain::span;
 use evac_core::fact::Key;
-use evac_core::pace::forecast;
 use evac_core::step::Event;
 use evac_core::{Fate, Severity};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -36,36 +35,47 @@ struct NodeBar {
     pace: Pace,
     /// In the order in which they appeared, so that lines do not jump.
     lines: Vec<(Key, ProgressBar)>,
-    /// On their way or held up, but without a line of their own.
-    unseen: BTreeSet<Key>,
+    /// On their way or held up, but without a line of their own, with what it would say.
+    unseen: BTreeMap<Key, String>,
     more: Option<ProgressBar>,
     stuck: BTreeSet<Key>,
-    guests: Option<Guests>,
+    told: Option<Told>,
 }
 
-/// How long the guests of a node take, by what was measured, in seconds.
+/// How long it takes until a node is empty, in seconds, as it was told at some moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Guests {
-    at_least: u64,
-    /// Missing where no end is in sight.
+struct Told {
+    at: Timestamp,
+    /// Missing where only a limit is known, or nothing.
+    at_least: Option<u64>,
     at_most: Option<u64>,
 }
 
-impl Guests {
-    fn later(self, other: Self) -> Self {
-        let at_most = self.at_most.zip(other.at_most).map(|(one, another)| one.max(another));
-        Self { at_least: self.at_least.max(other.at_least), at_most }
+impl Told {
+    /// Of two nodes, the one that takes longer; nothing is known if nothing is known of one.
+    fn later(self, other: Self, now: Timestamp) -> Self {
+        let (one, another) = (self.at(now), other.at(now));
+        let at_most = one.at_most.zip(another.at_most).map(|(one, another)| one.max(another));
+        let at_least =
+            one.at_least.max(another.at_least).filter(|least| at_most.is_some_and(|most| *least <= most));
+        Self { at: now, at_least, at_most }
+    }
+
+    /// What is left of it later.
+    fn at(self, now: Timestamp) -> Self {
+        let passed = u64::try_from(now.duration_since(self.at).as_secs()).unwrap_or(0);
+        let left = |seconds: Option<u64>| seconds.map(|seconds| seconds.saturating_sub(passed));
+        Self { at: now, at_least: left(self.at_least), at_most: left(self.at_most) }
     }
 }
 
-/// A bar and what is needed to say when it will be full.
+/// A bar that shows when it will be full.
 struct Pace {
     bar: ProgressBar,
-    began: Timestamp,
 }
 
 impl Pace {
-    fn new(bar: ProgressBar, name: &str, began: Timestamp) -> Self {
+    fn new(bar: ProgressBar, name: &str) -> Self {
         let width = bar_width(output::columns(), name.chars().count());
         let template = format!("{{prefix}} [{{bar:{width}}}] {{pos}}/{{len}} pods  {{msg}}");
         if let Ok(style) = ProgressStyle::with_template(&template) {
@@ -73,17 +83,13 @@ impl Pace {
         }
         bar.set_prefix(output::clean(name));
         bar.enable_steady_tick(TICK);
-        Self { bar, began }
+        Self { bar }
     }
 
-    fn show(&self, at: Timestamp, gone: usize, total: usize, stuck: usize, guests: Option<Guests>) {
+    fn show(&self, at: Timestamp, gone: usize, total: usize, stuck: usize, told: Option<Told>) {
         self.bar.set_length(total as u64);
         self.bar.set_position(gone as u64);
-        // Guests take longest, so where they were measured they decide.
-        let time = match guests {
-            Some(guests) => Some(time_of(guests)),
-            None => time_left(self.began, at, gone, (total - gone).saturating_sub(stuck)),
-        };
+        let time = (gone < total).then(|| time_left(told.map(|told| told.at(at))));
         self.bar.set_message(outlook(time, stuck));
     }
 }
@@ -113,7 +119,7 @@ impl Screen {
             }
             Event::Progress { node, left, total, .. } => {
                 if let Some(known) = self.nodes.get(node) {
-                    known.pace.show(at, total - left, *total, known.stuck.len(), known.guests);
+                    known.pace.show(at, total - left, *total, known.stuck.len(), known.told);
                 }
                 self.sum_up(at);
             }
@@ -122,8 +128,7 @@ impl Screen {
                 self.line(node, pod, &format!("moving   vmi {instance}"));
             }
             Event::MovePhase { node, pod, instance, phase, .. } => {
-                let phase = if phase.is_empty() || phase == "Pending" { "queued" } else { phase };
-                self.line(node, pod, &format!("moving   vmi {instance}: {phase}"));
+                self.line(node, pod, &moving_line(instance, phase));
             }
             Event::Copying { node, pod, instance, attempt, copied, .. } => {
                 let width = output::columns().saturating_sub(BEFORE_LINE);
@@ -131,8 +136,7 @@ impl Screen {
             }
             Event::Outlook { node, at_least_seconds, at_most_seconds, .. } => {
                 if let Some(known) = self.nodes.get_mut(node) {
-                    known.guests =
-                        at_least_seconds.map(|at_least| Guests { at_least, at_most: *at_most_seconds });
+                    known.told = Some(Told { at, at_least: *at_least_seconds, at_most: *at_most_seconds });
                 }
                 self.refresh(at, node);
             }
@@ -186,16 +190,16 @@ impl Screen {
     fn plan(&mut self, at: Timestamp, node: &str, total: usize) {
         // A bar of its own for the sum as soon as there is something to add up.
         if self.nodes.len() == 1 && self.total.is_none() {
-            self.total = Some(Pace::new(self.bars.insert(0, ProgressBar::new(0)), "all nodes", at));
+            self.total = Some(Pace::new(self.bars.insert(0, ProgressBar::new(0)), "all nodes"));
         }
-        let pace = Pace::new(self.bars.add(ProgressBar::new(total as u64)), node, at);
+        let pace = Pace::new(self.bars.add(ProgressBar::new(total as u64)), node);
         let known = NodeBar {
             pace,
             lines: Vec::new(),
-            unseen: BTreeSet::new(),
+            unseen: BTreeMap::new(),
             more: None,
             stuck: BTreeSet::new(),
-            guests: None,
+            told: None,
         };
         self.nodes.insert(node.to_owned(), known);
         self.sum_up(at);
@@ -206,8 +210,10 @@ impl Screen {
             let sum = |count: fn(&NodeBar) -> usize| self.nodes.values().map(count).sum::<usize>();
             let gone = self.finished.0 + sum(|node| count(node.pace.bar.position()));
             let all = self.finished.1 + sum(|node| count(node.pace.bar.length().unwrap_or(0)));
-            let guests = self.nodes.values().filter_map(|node| node.guests).reduce(Guests::later);
-            total.show(at, gone, all.max(gone), sum(|node| node.stuck.len()), guests);
+            let nothing = Told { at, at_least: None, at_most: None };
+            let all_told = self.nodes.values().map(|node| node.told.unwrap_or(nothing));
+            let told = all_told.reduce(|one, another| one.later(another, at));
+            total.show(at, gone, all.max(gone), sum(|node| node.stuck.len()), told);
         }
     }
 
@@ -215,7 +221,7 @@ impl Screen {
         if let Some(known) = self.nodes.get(node) {
             let gone = count(known.pace.bar.position());
             let all = count(known.pace.bar.length().unwrap_or(0));
-            known.pace.show(at, gone, all.max(gone), known.stuck.len(), known.guests);
+            known.pace.show(at, gone, all.max(gone), known.stuck.len(), known.told);
         }
         self.sum_up(at);
     }
@@ -228,7 +234,7 @@ impl Screen {
             return line.set_message(output::clean(text));
         }
         if known.lines.len() >= room {
-            known.unseen.insert(pod.clone());
+            known.unseen.insert(pod.clone(), text.to_owned());
             return self.fill(node);
         }
         known.unseen.remove(pod);
@@ -247,9 +253,9 @@ impl Screen {
         let room = self.lines_per_node;
         let Some(known) = self.nodes.get_mut(node) else { return };
         if known.lines.len() < room
-            && let Some(next) = known.unseen.pop_first()
+            && let Some((next, text)) = known.unseen.pop_first()
         {
-            return self.line(node, &next, &format!("leaving  {next}"));
+            return self.line(node, &next, &text);
         }
         if known.unseen.is_empty() {
             if let Some(more) = known.more.take() {
@@ -274,6 +280,14 @@ impl Screen {
     }
 }
 
+/// A migration that has not begun is waited for; nothing moves yet.
+fn moving_line(instance: &Key, phase: &str) -> String {
+    match phase {
+        "" | "Pending" => format!("in line  vmi {instance}: waits for a migration slot"),
+        under_way => format!("moving   vmi {instance}: {under_way}"),
+    }
+}
+
 /// On a narrow terminal the bar gives way to the name of the node and to the words behind it.
 fn bar_width(columns: usize, name: usize) -> usize {
     const WORDS: usize = 38;
@@ -290,16 +304,11 @@ fn outlook(time: Option<String>, stuck: usize) -> String {
     [time, held].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// By the pace at which pods have left.
-fn time_left(began: Timestamp, now: Timestamp, gone: usize, moving: usize) -> Option<String> {
-    let (best, worst) = forecast(began, now, gone, moving)?;
-    Some(range(best.as_secs(), worst.as_secs_f64().ceil() as u64))
-}
-
-fn time_of(guests: Guests) -> String {
-    match guests.at_most {
-        Some(most) => range(guests.at_least, most),
-        None => format!("{} or more left", words(guests.at_least)),
+fn time_left(told: Option<Told>) -> String {
+    match told.map(|told| (told.at_least, told.at_most)) {
+        Some((Some(least), Some(most))) => range(least, most),
+        Some((None, Some(most))) => format!("at most {} left", words(most.max(1))),
+        _ => "time left unknown".into(),
     }
 }
 
@@ -308,7 +317,7 @@ fn range(best: u64, worst: u64) -> String {
         return "a few seconds left".into();
     }
     if best == 0 {
-        format!("up to {} left", words(worst))
+        format!("at most {} left", words(worst))
     } else {
         format!("{} to {} left", words(best), words(worst))
     }
@@ -322,17 +331,42 @@ fn words(seconds: u64) -> String {
 mod tests {
     use super::*;
 
-    fn after(seconds: i64, gone: usize, left: usize, stuck: usize) -> String {
-        let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
-        outlook(time_left(at(0), at(seconds), gone, left.saturating_sub(stuck)), stuck)
+    fn told(at_least: Option<u64>, at_most: Option<u64>) -> Told {
+        Told { at: at(0), at_least, at_most }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
     }
 
     #[test]
-    fn the_time_left_is_a_range_and_absent_before_there_is_a_pace() {
-        assert_eq!(after(10, 2, 8, 0), "");
-        assert_eq!(after(10, 10, 20, 0), "20s to 40s left");
-        assert_eq!(after(10, 10, 0, 0), "");
-        assert_eq!(after(10, 30, 2, 0), "a few seconds left");
+    fn the_time_left_is_a_range_a_limit_or_unknown() {
+        let shown = |least, most| time_left(Some(told(least, most)));
+        assert_eq!(shown(Some(20), Some(100)), "20s to 1m40s left");
+        assert_eq!(shown(Some(1), Some(3)), "a few seconds left");
+        assert_eq!(shown(Some(0), Some(30)), "at most 30s left");
+        assert_eq!(shown(None, Some(30)), "at most 30s left");
+        assert_eq!(shown(None, None), "time left unknown");
+        assert_eq!(time_left(None), "time left unknown", "nothing was told yet");
+        assert_eq!(outlook(Some(shown(None, None)), 2), "time left unknown, 2 cannot leave");
+    }
+
+    #[test]
+    fn what_was_told_counts_down_until_it_is_told_anew() {
+        let told = told(Some(20), Some(40));
+        assert_eq!(time_left(Some(told.at(at(15)))), "5s to 25s left");
+        assert_eq!(time_left(Some(told.at(at(60)))), "a few seconds left");
+    }
+
+    #[test]
+    fn all_nodes_take_as_long_as_the_last_and_one_that_is_unknown_makes_all_unknown() {
+        let both = told(Some(20), Some(40)).later(told(Some(10), Some(50)), at(0));
+        assert_eq!(both, told(Some(20), Some(50)));
+        assert_eq!(both.later(told(None, None), at(0)), told(None, None));
+        let limit = told(None, Some(90));
+        assert_eq!(both.later(limit, at(0)), told(Some(20), Some(90)));
+        let earlier = Told { at: at(-10), ..told(Some(40), Some(60)) };
+        assert_eq!(both.later(earlier, at(0)), told(Some(30), Some(50)), "told ten seconds ago");
     }
 
     #[test]
@@ -343,20 +377,23 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_cannot_leave_are_not_waited_for_in_the_forecast() {
-        assert_eq!(after(10, 10, 21, 1), "20s to 40s left, 1 cannot leave");
-        assert_eq!(after(10, 10, 2, 2), "2 cannot leave");
-    }
-
-    #[test]
-    fn measured_guests_give_the_range_and_one_without_an_end_leaves_it_open() {
-        let guests = |at_least, at_most| Guests { at_least, at_most };
-        assert_eq!(time_of(guests(20, Some(100))), "20s to 1m40s left");
-        assert_eq!(time_of(guests(1, Some(3))), "a few seconds left");
-        assert_eq!(time_of(guests(0, Some(30))), "up to 30s left");
-        assert_eq!(time_of(guests(20, None)), "20s or more left");
-        let both = guests(20, Some(40)).later(guests(10, Some(50)));
-        assert_eq!(both, guests(20, Some(50)));
-        assert_eq!(both.later(guests(5, None)), guests(20, None));
+    fn a_guest_in_line_says_so_also_when_a_line_becomes_free_for_it() {
+        let at = Timestamp::UNIX_EPOCH;
+        let key = |number: usize| Key::new("d", format!("{number:02}"));
+        let mut screen = Screen::new(1);
+        screen.plan(at, "n", LINES + 1);
+        for number in 0..=LINES {
+            let (instance, pod, node) = (key(number), key(number), "n".to_owned());
+            let (migration, phase) = ("m".to_owned(), "Pending".to_owned());
+            screen.show(at, &Event::MovePhase { instance, pod, node, migration, phase });
+        }
+        let left = Event::Left { pod: key(0), node: "n".into(), by_us: true, deleting: false };
+        screen.show(at, &left);
+        let lines = &screen.nodes["n"].lines;
+        let (pod, line) = lines.last().unwrap();
+        assert_eq!(
+            (pod, line.message()),
+            (&key(LINES), "in line  vmi d/10: waits for a migration slot".into())
+        );
     }
 }

@@ -5,7 +5,8 @@ use evac_core::Node;
 use evac_core::selector::Selector;
 use evac_engine::{Http, HttpError, nodes};
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
+use crate::output;
 
 #[derive(Debug, Clone, Args, Default)]
 pub struct NodeArgs {
@@ -21,9 +22,9 @@ impl NodeArgs {
     /// Checks what can be checked without a cluster.
     pub fn check(&self, verb: &str) -> Result<(), Failure> {
         match &self.selector {
-            None if self.names.is_empty() => {
-                Err(Failure::usage(format!("name a node or select some with -l: evac {verb} NODE")))
-            }
+            None if self.names.is_empty() => Err(Failure::usage(format!(
+                "USAGE: {verb} NODE [flags]; name a node or select some with -l, see `evac {verb} --help`"
+            ))),
             Some(selector) if selector.is_empty() && self.names.is_empty() => {
                 Err(Failure::usage("must provide one or more resources by argument or filename"))
             }
@@ -61,10 +62,15 @@ impl NodeArgs {
         Ok(names)
     }
 
-    /// Reads every chosen node before anything is changed; one missing name ends the command.
+    /// Reads every chosen node before anything is changed; one missing name ends the command. That a selector matches no node is said.
     pub async fn resolve(&self, http: &Http, page: u32) -> Result<Vec<Node>, Failure> {
         if let Some(selector) = self.selector.as_ref().filter(|selector| !selector.is_empty()) {
-            return nodes::by_selector(http, selector, page).await.map_err(|error| from_server(&error));
+            let found =
+                nodes::by_selector(http, selector, page).await.map_err(|error| from_server(&error))?;
+            if found.is_empty() {
+                output::talk(&format!("no nodes matched the selector '{selector}'"));
+            }
+            return Ok(found);
         }
         let mut found = Vec::new();
         for name in self.plain_names()? {
@@ -74,6 +80,12 @@ impl NodeArgs {
     }
 }
 
+/// How a verb ends that was to change nodes, where its selector matched none: nothing is done, so it is no success.
+/// (kubectl's own verbs, cordon, uncordon and taint, end with 0 all the same, as scripts expect of them.)
+pub fn none_chosen() -> Exit {
+    Exit::Error
+}
+
 /// A failure of the server in kubectl's form.
 pub fn from_server(error: &HttpError) -> Failure {
     match error {
@@ -81,9 +93,9 @@ pub fn from_server(error: &HttpError) -> Failure {
             Failure::error(format!("Error from server ({reason}): {message}"))
         }
         HttpError::Status { message, .. } => Failure::error(format!("Error from server: {message}")),
-        HttpError::Transport(message) => {
-            Failure::error(format!("the server could not be reached: {message}"))
-        }
+        HttpError::Transport(message) => Failure::error(format!(
+            "the server could not be reached: {message}; check that it runs and that the kubeconfig names the right one"
+        )),
         other => Failure::error(other.to_string()),
     }
 }
@@ -96,7 +108,6 @@ pub fn parse_selector(flag: &str, text: &str) -> Result<Selector, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exit::Exit;
 
     fn args(names: &[&str], selector: Option<&str>) -> NodeArgs {
         NodeArgs {

@@ -53,7 +53,7 @@ pub async fn run(args: &StatusArgs) -> Result<Exit, Failure> {
     let rows: Vec<Row> = names.iter().filter_map(|name| Row::of(&index, name, now)).collect();
     match args.output {
         StatusFormat::Json => output::document(
-            &json!({"schema": "evac.dev/status/v1", "nodes": rows.iter().map(Row::json).collect::<Vec<_>>()})
+            &json!({"schema": "evac.dev/status/v1", "kind": "NodeStatusList", "nodes": rows.iter().map(Row::json).collect::<Vec<_>>()})
                 .to_string(),
         ),
         StatusFormat::Table if rows.is_empty() => output::talk("no node is cordoned or being drained"),
@@ -71,6 +71,7 @@ struct Row {
     to_leave: usize,
     leaving: usize,
     staying: usize,
+    finished: usize,
     guests: usize,
     moving: usize,
 }
@@ -80,8 +81,12 @@ impl Row {
         let node = index.node(name)?;
         // Whatever was allowed to go counts as to leave; the flags of the drain are its own business.
         let assessment = assess(index, &Policy::thorough(), name, now);
-        let staying = assessment.of_fate(Fate::Leave).count();
-        let to_leave = assessment.verdicts.len() - staying;
+        let to_leave = assessment.to_leave().count();
+        // A launcher that has finished is left for people to look at. Nothing of it is on the node any more, so it does not stay there.
+        let is_over = |pod: &Key| index.pod(pod).is_some_and(|pod| pod.phase.is_finished());
+        let (finished, staying): (Vec<_>, Vec<_>) =
+            assessment.of_fate(Fate::Leave).partition(|verdict| is_over(&verdict.pod));
+        let (finished, staying) = (finished.len(), staying.len());
         let leaving = index
             .pods_on(name)
             .filter(|pod| pod.deletion.is_some())
@@ -109,15 +114,7 @@ impl Row {
             None => (None, None),
         };
         let life = claim::life(index, name, now);
-        let state = match (node.mark.is_some(), node.unschedulable) {
-            (true, true) if to_leave == 0 => "drained",
-            (true, true) if matches!(life, Life::Dead { .. }) => "abandoned",
-            (true, true) if life == Life::Unclaimed => "stopped",
-            (true, true) => "draining",
-            (true, false) => "uncordoned meanwhile",
-            (false, true) => "cordoned",
-            (false, false) => "in use",
-        };
+        let state = claim::standing(node.mark.is_some(), node.unschedulable, to_leave == 0, &life);
         Some(Self {
             node: name.to_owned(),
             state,
@@ -127,6 +124,7 @@ impl Row {
             to_leave,
             leaving,
             staying,
+            finished,
             guests,
             moving,
         })
@@ -159,6 +157,7 @@ impl Row {
             "node": self.node, "state": self.state, "owner": self.owner, "since": self.since.map(|at| at.to_string()),
             "drainer": self.drainer(),
             "podsToLeave": self.to_leave, "podsLeaving": self.leaving, "podsStaying": self.staying,
+            "podsFinished": self.finished,
             "vmsToLeave": self.guests, "vmsMoving": self.moving,
         })
     }
@@ -175,7 +174,7 @@ fn print_table(rows: &[Row], now: jiff::Timestamp) {
             output::clean(&row.node),
             row.state.to_owned(),
             output::clean(row.owner.as_deref().unwrap_or("-")),
-            row.since.map_or("-".into(), |since| span(now.duration_since(since).as_secs())),
+            row.since.map_or("-".into(), |since| span(now.duration_since(since).as_secs().max(0))),
             output::clean(&row.drainer_text(now)),
             row.to_leave.to_string(),
             row.leaving.to_string(),

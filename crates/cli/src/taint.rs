@@ -1,7 +1,6 @@
 //! `evac taint`: kubectl's taint, with its words.
 
 use clap::{Args, ValueEnum};
-use evac_api::call::FIELD_MANAGER;
 use evac_core::taints;
 use evac_engine::nodes::{self, NodeError, TaintRequest};
 use serde_json::Value;
@@ -55,8 +54,8 @@ pub struct TaintArgs {
     /// Select nodes by label
     #[arg(long, short = 'l', default_value = "")]
     pub selector: String,
-    /// The name under which the change is recorded
-    #[arg(long, default_value = FIELD_MANAGER)]
+    /// The name under which the change is recorded; kubectl's own, so that taints of both belong together
+    #[arg(long, default_value = "kubectl-taint")]
     pub field_manager: String,
     /// How the server treats unknown fields
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "strict", default_value = "strict")]
@@ -123,6 +122,9 @@ pub async fn run(args: &TaintArgs) -> Result<Exit, Failure> {
         let chosen =
             nodes::by_selector(&http, &args.selector, 500).await.map_err(|error| from_server(&error))?;
         names = chosen.into_iter().map(|node| node.name).collect();
+        if names.is_empty() {
+            output::talk("no nodes matched");
+        }
     }
     let dry_run = args.dry_run.how();
     let request = TaintRequest {

@@ -82,7 +82,7 @@ pub struct StopArgs {
     #[command(flatten)]
     pub one: OneArgs,
     /// Seconds the guest gets to shut down
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::number::from(0_i64))]
     pub grace_period: Option<i64>,
 }
 
@@ -91,7 +91,7 @@ pub struct RestartArgs {
     #[command(flatten)]
     pub one: OneArgs,
     /// 0 restarts at once, without asking the guest
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::number::from(0_i64))]
     pub grace_period: Option<i64>,
 }
 
@@ -171,12 +171,11 @@ async fn list(args: &ListArgs) -> Result<Exit, Failure> {
     let instances = read(&http, Kind::Instance, scope, None).await.map_err(|error| missing(&error))?;
     let rows = rows(&machines, &instances, selector.is_none());
     match args.output {
-        Format::Json => {
-            output::document(&json!({"schema": "evac.dev/vms/v1", "machines": rows.iter().map(Row::json).collect::<Vec<_>>()}).to_string());
-        }
+        Format::Json => output::document(&document(&rows).to_string()),
         Format::Yaml => {
-            let all: Vec<Value> = rows.iter().map(Row::json).collect();
-            output::document(&serde_saphyr::to_string(&all).unwrap_or_default());
+            let text = serde_saphyr::to_string(&document(&rows))
+                .map_err(|error| Failure::error(format!("the list cannot be written as YAML: {error}")))?;
+            output::document(&text);
         }
         Format::Name => {
             for row in &rows {
@@ -187,6 +186,15 @@ async fn list(args: &ListArgs) -> Result<Exit, Failure> {
         format => table(&rows, args.all_namespaces, format == Format::Wide, http.clock().now()),
     }
     Ok(Exit::Done)
+}
+
+/// What scripts read; see docs/json.md.
+fn document(rows: &[Row]) -> Value {
+    json!({
+        "schema": "evac.dev/vms/v1",
+        "kind": "VmList",
+        "machines": rows.iter().map(Row::json).collect::<Vec<_>>(),
+    })
 }
 
 /// A machine, or an instance without one.
@@ -244,6 +252,9 @@ fn rows(machines: &[Value], instances: &[Value], with_plain: bool) -> Vec<Row> {
 impl Row {
     fn of(kind: &'static str, object: &Value, instance: Option<&Value>, status: String) -> Self {
         let of_instance = |pointer: &str| instance.map(|one| text(one, pointer)).unwrap_or_default();
+        // A guest that has ended is on no node and has no address, whatever its instance remembers.
+        let over = matches!(of_instance("/status/phase").as_str(), "Succeeded" | "Failed");
+        let of_guest = |pointer: &str| if over { String::new() } else { of_instance(pointer) };
         let condition = instance
             .and_then(|one| one["status"]["conditions"].as_array())
             .and_then(|list| list.iter().find(|condition| condition["type"] == "LiveMigratable"));
@@ -258,8 +269,8 @@ impl Row {
             name: text(object, "/metadata/name"),
             status,
             strategy: String::new(),
-            node: of_instance("/status/nodeName"),
-            address: of_instance("/status/interfaces/0/ipAddress"),
+            node: of_guest("/status/nodeName"),
+            address: of_guest("/status/interfaces/0/ipAddress"),
             migratable,
             eviction: of_instance("/spec/evictionStrategy"),
             created: text(object, "/metadata/creationTimestamp").parse().ok(),
@@ -270,11 +281,14 @@ impl Row {
         format!("{}/{}", self.kind, self.name)
     }
 
+    /// What is not known or not there is null.
     fn json(&self) -> Value {
+        let known = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
+        let kind = if self.kind == "virtualmachine" { "VirtualMachine" } else { "VirtualMachineInstance" };
         json!({
-            "kind": self.kind, "namespace": self.namespace, "name": self.name, "status": self.status,
-            "runStrategy": self.strategy, "node": self.node, "ip": self.address,
-            "migratable": self.migratable, "evictionStrategy": self.eviction,
+            "kind": kind, "namespace": self.namespace, "name": self.name, "status": known(&self.status),
+            "runStrategy": known(&self.strategy), "node": known(&self.node), "ip": known(&self.address),
+            "migratable": known(&self.migratable), "evictionStrategy": known(&self.eviction),
         })
     }
 }
@@ -321,7 +335,7 @@ mod tests {
                 "metadata": {"name": "a", "namespace": "d", "ownerReferences": [{"kind": "VirtualMachine"}]},
                 "status": {"nodeName": "n1"},
             }),
-            json!({"metadata": {"name": "b", "namespace": "d"}, "status": {"phase": "Succeeded"}}),
+            json!({"metadata": {"name": "b", "namespace": "d"}, "status": {"phase": "Succeeded", "nodeName": "n1"}}),
         ];
         let rows = rows(&machines, &instances, true);
         let seen: Vec<_> =

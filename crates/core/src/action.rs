@@ -57,6 +57,8 @@ pub enum Action {
     Release { node: String, resource_version: String, keep: bool },
     /// Reads the node and its pods from the store itself, for the proof at the end.
     Prove { node: String },
+    /// Reads the node from the store itself, because the answer to its cordon was lost and what is on it is to be told.
+    LookUp { node: String },
 }
 
 /// What became of an action. Every answer of the server has one place here; nothing is "some error".

@@ -56,6 +56,11 @@ impl Assessment {
         self.verdicts.iter().filter(move |verdict| verdict.fate == fate)
     }
 
+    /// The pods that are in the way of an empty node, whether they have been asked to leave or not. Whoever says how many are left counts these.
+    pub fn to_leave(&self) -> impl Iterator<Item = &Verdict> {
+        self.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave)
+    }
+
     /// Pods grouped by what keeps them, in kubectl's words: `cannot delete <words>: ns/a, ns/b`.
     pub fn refusals(&self) -> Vec<String> {
         grouped(self.of_fate(Fate::Blocked), Severity::Never)

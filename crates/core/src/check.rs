@@ -88,6 +88,7 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
                 }
             }
             Action::Prove { .. }
+            | Action::LookUp { .. }
             | Action::Hold { .. }
             | Action::Ask { .. }
             | Action::Release { .. }

@@ -63,6 +63,7 @@ fn count(index: &Index, policy: &Policy, uid: &Uid, pod: &mut PodRun, now: Times
     pod.told = true;
     pod.state = PodState::Gone;
     pod.blocked = None;
+    pod.trail.gone = Some(now);
     if let Some(moving) = &mut pod.moving {
         moving.ended = Some(now);
     }

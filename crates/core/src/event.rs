@@ -6,8 +6,10 @@ use serde::Serialize;
 use crate::action::Outcome;
 use crate::assess::Assessment;
 use crate::fact::Key;
+use crate::forecast::Forecast;
+use crate::outlook::Unknown;
 use crate::reason::Reason;
-use crate::run::{Blocker, End};
+use crate::run::{Blocker, End, Left};
 use crate::tenants::Progress;
 use crate::transfer::Copied;
 
@@ -19,6 +21,11 @@ pub enum Event {
         node: String,
         assessment: Assessment,
     },
+    /// A trial: what a drain would do, and how it would end.
+    Forecast {
+        #[serde(flatten)]
+        forecast: Forecast,
+    },
     Noted {
         node: String,
         reason: Reason,
@@ -28,6 +35,12 @@ pub enum Event {
     },
     Cordoned {
         node: String,
+    },
+    /// The drain fails, and this is what it leaves on the node.
+    Leaves {
+        node: String,
+        #[serde(flatten)]
+        left: Left,
     },
     Evicting {
         pod: Key,
@@ -61,12 +74,17 @@ pub enum Event {
         #[serde(flatten)]
         copied: Copied,
     },
-    /// How long the guests that are still here take, as far as measurements tell.
+    /// How long it takes until the node is empty, as far as what was seen so far tells.
     Outlook {
         node: String,
+        /// Guests that are still to be moved.
         guests: usize,
+        /// Missing where nothing is known, or only the ends of grace periods.
         at_least_seconds: Option<u64>,
         at_most_seconds: Option<u64>,
+        /// Why nothing is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        unknown: Option<Unknown>,
     },
     /// The guest runs on another node and its pod here has ended.
     Moved {

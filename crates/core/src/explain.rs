@@ -54,7 +54,8 @@ pub(crate) fn waiting_for(
     (reason, look_again)
 }
 
-fn leaving(node: Option<&Node>, pod: &Pod, now: Timestamp) -> (Option<Reason>, Option<Timestamp>) {
+/// What a pod waits for that has been asked to end.
+pub(crate) fn leaving(node: Option<&Node>, pod: &Pod, now: Timestamp) -> (Option<Reason>, Option<Timestamp>) {
     let Some(deletion) = pod.deletion else { return (None, None) };
     if let Some(node) = node
         && matches!(node.health, Health::NotReady | Health::Unknown)

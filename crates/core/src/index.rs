@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fact::{Budget, Existence, Fact, Key, Lease, Node, Pod, Uid, VmRole};
 use crate::machines::{Instance, Kind, Machines, Seen};
+use crate::place::Places;
 use crate::transfer::Sample;
 use crate::version;
 
@@ -42,6 +43,7 @@ pub struct Index {
     machines: Machines,
     sight: Sight,
     transfers: BTreeMap<Key, Sample>,
+    places: Option<Box<Places>>,
 }
 
 impl Index {
@@ -211,6 +213,16 @@ impl Index {
         let instance = self.machines.instance(&Key::new(pod.key.namespace.clone(), name.clone()))?;
         let same = pod.controller.as_ref().is_none_or(|owner| owner.uid == instance.uid);
         (same && pod.node.as_deref() == Some(instance.node.as_str())).then_some(instance)
+    }
+
+    /// What other nodes have to offer to guests, for those who foretell. A drain leaves that to the scheduler.
+    pub fn set_places(&mut self, places: Places) {
+        self.advance();
+        self.places = Some(Box::new(places));
+    }
+
+    pub fn places(&self) -> Option<&Places> {
+        self.places.as_deref()
     }
 
     /// What was last read about the copy of an instance's memory, of whichever migration.

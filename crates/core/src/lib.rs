@@ -17,14 +17,17 @@ mod event;
 pub mod explain;
 pub mod fact;
 pub mod failover;
+pub mod forecast;
 pub mod guest;
 pub mod index;
 pub mod leadership;
 pub mod machines;
 pub mod maintenance;
 mod moving;
+pub mod outlook;
 pub mod ownership;
 pub mod pace;
+pub mod place;
 pub mod policy;
 pub mod proof;
 pub mod quorum;
@@ -44,6 +47,7 @@ pub mod tenants;
 #[allow(clippy::return_self_not_must_use, reason = "builders for tests")]
 mod testing;
 pub mod transfer;
+pub mod unread;
 pub mod version;
 pub mod vm_reason;
 
@@ -53,6 +57,7 @@ pub use explain::explain;
 pub use fact::{
     Budget, Deletion, Existence, Fact, Key, Lease, Node, Owner, Pod, PodPhase, Taint, Uid, VmRole,
 };
+pub use forecast::{Forecast, forecast};
 pub use index::{Index, Sight};
 pub use ownership::{DrainMark, Ownership};
 pub use policy::{DryRun, Policy};

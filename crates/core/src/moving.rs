@@ -29,12 +29,12 @@ use crate::reason::Reason;
 use crate::run::{FORGOTTEN_AFTER, PodRun, PodState, Run, after, failure_text};
 use crate::step::{Event, Step};
 use crate::transfer::Copying;
-use crate::vm_reason::VmReason;
+use crate::vm_reason::{InLine, VmReason};
 
 /// Failures in a row, in one drain, after which a guest is named as one that cannot be moved.
 const FAILURES: u32 = 5;
 /// The pause after the first failure; each further one doubles it, as the controller of migrations does.
-const RETRY_AFTER: Duration = Duration::from_secs(20);
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(20);
 /// A copy that has not come up after this long is looked at, and so is what else there is where none is made.
 const LOOK_AT_TARGET: Duration = Duration::from_secs(3);
 /// A copy without a place gives way to other guests that wait after this long.
@@ -53,19 +53,41 @@ pub(crate) struct Move {
     pub memory: u64,
     /// Which migration of this guest it is that this drain sees.
     pub attempt: u32,
-    /// When it left the queue, and when its guest was gone from here.
+    /// When it left the queue, when its memory began to be copied, and when its guest was gone from here.
     pub under_way_since: Option<Timestamp>,
+    pub copied_since: Option<Timestamp>,
     pub ended: Option<Timestamp>,
     pub copying: Option<Copying>,
+    /// When the last sample of that came, by our own clock, and whether the guest was faster than its copy then. That goes for the next try, too.
+    pub sampled: Option<Timestamp>,
+    pub outran: bool,
+    /// How many guests of the node were being copied then.
+    pub beside: usize,
     failure_told: Option<Uid>,
     /// When its pods are to be read, and how often that was done.
     look_at: Option<Timestamp>,
     looks: u32,
     /// How often it gave way to others.
     parked: u32,
+    /// What the scheduler said of a copy that found no place, until another one comes up.
+    no_place: Option<NoPlace>,
+}
+
+/// The words of the scheduler about the copy of one migration.
+#[derive(Debug, Clone)]
+struct NoPlace {
+    migration: Uid,
+    name: String,
+    words: String,
+    since: Timestamp,
 }
 
 impl Move {
+    /// A move of this guest has failed in this drain.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.attempt > 1 || self.failure_told.is_some()
+    }
+
     fn new(instance: Key, now: Timestamp) -> Self {
         Self {
             instance,
@@ -77,12 +99,17 @@ impl Move {
             memory: 0,
             attempt: 0,
             under_way_since: None,
+            copied_since: None,
             ended: None,
             copying: None,
+            sampled: None,
+            outran: false,
+            beside: 1,
             failure_told: None,
             look_at: None,
             looks: 0,
             parked: 0,
+            no_place: None,
         }
     }
 }
@@ -139,10 +166,23 @@ fn left_over<'a>(machines: &'a Machines, instance: &Instance, pod: &Pod) -> Opti
     })
 }
 
-/// Whether a waiting migration could begin as far as limits are concerned.
-fn has_room(machines: &Machines, node: &str) -> bool {
+/// The limit that keeps a waiting migration from beginning, if one does.
+pub(crate) fn in_line(machines: &Machines, node: &str) -> Option<InLine> {
+    let config = &machines.config;
     let ledger = Ledger { slots: under_way(machines), ..Ledger::default() };
-    ledger.room(&machines.config, node) == slots::Room::Free
+    match ledger.room(config, node) {
+        slots::Room::Free => None,
+        slots::Room::ClusterFull => Some(InLine {
+            running: ledger.slots.len(),
+            at_most: config.parallel_per_cluster,
+            from_node: None,
+        }),
+        slots::Room::NodeFull => Some(InLine {
+            running: ledger.slots.iter().filter(|slot| slot.node == node).count(),
+            at_most: config.parallel_outbound_per_node,
+            from_node: Some(node.to_owned()),
+        }),
+    }
 }
 
 /// Takes note of how the guests of a node that are being moved get on, and tells what is new.
@@ -166,9 +206,12 @@ pub(crate) fn follow(
             moving.target.clone_from(&state.target_node);
         }
         if let Some(migration) = unfinished(machines, &instance.key) {
+            note_place(machines, instance, migration, moving);
             if moving.migration.as_ref() != Some(&migration.uid) {
                 **moving = Move {
                     parked: moving.parked,
+                    no_place: moving.no_place.take(),
+                    outran: moving.outran,
                     attempt: moving.attempt + 1,
                     memory: instance.memory,
                     ..Move::new(instance.key.clone(), now)
@@ -182,8 +225,14 @@ pub(crate) fn follow(
             if migration.phase.is_under_way() {
                 moving.under_way_since.get_or_insert(now);
             }
+            if migration.phase == MigrationPhase::Running {
+                moving.copied_since.get_or_insert(now);
+            }
             moving.look_at =
                 (migration.phase == MigrationPhase::Scheduling).then(|| after(now, LOOK_AT_TARGET));
+            if migration.phase == MigrationPhase::Unset {
+                continue;
+            }
             step.events.push(Event::MovePhase {
                 instance: instance.key.clone(),
                 pod: verdict.pod.clone(),
@@ -195,6 +244,7 @@ pub(crate) fn follow(
             && failed.count > 0
             && moving.failure_told.as_ref() != Some(&failed.last)
         {
+            let message = moving.with_place(&failed);
             moving.failure_told = Some(failed.last);
             moving.target.clear();
             step.events.push(Event::MoveFailed {
@@ -202,9 +252,42 @@ pub(crate) fn follow(
                 pod: verdict.pod.clone(),
                 node: assessment.node.clone(),
                 failures: failed.count,
-                message: failed.why,
+                message,
                 retry_at: (failed.count < FAILURES).then_some(failed.retry_at),
             });
+        }
+    }
+}
+
+/// Keeps what the scheduler says about a copy: the failure that follows from it says less.
+fn note_place(machines: &Machines, instance: &Instance, migration: &Migration, moving: &mut Move) {
+    if migration.phase > MigrationPhase::Scheduling {
+        moving.no_place = None;
+        return;
+    }
+    let Some(copy) = target_of(machines, migration, instance).filter(|copy| copy.is_unschedulable()) else {
+        return;
+    };
+    let said = condition::find(&copy.conditions, "PodScheduled").and_then(|said| said.message.clone());
+    let since = moving.no_place.as_ref().map_or(moving.phase_since, |known| known.since);
+    moving.no_place = Some(NoPlace {
+        migration: migration.uid.clone(),
+        name: migration.key.name.clone(),
+        words: said.unwrap_or_default(),
+        since,
+    });
+}
+
+impl Move {
+    /// The words of the scheduler, if it was for them that a migration failed.
+    fn placeless(&self, failed: &Failures) -> Option<&NoPlace> {
+        self.no_place.as_ref().filter(|known| known.migration == failed.last)
+    }
+
+    fn with_place(&self, failed: &Failures) -> String {
+        match self.placeless(failed) {
+            Some(known) => format!("its copy found no place: {}", known.words),
+            None => failed.why.clone(),
         }
     }
 }
@@ -225,7 +308,7 @@ pub(crate) fn waiting_for(
         let reason = match migration.phase {
             MigrationPhase::Unset | MigrationPhase::Pending => match left_over(machines, instance, pod) {
                 Some(other) => VmReason::VmPodLeft { migration: name, node: other.node.clone() },
-                None => VmReason::VmQueued { migration: name },
+                None => VmReason::VmQueued { migration: name, limit: in_line(machines, &instance.node) },
             },
             MigrationPhase::Scheduling if copy.is_some_and(Launcher::is_unschedulable) => {
                 let said = copy.and_then(|pod| condition::find(&pod.conditions, "PodScheduled"));
@@ -236,27 +319,46 @@ pub(crate) fn waiting_for(
         };
         return (Some(reason.into()), None);
     }
+    let moving = known.moving.as_deref();
     if let Some(failed) = failures(machines, &instance.key, since, now) {
+        let no_place = moving.and_then(|moving| moving.placeless(&failed));
         if failed.count >= FAILURES {
-            let reason = VmReason::VmMoveGivenUp { failures: failed.count, message: failed.why };
+            let message = moving.map_or_else(|| failed.why.clone(), |moving| moving.with_place(&failed));
+            let reason = VmReason::VmMoveGivenUp { failures: failed.count, message };
             return (Some(reason.into()), None);
         }
         if failed.retry_at > now {
-            let reason = VmReason::VmMoveFailed {
-                failures: failed.count.max(1),
-                message: failed.why,
-                retry_at: Some(failed.retry_at),
+            let reason = match no_place {
+                Some(known) => {
+                    VmReason::VmNoPlace { migration: known.name.clone(), message: known.words.clone() }
+                }
+                None => VmReason::VmMoveFailed {
+                    failures: failed.count.max(1),
+                    message: failed.why,
+                    retry_at: Some(failed.retry_at),
+                },
             };
             return (Some(reason.into()), Some(failed.retry_at));
         }
     }
-    (known.last.as_ref().and_then(refusal), None)
+    if let Some(refused) = known.last.as_ref().and_then(refusal) {
+        return (Some(refused), None);
+    }
+    // It gave way to others, and what it lacks has not changed because of that.
+    let reason = match moving.and_then(|moving| moving.no_place.as_ref()) {
+        Some(known) => VmReason::VmNoPlace { migration: known.name.clone(), message: known.words.clone() },
+        None => VmReason::VmNotAsked,
+    };
+    (Some(reason.into()), None)
 }
 
 /// A copy without a place has had none since it was made, whenever we looked.
 pub(crate) fn began(known: &PodRun, reason: &Reason) -> Option<Timestamp> {
     match reason {
-        Reason::Vm(VmReason::VmNoPlace { .. }) => known.moving.as_ref().map(|moving| moving.phase_since),
+        Reason::Vm(VmReason::VmNoPlace { .. }) => {
+            let moving = known.moving.as_ref()?;
+            Some(moving.no_place.as_ref().map_or(moving.phase_since, |known| known.since))
+        }
         _ => None,
     }
 }
@@ -400,7 +502,7 @@ fn look_after(
         let Some(migration) = unfinished(machines, &instance.key) else { continue };
         let waits = migration.phase <= MigrationPhase::Pending
             && has_other_pods(instance, &verdict.uid)
-            && has_room(machines, &assessment.node);
+            && in_line(machines, &assessment.node).is_none();
         if (migration.phase != MigrationPhase::Scheduling && !waits) || migration.deleting {
             continue;
         }
@@ -478,3 +580,7 @@ impl PodRun {
 #[cfg(test)]
 #[path = "moving_tests.rs"]
 pub(crate) mod tests;
+
+#[cfg(test)]
+#[path = "moving_words_tests.rs"]
+mod words_tests;

@@ -34,7 +34,7 @@ fn stiff(name: &str) -> Instance {
     vmi
 }
 
-fn launcher(of: &Instance) -> Pod {
+pub(crate) fn launcher(of: &Instance) -> Pod {
     let mut pod = pod(&format!("virt-launcher-{}", of.key.name)).with_empty_dir().owned_by(
         "VirtualMachineInstance",
         "kubevirt.io/v1",
@@ -104,7 +104,7 @@ impl Case {
     pub fn carry_out(&mut self, action: &Action) -> Migration {
         let Action::Migrate { instance, name, node, owner, .. } = action else { panic!("{action:?}") };
         let vmi = self.index.machines().instance(instance).unwrap().clone();
-        let mut made = migration(name, &vmi, MigrationPhase::Pending);
+        let mut made = migration(name, &vmi, MigrationPhase::Unset);
         made.created = Some(at(self.now));
         made.annotations = [
             (names::EVACUATION_MIGRATION.to_owned(), node.clone()),
@@ -293,7 +293,11 @@ fn a_move_is_told_from_its_phases_to_its_new_node() {
     let first = case.cordoned();
     assert!(first.events.iter().any(|event| matches!(event, Event::Moving { attempt: 1, .. })));
     let made = case.carry_out(&first.actions[0]);
-    case.step();
+    let fresh = case.step();
+    assert!(
+        !fresh.events.iter().any(|event| matches!(event, Event::MovePhase { phase, .. } if phase.is_empty())),
+        "a migration that nobody has looked at has no phase to tell: {fresh:?}"
+    );
     case.enter(&made, MigrationPhase::Running);
     let mut moving = Instance { version: "2".into(), ..vmi.clone() };
     moving.migration = Some(MigrationState {

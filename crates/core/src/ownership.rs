@@ -20,6 +20,17 @@ pub const ANNOTATION: &str = "evac.dev/drain";
 /// The namespace and the name prefix of the leases by which remediation operators claim a node.
 pub const LEASE_NAMESPACE: &str = "medik8s-leases";
 
+/// The owner in the marks of NodeMaintenance objects: what puts the node right again is the object, not the mark.
+pub const MAINTENANCE: &str = "node-maintenance";
+
+/// The owner in the marks of failovers that an operator began by a policy. Whether such a node may be used again is a question about the node.
+pub const FAILOVER: &str = "evac-operator";
+
+/// Whether this is the name of an operator's role, of whichever installation.
+pub fn is_role(name: &str, role: &str) -> bool {
+    name.strip_prefix(role).is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
+}
+
 /// Where the remediation operators' lease for a node lives.
 pub fn lease_key(node: &str) -> Key {
     Key::new(LEASE_NAMESPACE, format!("node-{}", node.to_lowercase()))
@@ -319,6 +330,23 @@ mod tests {
                 left: Vec::new()
             }
         );
+    }
+
+    #[test]
+    fn the_way_out_of_a_maintenance_is_to_end_it() {
+        let owned = |owner: &str| Reason::OwnedByEvac {
+            owner: owner.into(),
+            since: at(0),
+            instance: None,
+            seen: None,
+        };
+        for owner in [MAINTENANCE, "node-maintenance@blue"] {
+            let fix = owned(owner).fix().unwrap();
+            assert!(fix.contains("evac maintenance end") && !fix.contains("--take-over"), "{fix}");
+        }
+        for owner in ["kim@desk", "node-maintenance-of-kim"] {
+            assert!(owned(owner).fix().unwrap().contains("--take-over"), "{owner}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::fact::Key;
+use crate::ownership::{MAINTENANCE, is_role};
 use crate::vm_reason::VmReason;
 
 /// How a reason bears on the drain.
@@ -144,6 +145,11 @@ pub enum Reason {
     CordonRefused {
         message: String,
     },
+    /// The answer to the cordon was lost, and the node could not be read afterwards.
+    CordonUnknown {
+        message: String,
+        why: String,
+    },
     NodeMissing,
     OwnedByEvac {
         owner: String,
@@ -244,6 +250,7 @@ impl Reason {
             Self::Forbidden { .. } => "Forbidden",
             Self::EvictionUnsupported => "EvictionUnsupported",
             Self::CordonRefused { .. } => "CordonRefused",
+            Self::CordonUnknown { .. } => "CordonUnknown",
             Self::NodeMissing => "NodeMissing",
             Self::OwnedByEvac { .. } => "OwnedByEvac",
             Self::OwnedByLease { .. } => "OwnedByLease",
@@ -308,6 +315,7 @@ impl Reason {
             | Self::Forbidden { .. }
             | Self::EvictionUnsupported
             | Self::CordonRefused { .. }
+            | Self::CordonUnknown { .. }
             | Self::NodeMissing
             | Self::OwnedByEvac { .. }
             | Self::OwnedByLease { .. }
@@ -445,6 +453,9 @@ impl Reason {
             Self::Forbidden { message } => format!("may not be evicted by you: {message}"),
             Self::EvictionUnsupported => "cannot be evicted because this server has no eviction API".into(),
             Self::CordonRefused { message } => format!("could not be cordoned: {message}"),
+            Self::CordonUnknown { message, why } => {
+                format!("may have been cordoned or not: {message}; and it could not be read again: {why}")
+            }
             Self::NodeMissing => "does not exist".into(),
             Self::OwnedByEvac { owner, since, instance: Some(run), seen: Some(seen) } => {
                 format!("is being drained by {owner} ({run}) since {since}, last sign of life at {seen}")
@@ -544,6 +555,12 @@ impl Reason {
             Self::Forbidden { .. } => "ask for the right to create pods/eviction".into(),
             Self::EvictionUnsupported => "use --disable-eviction to delete pods without asking budgets".into(),
             Self::CordonRefused { .. } => "ask for the right to patch nodes".into(),
+            Self::OwnedByEvac { owner, .. } if is_role(owner, MAINTENANCE) => {
+                "end that maintenance first: `evac maintenance end` with the name of the node".into()
+            }
+            Self::CordonUnknown { .. } => {
+                "when the API server answers again, `evac status` shows whether it is cordoned, and `evac cancel` takes that back".into()
+            }
             Self::OwnedByEvac { .. } => "wait for them, `evac cancel` the node, or use --take-over".into(),
             Self::OwnedByLease { .. } => "end that maintenance first, or use --take-over".into(),
             Self::MarkUnreadable { .. } => "use --take-over to replace it".into(),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::fact::{Node, Taint, Uid};
 use crate::failover::suspect::out_of_service;
 use crate::maintenance;
-use crate::ownership::DrainMark;
+use crate::ownership::{DrainMark, MarkState};
 
 /// The annotation of a lease that carries a [`Record`] as JSON.
 pub const ANNOTATION: &str = "evac.dev/record";
@@ -68,6 +68,18 @@ fn may_be_ours(taint: &Taint) -> bool {
 
 fn text(taint: &Taint) -> &str {
     taint.value.as_deref().unwrap_or_default()
+}
+
+/// The node with as much of its mark as is borne out, for an owner that goes on from there and notes what it found: what was forged must not become
+/// true by being noted.
+pub fn borne_out(node: &Node, record: Option<&Record>) -> Node {
+    match &node.mark {
+        Some(MarkState::Valid(mark)) => {
+            let mark = Box::new(vetted(node, mark, record));
+            Node { mark: Some(MarkState::Valid(mark)), ..node.clone() }
+        }
+        _ => node.clone(),
+    }
 }
 
 /// As much of a mark as the record and the closed list bear out. What is in doubt counts as having been there before.

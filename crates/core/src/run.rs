@@ -19,16 +19,23 @@ use serde::Serialize;
 use crate::action::{Action, Outcome};
 use crate::claim::question::Question;
 use crate::claim::{Claim, Trace};
-use crate::fact::{Key, Pod, Uid, VmRole};
+use crate::fact::{Key, Node, Pod, Uid, VmRole};
 use crate::index::{Index, Revision};
 use crate::moving::Move;
-use crate::ownership::Attire;
+use crate::outlook::Telling;
+use crate::outlook::gather::Trail;
+use crate::ownership::{Attire, MarkState};
 use crate::policy::back_off;
 use crate::proof::Proof;
 use crate::reason::Reason;
 use crate::record::Record;
 use crate::tenants::Progress;
 use crate::transfer::measure::{Meter, Unreadable};
+
+/// As numbers are written in events: whole seconds.
+fn whole_seconds<S: serde::Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(span.as_secs())
+}
 
 /// One thing in the way, with the moment it was first seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -58,6 +65,7 @@ pub enum End {
         blockers: Vec<Blocker>,
     },
     TimedOut {
+        #[serde(serialize_with = "whole_seconds")]
         after: Duration,
         blockers: Vec<Blocker>,
     },
@@ -70,16 +78,51 @@ pub enum End {
     },
     /// We were told to stop; what was asked to leave may still be leaving.
     Stopped {
+        #[serde(flatten)]
+        left: Left,
+        /// All pods that still have to leave, whether they were asked or not.
+        #[serde(rename = "toLeave")]
+        to_leave: Vec<Key>,
         blockers: Vec<Blocker>,
     },
+}
+
+/// What a drain that comes to no end leaves on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "left", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Left {
+    /// No cordon and no mark of this owner.
+    Nothing,
+    /// The cordon with the mark of this owner.
+    Cordoned,
+    /// The answer to the cordon was lost, and the node could not be read afterwards.
+    Unknown { why: String },
+}
+
+impl Left {
+    /// What a node shows that was just read.
+    pub fn on(node: Option<&Node>, owner: &str) -> Self {
+        let ours = |node: &Node| matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner == owner);
+        if node.is_some_and(|node| node.unschedulable && ours(node)) { Self::Cordoned } else { Self::Nothing }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodePhase {
     Waiting,
     Cordoning,
-    Draining { since: Timestamp },
-    Proving { since: Timestamp },
+    /// The drain of it is at its end, and whether it is cordoned is not known: an answer was lost. It is read once more.
+    LookingUp {
+        asked: bool,
+        /// Why the cordon was given up, unless we were told to stop.
+        refused: Option<String>,
+    },
+    Draining {
+        since: Timestamp,
+    },
+    Proving {
+        since: Timestamp,
+    },
     Ended(End),
 }
 
@@ -88,6 +131,8 @@ pub struct NodeRun {
     pub name: String,
     pub phase: NodePhase,
     pub(crate) cordon_failures: u32,
+    /// Whether a cordon was sent whose answer does not say that it was carried out or not.
+    pub(crate) cordon_trace: Trace,
     pub(crate) cordon_not_before: Option<Timestamp>,
     pub(crate) prove_not_before: Option<Timestamp>,
     pub(crate) prove_failures: u32,
@@ -123,6 +168,7 @@ impl NodeRun {
             name,
             phase: NodePhase::Waiting,
             cordon_failures: 0,
+            cordon_trace: Trace::Known,
             cordon_not_before: None,
             prove_not_before: None,
             prove_failures: 0,
@@ -184,6 +230,8 @@ pub(crate) struct PodRun {
     pub moving: Option<Box<Move>>,
     /// What was last told of the tenant whose node its guest is.
     pub tenant: Option<Box<Progress>>,
+    /// When it was asked and when it was gone.
+    pub trail: Trail,
 }
 
 #[derive(Debug, Clone)]
@@ -200,6 +248,8 @@ pub struct Run {
     pub(crate) claim_refusal_told: bool,
     pub(crate) meters: BTreeMap<String, Meter>,
     pub(crate) unreadable: Unreadable,
+    /// What was foretold of each node.
+    pub(crate) tellings: BTreeMap<String, Telling>,
 }
 
 impl Run {
@@ -221,6 +271,7 @@ impl Run {
             claim_refusal_told: false,
             meters: BTreeMap::new(),
             unreadable: Unreadable::default(),
+            tellings: BTreeMap::new(),
         }
     }
 
@@ -236,6 +287,7 @@ impl Run {
         self.pods.retain(|_, pod| pod.node != node);
         self.never_since.remove(node);
         self.meters.remove(node);
+        self.tellings.remove(node);
     }
 
     /// From now on nothing new is started.
@@ -265,6 +317,7 @@ impl Run {
         match action {
             Action::Cordon { node, .. } => self.record_cordon(node, &outcome, now),
             Action::Prove { node } => self.record_reading(node, &outcome, now),
+            Action::LookUp { node } => self.record_look_up(index, node, &outcome),
             Action::Hold { node, .. } => self.record_hold(index, node, &outcome, now),
             Action::Release { node, .. } => self.record_release(index, node, &outcome, now),
             Action::Ask { node, .. } => self.record_question(node, &outcome),
@@ -288,6 +341,12 @@ impl Run {
         let Some(run) = self.node_mut(node) else { return };
         if run.phase != NodePhase::Cordoning {
             return;
+        }
+        // After another answer than these the node may be cordoned or not, whatever is answered to the next try.
+        match outcome {
+            Outcome::Done | Outcome::Gone => run.cordon_trace = Trace::Known,
+            Outcome::Unknown { .. } | Outcome::Server { .. } => run.cordon_trace = Trace::Unsure,
+            _ => {}
         }
         run.phase = match outcome {
             Outcome::Done => NodePhase::Draining { since: now },
@@ -313,11 +372,53 @@ impl Run {
             Outcome::Gone => {
                 NodePhase::Ended(End::Failed { reason: Reason::NodeMissing, blockers: Vec::new() })
             }
+            other if run.cordon_trace == Trace::Unsure => {
+                NodePhase::LookingUp { asked: false, refused: Some(failure_text(other)) }
+            }
             other => NodePhase::Ended(End::Failed {
                 reason: Reason::CordonRefused { message: failure_text(other) },
                 blockers: Vec::new(),
             }),
         };
+    }
+
+    /// The node as it is, after a cordon of which nobody knew whether it was carried out.
+    fn record_look_up(&mut self, index: &Index, name: &str, outcome: &Outcome) {
+        let owner = self.owner.clone();
+        let Some(run) = self.node_mut(name) else { return };
+        let NodePhase::LookingUp { refused, .. } = &run.phase else { return };
+        let left = match outcome {
+            Outcome::Done => Left::on(index.node(name), &owner),
+            other => Left::Unknown { why: failure_text(other) },
+        };
+        if !matches!(left, Left::Unknown { .. }) {
+            run.cordon_trace = Trace::Known;
+        }
+        let failed = |reason| NodePhase::Ended(End::Failed { reason, blockers: Vec::new() });
+        run.phase = match (refused.clone(), left) {
+            (None, left) => {
+                NodePhase::Ended(End::Stopped { left, to_leave: Vec::new(), blockers: Vec::new() })
+            }
+            // It was carried out after all.
+            (Some(_), Left::Cordoned) if index.node(name).is_some_and(|node| run.attire.is_worn_by(node)) => {
+                NodePhase::Waiting
+            }
+            (Some(_), _) if index.node(name).is_none() => failed(Reason::NodeMissing),
+            (Some(message), Left::Cordoned | Left::Nothing) => failed(Reason::CordonRefused { message }),
+            (Some(message), Left::Unknown { why }) => failed(Reason::CordonUnknown { message, why }),
+        };
+    }
+
+    /// Nodes on which something of this run may be: a cordon was sent, or the drain of it goes on.
+    pub fn touched(&self) -> impl Iterator<Item = &str> {
+        let perhaps = |node: &&NodeRun| match node.phase {
+            NodePhase::Waiting | NodePhase::Ended(_) => node.cordon_trace == Trace::Unsure,
+            NodePhase::Cordoning
+            | NodePhase::LookingUp { .. }
+            | NodePhase::Draining { .. }
+            | NodePhase::Proving { .. } => true,
+        };
+        self.nodes.iter().filter(perhaps).map(|node| node.name.as_str())
     }
 
     fn record_reading(&mut self, node: &str, outcome: &Outcome, now: Timestamp) {
@@ -368,6 +469,7 @@ impl PodRun {
             named: None,
             evicted_by_us: false,
             told: false,
+            trail: Trail::of(pod),
         }
     }
 
@@ -392,6 +494,7 @@ impl PodRun {
             Outcome::Done => {
                 self.state = PodState::Accepted;
                 self.evicted_by_us = true;
+                self.trail.stopping.get_or_insert(now);
                 None
             }
             Outcome::Gone | Outcome::Replaced => {

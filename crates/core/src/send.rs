@@ -122,7 +122,7 @@ pub(crate) fn send<'a>(
 
 /// In which order pods are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
+pub(crate) enum Turn {
     Free,
     /// Its budget counts it as gone already, so letting it go costs the workload nothing more.
     Granted,
@@ -130,7 +130,7 @@ enum Turn {
 }
 
 impl Turn {
-    fn of(index: &Index, pod: &Pod) -> Self {
+    pub(crate) fn of(index: &Index, pod: &Pod) -> Self {
         match index.budgets_of(pod).next() {
             None => Self::Free,
             Some(budget) if budget.disrupted.contains_key(&pod.key.name) => Self::Granted,

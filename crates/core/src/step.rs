@@ -11,12 +11,13 @@ use jiff::Timestamp;
 
 use crate::action::Action;
 use crate::assess::{Assessment, Fate, Verdict, assess, given_up_at};
-use crate::budget::{Charges, Gate, cut_off, gate};
-use crate::claim::{self, claim, question};
+use crate::budget::Charges;
+use crate::claim::{self, Trace, claim, question};
 use crate::departures;
 pub use crate::event::Event;
-use crate::explain::{refusal, waiting_for};
+use crate::explain::waiting_for;
 use crate::fact::{Key, Node, Pod, Uid, VmRole};
+use crate::forecast::{Forecast, forecast};
 use crate::index::Index;
 use crate::moving;
 use crate::ownership::{self, MarkState, Ownership};
@@ -24,7 +25,7 @@ use crate::policy::{DryRun, Policy};
 use crate::proof::prove;
 use crate::reason::{Reason, Severity};
 use crate::record::{self, Record};
-use crate::run::{Blocker, End, NodePhase, NodeRun, PodRun, PodState, Run, after};
+use crate::run::{Blocker, End, Left, NodePhase, NodeRun, PodRun, PodState, Run, after};
 use crate::send::{charges, send};
 use crate::standing;
 use crate::tenants::Progress;
@@ -55,12 +56,19 @@ pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> St
         if run.nodes[position].phase == NodePhase::Waiting {
             begin(index, policy, run, position, now, &mut step);
         }
+        let NodeRun { name, phase, .. } = &mut run.nodes[position];
+        if let NodePhase::LookingUp { asked, .. } = phase
+            && !std::mem::replace(asked, true)
+        {
+            step.actions.push(Action::LookUp { node: name.clone() });
+        }
     }
     // All nodes are cordoned before the first pod leaves: it must not land on the next one to be emptied.
     let preparing = run.nodes.iter().any(|node| {
         // A node that cannot be cordoned must not hold up those who have nothing to do with it.
         let first_try = !policy.standing || node.cordon_failures == 0;
-        matches!(node.phase, NodePhase::Waiting | NodePhase::Cordoning) && first_try
+        matches!(node.phase, NodePhase::Waiting | NodePhase::Cordoning | NodePhase::LookingUp { .. })
+            && first_try
     });
     if preparing {
         claim(index, policy.dry_run, run, now, &mut step);
@@ -116,32 +124,27 @@ fn tell_ends(run: &mut Run, step: &mut Step) {
     }
 }
 
-fn refusals(index: &Index, assessment: &Assessment, now: Timestamp) -> Vec<Blocker> {
-    assessment
-        .of_fate(Fate::Blocked)
-        .flat_map(|verdict| {
-            let owner =
-                index.pod(&verdict.pod).and_then(|pod| pod.controller.as_ref()).map(ToString::to_string);
-            verdict
-                .reasons
-                .iter()
-                .filter(|reason| reason.severity() == Severity::Never)
-                .map(move |reason| Blocker {
-                    pod: verdict.pod.clone(),
-                    owner: owner.clone(),
-                    reason: reason.clone(),
-                    since: now,
-                })
-                .collect::<Vec<_>>()
-        })
-        .collect()
+/// What is foretold of a node, among all that are drained together.
+fn foretell(index: &Index, policy: &Policy, run: &Run, name: &str, now: Timestamp) -> Option<Forecast> {
+    // Only a trial is about more than whether to begin.
+    let nodes: Vec<String> = match policy.dry_run {
+        DryRun::None => vec![name.to_owned()],
+        DryRun::Client | DryRun::Server => run.nodes.iter().map(|node| node.name.clone()).collect(),
+    };
+    forecast(index, policy, &nodes, now).into_iter().find(|one| one.node == name)
 }
 
 /// Plans before touching: verdicts first, then who owns the node, then the cordon.
 fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Timestamp, step: &mut Step) {
     let name = run.nodes[position].name.clone();
     if run.stopping {
-        return end(run, position, End::Stopped { blockers: Vec::new() }, step);
+        if run.nodes[position].cordon_trace == Trace::Unsure {
+            run.nodes[position].phase = NodePhase::LookingUp { asked: false, refused: None };
+            return;
+        }
+        let left = Left::on(index.node(&name), &run.owner);
+        let stopped = End::Stopped { left, to_leave: Vec::new(), blockers: Vec::new() };
+        return end(run, position, stopped, step);
     }
     if let Some(at) = run.nodes[position].cordon_not_before.filter(|at| *at > now) {
         return step.wake_at(at);
@@ -151,7 +154,8 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
         return end(run, position, End::Failed { reason, blockers: Vec::new() }, step);
     };
     let assessment = assess(index, policy, &name, now);
-    let blockers = refusals(index, &assessment, now);
+    let foretold = foretell(index, policy, run, &name, now);
+    let blockers = foretold.as_ref().map(Forecast::refusals).unwrap_or_default();
     let hopeless = !blockers.is_empty() && !policy.standing;
     if !hopeless && question::is_awaited(index, policy, run, position, now, step) {
         return;
@@ -165,6 +169,7 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
         step.events.push(Event::Planned { node: name.clone(), assessment });
     }
     if hopeless {
+        tell_foretold(policy, foretold, step);
         return end(run, position, End::NotStarted { blockers }, step);
     }
     match &owner {
@@ -196,11 +201,16 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
         }
         Ownership::Free => {}
     }
-    if policy.dry_run == DryRun::Client {
-        return end(run, position, End::Rehearsed { blockers: Vec::new() }, step);
-    }
     if node.unschedulable {
         step.events.push(Event::AlreadyCordoned { node: name.clone() });
+    }
+    if policy.dry_run == DryRun::Client {
+        if !node.unschedulable {
+            step.events.push(Event::Cordoned { node: name });
+        }
+        let blockers = foretold.as_ref().map(Forecast::blockers).unwrap_or_default();
+        tell_foretold(policy, foretold, step);
+        return end(run, position, End::Rehearsed { blockers }, step);
     }
     let attire = &run.nodes[position].attire;
     let known = index.lease(&claim::key(&name)).and_then(|lease| lease.record.clone());
@@ -213,9 +223,8 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
     }
     let mark = match &node.mark {
         // Who keeps a record of its own takes over only what is borne out by the one before.
-        Some(MarkState::Valid(mark)) if run.instance.is_some() => {
-            let mark = Box::new(record::vetted(node, mark, known.as_deref()));
-            let node = Node { mark: Some(MarkState::Valid(mark)), ..node.clone() };
+        Some(MarkState::Valid(_)) if run.instance.is_some() => {
+            let node = record::borne_out(node, known.as_deref());
             ownership::new_mark(&node, &run.owner, attire, now)
         }
         _ => ownership::new_mark(node, &run.owner, attire, now),
@@ -231,6 +240,15 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
     });
     run.nodes[position].record = noted;
     run.nodes[position].phase = NodePhase::Cordoning;
+}
+
+/// A trial tells what it is for.
+fn tell_foretold(policy: &Policy, foretold: Option<Forecast>, step: &mut Step) {
+    if policy.dry_run != DryRun::None
+        && let Some(forecast) = foretold
+    {
+        step.events.push(Event::Forecast { forecast });
+    }
 }
 
 /// Whether the record of a node that nobody has marked is still to be written. It comes before the cordon, so that a run that dies right after that leaves
@@ -256,12 +274,7 @@ fn advance(view: &View<'_>, run: &mut Run, position: usize, step: &mut Step) {
     if let Some(lost) = run.end_of_lost_claim(position) {
         return end(run, position, lost, step);
     }
-    let remaining: Vec<&Pod> = assessment
-        .verdicts
-        .iter()
-        .filter(|verdict| verdict.fate != Fate::Leave)
-        .filter_map(|verdict| index.pod(&verdict.pod))
-        .collect();
+    let remaining: Vec<&Pod> = assessment.to_leave().filter_map(|verdict| index.pod(&verdict.pod)).collect();
     for pod in &remaining {
         run.pods.entry(pod.uid.clone()).or_insert_with(|| PodRun::new(pod, &name));
         // Nothing else may happen until then.
@@ -270,12 +283,12 @@ fn advance(view: &View<'_>, run: &mut Run, position: usize, step: &mut Step) {
         }
     }
     if rehearsal {
-        return rehearse(index, run, position, assessment, &remaining, now, step);
+        return rehearse(view, run, position, &remaining, step);
     }
     moving::follow(index, run, assessment, since, now, step);
     let mut blockers = Vec::new();
     let mut news = Vec::new();
-    for verdict in assessment.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave) {
+    for verdict in assessment.to_leave() {
         let Some(pod) = index.pod(&verdict.pod) else { continue };
         if let Some((blocker, is_news)) = watch_over(view, run, pod, verdict, step) {
             if is_news {
@@ -287,7 +300,8 @@ fn advance(view: &View<'_>, run: &mut Run, position: usize, step: &mut Step) {
     tell_together(&name, news, step);
     if run.stopping {
         if run.requests_under_way() == 0 {
-            end(run, position, End::Stopped { blockers }, step);
+            let to_leave = assessment.to_leave().map(|verdict| verdict.pod.clone()).collect();
+            end(run, position, End::Stopped { left: Left::Cordoned, to_leave, blockers }, step);
         }
         return;
     }
@@ -361,49 +375,26 @@ fn lost_ownership(index: &Index, run: &Run, name: &str) -> Option<Reason> {
     }
 }
 
-/// A trial: every pod is asked once, and the answers are the result.
-fn rehearse(
-    index: &Index,
-    run: &mut Run,
-    position: usize,
-    assessment: &Assessment,
-    remaining: &[&Pod],
-    now: Timestamp,
-    step: &mut Step,
-) {
+/// A trial: every pod is asked once, and what was foretold together with the answers is the result.
+fn rehearse(view: &View<'_>, run: &mut Run, position: usize, remaining: &[&Pod], step: &mut Step) {
+    let View { index, policy, assessment, now, .. } = *view;
     let asked: BTreeSet<&Uid> = assessment
         .verdicts
         .iter()
         .filter(|verdict| matches!(verdict.fate, Fate::Evict | Fate::Migrate))
         .map(|verdict| &verdict.uid)
         .collect();
-    let remaining: Vec<&&Pod> = remaining.iter().filter(|pod| asked.contains(&pod.uid)).collect();
-    let moves: BTreeSet<&Uid> = assessment.of_fate(Fate::Migrate).map(|verdict| &verdict.uid).collect();
-    let pending = remaining.iter().any(|pod| {
+    let pending = remaining.iter().filter(|pod| asked.contains(&pod.uid)).any(|pod| {
         run.pods.get(&pod.uid).is_some_and(|known| known.last.is_none() || known.state == PodState::InFlight)
     });
     if pending && !run.stopping {
         return;
     }
-    let blockers = remaining
-        .iter()
-        .filter_map(|pod| {
-            let known = run.pods.get(&pod.uid)?;
-            let last = known.last.as_ref()?;
-            let owner = pod.controller.as_ref().map(ToString::to_string);
-            if moves.contains(&pod.uid) {
-                let reason = moving::refusal(last)?;
-                return Some(Blocker { pod: pod.key.clone(), owner, reason, since: now });
-            }
-            let told = refusal(pod, last)?;
-            // Of a refusal by budgets we can see more than the server says.
-            let reason = match gate(index, pod, &Charges::new()) {
-                Gate::Closed(seen) => cut_off(index, seen, now).0,
-                Gate::Open | Gate::Charged(_) => told,
-            };
-            Some(Blocker { pod: pod.key.clone(), owner, reason, since: now })
-        })
-        .collect();
+    let foretold = foretell(index, policy, run, &assessment.node, now).map(|forecast| {
+        forecast.with_answers(|uid| run.pods.get(uid).and_then(|known| known.last.as_ref()), index)
+    });
+    let blockers = foretold.as_ref().map(Forecast::blockers).unwrap_or_default();
+    tell_foretold(policy, foretold, step);
     end(run, position, End::Rehearsed { blockers }, step);
 }
 
@@ -516,7 +507,7 @@ fn conclude(view: &View<'_>, run: &mut Run, position: usize, step: &mut Step) {
     let node = &mut run.nodes[position];
     node.reading_arrived = false;
     let proof = prove(view.index, view.policy, &node.name, view.now);
-    if view.assessment.verdicts.iter().any(|verdict| verdict.fate != Fate::Leave) {
+    if view.assessment.to_leave().next().is_some() {
         // Pods that came meanwhile (they tolerate the cordon) have to leave too.
         node.phase = NodePhase::Draining { since: view.since };
         return advance(view, run, position, step);

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::assess::{Fate, assess};
+use crate::assess::assess;
 use crate::fact::Key;
 use crate::index::Index;
 use crate::ownership::MarkState;
@@ -33,10 +33,9 @@ pub struct Survey {
 pub fn survey(index: &Index, policy: &Policy, run: &Run, node: &str, now: Timestamp) -> Option<Survey> {
     let state = run.nodes.iter().find(|known| known.name == node)?;
     let assessment = assess(index, policy, node, now);
-    let leaving = assessment.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave);
     let mut pending = Vec::new();
     let mut blockers = Vec::new();
-    for verdict in leaving {
+    for verdict in assessment.to_leave() {
         pending.push(verdict.pod.clone());
         let known = run.pods.get(&verdict.uid);
         if let Some((reason, since)) = known.and_then(|known| known.blocked.clone()) {
@@ -46,7 +45,7 @@ pub fn survey(index: &Index, policy: &Policy, run: &Run, node: &str, now: Timest
         }
     }
     let standing = match &state.phase {
-        NodePhase::Waiting | NodePhase::Cordoning => Standing::Preparing,
+        NodePhase::Waiting | NodePhase::Cordoning | NodePhase::LookingUp { .. } => Standing::Preparing,
         NodePhase::Draining { .. } | NodePhase::Proving { .. } => Standing::Draining,
         NodePhase::Ended(end) => Standing::Ended(end.clone()),
     };

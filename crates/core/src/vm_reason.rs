@@ -49,9 +49,20 @@ pub enum VmReason {
         message: String,
     },
 
+    /// It is to be moved, and no other node takes it.
+    VmFitsNowhere {
+        instance: String,
+        why: String,
+    },
+
     // What a guest that is moved waits for.
+    /// Its migration is not asked for before others have gone.
+    VmNotAsked,
     VmQueued {
         migration: String,
+        /// What has to become free.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        limit: Option<InLine>,
     },
     VmMigrating {
         migration: String,
@@ -84,6 +95,27 @@ pub enum VmReason {
     },
 }
 
+/// What a migration in line waits for: so many run, and more may not.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InLine {
+    pub running: usize,
+    pub at_most: u32,
+    /// The node they leave; missing where the limit is that of the whole cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_node: Option<String>,
+}
+
+impl InLine {
+    fn words(&self) -> String {
+        let Self { running, at_most, from_node } = self;
+        match from_node {
+            Some(node) => format!("{running} of at most {at_most} from node {node} are under way"),
+            None => format!("{running} of at most {at_most} in the cluster are under way"),
+        }
+    }
+}
+
 impl VmReason {
     pub fn code(&self) -> &'static str {
         match self {
@@ -95,6 +127,8 @@ impl VmReason {
             Self::VmHandedOver { .. } => "VmHandedOver",
             Self::VmSettling { .. } => "VmSettling",
             Self::VmUnreadable { .. } => "VmUnreadable",
+            Self::VmFitsNowhere { .. } => "VmFitsNowhere",
+            Self::VmNotAsked => "VmNotAsked",
             Self::VmQueued { .. } => "VmQueued",
             Self::VmMigrating { .. } => "VmMigrating",
             Self::VmPodLeft { .. } => "VmPodLeft",
@@ -111,9 +145,10 @@ impl VmReason {
             Self::VmMigrates { .. } | Self::VmExternal { .. } => Severity::Note,
             Self::VmShutDown { after, .. } if after.comes_back() => Severity::Note,
             Self::VmShutDown { .. } => Severity::Warning,
-            Self::VmQueued { .. } | Self::VmMigrating { .. } => Severity::Progress,
+            Self::VmNotAsked | Self::VmQueued { .. } | Self::VmMigrating { .. } => Severity::Progress,
             Self::VmHandedOver { .. }
             | Self::VmSettling { .. }
+            | Self::VmFitsNowhere { .. }
             | Self::VmPodLeft { .. }
             | Self::VmNoPlace { .. }
             | Self::VmMoveFailed { .. }
@@ -132,9 +167,10 @@ impl VmReason {
             Self::VmShutDown { after, .. } if !after.comes_back() => {
                 format!("shutting down virtual machines ({})", after.words())
             }
-            Self::VmStuck { .. } => {
-                "Pods of virtual machines that must be live-migrated and cannot be".into()
-            }
+            Self::VmStuck { cause, message, .. } => format!(
+                "Pods of virtual machines that must be live-migrated and cannot be ({})",
+                why_stuck(cause, message)
+            ),
             Self::VmStaysOff { after, .. } => {
                 format!(
                     "Pods of virtual machines that would not come back ({}; use --allow-shutdown to override)",
@@ -152,11 +188,7 @@ impl VmReason {
                 format!("runs virtual machine {instance}, which is live-migrated")
             }
             Self::VmStuck { instance, cause, message } => {
-                let why = match (cause.is_empty(), message.is_empty()) {
-                    (true, _) => "no reason given".to_owned(),
-                    (false, true) => cause.clone(),
-                    (false, false) => format!("{cause}: {message}"),
-                };
+                let why = why_stuck(cause, message);
                 format!("runs virtual machine {instance}, which must be live-migrated and cannot be ({why})")
             }
             Self::VmShutDown { instance, after } => {
@@ -188,8 +220,19 @@ impl VmReason {
             Self::VmUnreadable { message } => {
                 format!("runs a virtual machine, and virtual machines cannot be read: {message}")
             }
-            Self::VmQueued { migration } => {
-                format!("waits for its turn to be live-migrated (migration {migration})")
+            Self::VmFitsNowhere { instance, why } => {
+                format!(
+                    "runs virtual machine {instance}, which is to be live-migrated, and no other node takes it ({why})"
+                )
+            }
+            Self::VmNotAsked => {
+                "has not been asked to leave yet; its guest is live-migrated when others have gone".into()
+            }
+            Self::VmQueued { migration, limit: Some(limit) } => {
+                format!("waits in line to be live-migrated (migration {migration}): {}", limit.words())
+            }
+            Self::VmQueued { migration, limit: None } => {
+                format!("waits for its migration {migration} to begin")
             }
             Self::VmMigrating { migration, phase } => {
                 format!("is being live-migrated (migration {migration}: {phase})")
@@ -222,7 +265,10 @@ impl VmReason {
             Self::VmHandedOver { tenant: Some(tenant), .. } => tenant.words(),
             Self::VmHandedOver { .. } => "its external owner has to act".into(),
             Self::VmSettling { .. } => "its machine starts, arrives or leaves".into(),
-            Self::VmQueued { .. } => "queued".into(),
+            Self::VmFitsNowhere { .. } => "no other node takes it".into(),
+            Self::VmNotAsked => "not asked yet".into(),
+            Self::VmQueued { limit: Some(limit), .. } => format!("in line: {}", limit.words()),
+            Self::VmQueued { limit: None, .. } => "waits for its migration to begin".into(),
             Self::VmMigrating { phase, .. } => phase.clone(),
             Self::VmPodLeft { node, .. } => format!("another pod of it is left on {node}"),
             Self::VmNoPlace { .. } => "no place for its copy".into(),
@@ -255,7 +301,7 @@ impl VmReason {
             Self::VmPodLeft { node, .. } => format!(
                 "delete what is left of it on node {node} if that does not end by itself; the guest runs in the pod here"
             ),
-            Self::VmNoPlace { .. } => {
+            Self::VmNoPlace { .. } | Self::VmFitsNowhere { .. } => {
                 "make room on another node, or relax what the machine asks of its node".into()
             }
             Self::VmMoveFailed { .. } => "nothing, it is tried again; look at the migration if that goes on".into(),
@@ -267,6 +313,15 @@ impl VmReason {
             }
             _ => return None,
         })
+    }
+}
+
+fn why_stuck(cause: &str, message: &str) -> String {
+    match (cause.is_empty(), message.is_empty()) {
+        (true, true) => "no reason given".into(),
+        (true, false) => message.into(),
+        (false, true) => cause.into(),
+        (false, false) => format!("{cause}: {message}"),
     }
 }
 

@@ -43,6 +43,15 @@ pub async fn perform(http: &Http, action: Action) -> Done {
         };
         return Done { action, outcome, learned };
     }
+    if let Action::LookUp { node } = &action {
+        let (outcome, fact) = match http.read_patiently::<wire::Node>(&Call::get(call::node_path(node))).await
+        {
+            Ok(found) => (Outcome::Done, Some(Fact::Node(Box::new(found.into())))),
+            Err(error) if error.is_not_found() => (Outcome::Done, Some(Fact::NodeGone(node.clone()))),
+            Err(error) => (Outcome::from(&error), None),
+        };
+        return Done { action, outcome, learned: fact.into_iter().map(Learned::Fact).collect() };
+    }
     if let Action::ReadLaunchers { instance, uid } = &action {
         let call = Call::get(call::launchers_path(&instance.namespace, uid));
         let (outcome, learned) = match http.read::<List<LauncherPod>>(&call).await {

@@ -4,6 +4,7 @@
 //! made one after the other on a consistent view. Between events the loop sleeps until the core wants to look again.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use evac_api::call::{self, escape};
@@ -13,9 +14,9 @@ use evac_api::{Call, Project};
 use evac_clock::Clock;
 use evac_core::fact::Existence;
 use evac_core::ownership::lease_key;
-use evac_core::run::End;
+use evac_core::run::{End, Left};
 use evac_core::step::Event;
-use evac_core::{Fact, Index, Key, NodePhase, Policy, Run, check, step};
+use evac_core::{DryRun, Fact, Index, Key, NodePhase, Policy, Run, check, step};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -25,8 +26,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::act::{Done, Learned, perform};
 use crate::http::{Http, HttpError, parse};
-use crate::nodes;
+use crate::stated::Stated;
 use crate::watch::{Opening, Report, Source, follow};
+use crate::{nodes, places};
 
 mod claims;
 mod machines;
@@ -118,6 +120,8 @@ struct Loop<'a> {
     /// What of the cluster's nodes and instances is looked at.
     scope: Scope,
     index: Index,
+    /// The times in leases, as they were read.
+    stated: Stated,
     run: Run,
     missing: Missing,
     started: Started,
@@ -150,7 +154,22 @@ pub async fn drain(
     let clock = http.clock();
     let scope = Scope::Named;
     let (sent, open, index) = (0, BTreeSet::new(), Index::new());
-    Loop { http, clock, request, scope, index, run, missing, started, sent, open, tell }.run(stop).await
+    Loop {
+        http,
+        clock,
+        request,
+        scope,
+        index,
+        stated: Stated::new(clock),
+        run,
+        missing,
+        started,
+        sent,
+        open,
+        tell,
+    }
+    .run(stop)
+    .await
 }
 
 impl Loop<'_> {
@@ -179,11 +198,26 @@ impl Loop<'_> {
         }
         self.read_claims().await;
         self.read_daemon_sets().await;
+        self.look_at_places().await;
+        let result = self.work(&stop, &mut tasks, &sender, &mut inbox).await;
+        if result.is_err() {
+            self.tell_what_is_left(&mut inbox).await;
+        }
+        result.map(|()| self.ends())
+    }
+
+    async fn work(
+        &mut self,
+        stop: &CancellationToken,
+        tasks: &mut JoinSet<()>,
+        sender: &mpsc::UnboundedSender<Input>,
+        inbox: &mut mpsc::UnboundedReceiver<Input>,
+    ) -> Result<(), DrainError> {
         loop {
-            self.look_further(&mut tasks, &sender).await?;
-            let look_again = self.decide(&mut tasks, &sender)?;
+            self.look_further(tasks, sender).await?;
+            let look_again = self.decide(tasks, sender)?;
             if self.run.is_over() {
-                return Ok(self.ends());
+                return Ok(());
             }
             let stopping = self.run.is_stopping();
             tokio::select! {
@@ -199,6 +233,32 @@ impl Loop<'_> {
                 () = sleep_until(self.clock, look_again) => {}
             }
             while tasks.try_join_next().is_some() {}
+        }
+    }
+
+    /// A drain that fails leaves its nodes as they are. What was asked for is waited for, so that nothing lands afterwards, and then each node that may
+    /// have something of ours on it is read once more.
+    async fn tell_what_is_left(&mut self, inbox: &mut mpsc::UnboundedReceiver<Input>) {
+        if self.request.policy.dry_run != DryRun::None {
+            return;
+        }
+        // Each of them has a time limit of its own.
+        while !self.open.is_empty() {
+            match inbox.recv().await {
+                Some(Input::Done(number, _)) => drop(self.open.remove(&number)),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let touched: Vec<String> = self.run.touched().map(ToOwned::to_owned).collect();
+        for node in touched {
+            let left = match self.http.read_patiently::<wire::Node>(&Call::get(call::node_path(&node))).await
+            {
+                Ok(found) => Left::on(Some(&found.into()), &self.request.owner),
+                Err(error) if error.is_not_found() => Left::Nothing,
+                Err(error) => Left::Unknown { why: error.to_string() },
+            };
+            (self.tell)(self.clock.now(), &Event::Leaves { node, left });
         }
     }
 
@@ -220,7 +280,12 @@ impl Loop<'_> {
         sender: &mpsc::UnboundedSender<Input>,
         node: &str,
     ) -> AbortHandle {
-        let query = format!("fieldSelector={}", escape(&format!("spec.nodeName={node}")));
+        let mut query = format!("fieldSelector={}", escape(&format!("spec.nodeName={node}")));
+        // A rehearsal proves nothing about the node, so pods that are not meant need not be read; kubectl asks the same.
+        let policy = &self.request.policy;
+        if policy.dry_run == DryRun::Client && !policy.pod_selector.is_everything() {
+            let _ = write!(query, "&labelSelector={}", escape(&policy.pod_selector.to_string()));
+        }
         let name = node.to_owned();
         self.follow(tasks, sender, "/api/v1/pods", query, move |report| Input::Pod(name.clone(), report))
     }
@@ -228,6 +293,9 @@ impl Loop<'_> {
     fn source(&self, path: &'static str, query: String) -> (Source, Opening) {
         match self.request.page {
             Some(page) => (Source { path: path.into(), query, page }, Opening::List),
+            None if self.request.policy.dry_run == DryRun::Client => {
+                (Source { path: path.into(), query, page: PAGE }, Opening::List)
+            }
             None => (Source { path: path.into(), query, page: PAGE }, Opening::Stream),
         }
     }
@@ -307,7 +375,7 @@ impl Loop<'_> {
                 let Done { action, outcome, learned } = *done;
                 for learned in learned {
                     match learned {
-                        Learned::Fact(fact) => self.index.apply(fact),
+                        Learned::Fact(fact) => self.learn(fact),
                         Learned::Pods(node, pods) => self.index.reset_pods(&node, pods),
                     }
                 }
@@ -317,6 +385,12 @@ impl Loop<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Puts a fact into the index that may have times to be compared with ours.
+    fn learn(&mut self, fact: Fact) {
+        let fact = self.stated.fact(fact);
+        self.index.apply(fact);
     }
 
     fn is_ours(&self, fact: &Fact) -> bool {
@@ -369,6 +443,7 @@ impl Loop<'_> {
             self.sent += 1;
             let number = self.sent;
             self.open.insert(number);
+            let action = self.stated.written(action);
             tasks.spawn(async move {
                 let done = perform(&http, action).await;
                 // The loop may have ended meanwhile; then nobody needs the answer.
@@ -395,7 +470,7 @@ impl Loop<'_> {
         for node in self.request.nodes.clone() {
             let key = lease_key(&node);
             match self.http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
-                Ok(lease) => self.index.apply(Fact::Lease(lease.into())),
+                Ok(lease) => self.learn(Fact::Lease(lease.into())),
                 Err(source) if source.is_transient() => {
                     return Err(DrainError::Read { what: "leases", source });
                 }
@@ -403,6 +478,17 @@ impl Loop<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A trial foretells who finds a place elsewhere; a drain leaves that to the scheduler. What cannot be read is said to be unknown.
+    async fn look_at_places(&mut self) {
+        if self.request.policy.dry_run == DryRun::None {
+            return;
+        }
+        let DrainRequest { policy, nodes, .. } = &self.request;
+        if let Err(error) = places::look(&self.http, &mut self.index, policy, nodes).await {
+            tracing::debug!(%error, "could not look at other nodes");
+        }
     }
 
     /// Finds out which DaemonSets exist: a few by name, many with one list.

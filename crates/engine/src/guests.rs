@@ -53,8 +53,17 @@ pub fn sight_after(error: &HttpError) -> Sight {
 
 /// How the cluster is set up, as far as it bears on the instances in the index.
 pub async fn settings(http: &Http, index: &Index) -> Result<Config, HttpError> {
-    let mut sources = Sources::default();
     let undecided = index.machines().instances().any(|instance| instance.eviction_strategy.is_none());
+    read_settings(http, undecided, false).await
+}
+
+/// The same with where the default strategy comes from, whether it matters to anybody or not.
+pub async fn settings_with_origin(http: &Http) -> Result<Config, HttpError> {
+    read_settings(http, true, true).await
+}
+
+async fn read_settings(http: &Http, undecided: bool, origin: bool) -> Result<Config, HttpError> {
+    let mut sources = Sources::default();
     match http.read::<List<wire::KubeVirt>>(&Call::get("/apis/kubevirt.io/v1/kubevirts")).await {
         Ok(list) => sources.kubevirt = list.items.into_iter().next().map(|object| object.spec.configuration),
         Err(error) if error.is_not_found() => {}
@@ -70,7 +79,7 @@ pub async fn settings(http: &Http, index: &Index) -> Result<Config, HttpError> {
         }
     }
     let says = sources.kubevirt.as_ref().is_some_and(|kubevirt| kubevirt.eviction_strategy.is_some());
-    if undecided && !says {
+    if undecided && (!says || origin) {
         let path = "/apis/hco.kubevirt.io/v1beta1/hyperconvergeds";
         match http.read::<List<Value>>(&Call::get(path)).await {
             Ok(list) => sources.hyperconverged = HyperConverged::of(list.items.first()),

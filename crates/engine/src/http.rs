@@ -12,6 +12,7 @@ use evac_core::Outcome;
 use evac_core::tenants::ration::Taken;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http_body_util::{BodyExt as _, Limited};
+use jiff::Timestamp;
 use kube::client::Body;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -87,6 +88,8 @@ pub struct Http {
     limit: Duration,
     gate: Gate,
     home: Arc<str>,
+    /// The address in messages for people; empty for a server in this process.
+    server: Arc<str>,
     metrics: Metrics,
     meter: Option<Arc<Meter>>,
 }
@@ -101,9 +104,17 @@ impl Http {
             limit,
             gate: Gate::always_open(),
             home: evac_api::kubevirt::NAMESPACE.into(),
+            server: "".into(),
             metrics: Metrics::new(),
             meter: None,
         }
+    }
+
+    /// The same, with the address of the server for messages.
+    #[must_use]
+    pub fn at(mut self, server: &str) -> Self {
+        self.server = server.trim_end_matches('/').into();
+        self
     }
 
     /// The same, for a server that is not trusted: what comes from it is counted there.
@@ -157,7 +168,7 @@ impl Http {
     }
 
     pub async fn send(&self, call: &Call) -> Result<Answer, HttpError> {
-        self.send_accepting(call, "application/json").await
+        self.send_accepting(call, OBJECTS).await
     }
 
     pub async fn send_accepting(&self, call: &Call, accept: &'static str) -> Result<Answer, HttpError> {
@@ -214,7 +225,7 @@ impl Http {
             .body(Body::from(call.body.clone()))
             .map_err(|error| HttpError::Transport(error.to_string()))?;
         let exchange = async {
-            let response = self.client.send(request).await.map_err(|error| lost_or_unsent(&error))?;
+            let response = self.client.send(request).await.map_err(|error| self.lost_or_unsent(&error))?;
             let (parts, body) = response.into_parts();
             let body = Limited::new(body, size).collect().await;
             let body = body.map_err(|error| HttpError::Lost(error.to_string()))?.to_bytes();
@@ -225,6 +236,7 @@ impl Http {
                 .and_then(|value| value.trim().parse().ok());
             Ok(Answer { status: parts.status.as_u16(), retry_after, body: body.to_vec() })
         };
+        let began = self.clock.now();
         let answer = tokio::select! {
             biased;
             answer = exchange => answer,
@@ -232,8 +244,29 @@ impl Http {
                 Err(HttpError::Lost(format!("no answer within {} s", limit.as_secs())))
             }
         };
-        self.metrics.request(verb(call.method), answer.as_ref().ok().map(|answer: &Answer| answer.status));
+        let status = answer.as_ref().ok().map(|answer: &Answer| answer.status);
+        self.metrics.request(verb(call.method), status);
+        self.trace(call.method, &call.path, status, began);
         answer
+    }
+
+    /// One record for each answer, in the words of kubectl's own log, which `-v=6` shows.
+    pub(crate) fn trace(&self, verb: &str, path: &str, status: Option<u16>, began: Timestamp) {
+        let code = status.and_then(|status| http::StatusCode::from_u16(status).ok());
+        let milliseconds = self.clock.now().duration_since(began).as_millis();
+        let status = code.map_or_else(|| "no answer".to_owned(), |code| code.to_string());
+        let url = format!("{}{path}", self.server);
+        tracing::debug!(target: REQUESTS, verb, url, status, milliseconds, "Response");
+    }
+
+    /// Only a failure to connect proves that nothing was carried out.
+    pub(crate) fn lost_or_unsent(&self, error: &kube::Error) -> HttpError {
+        let (text, cause) = causes(error);
+        let unsent = ["connect", "Connect", "dns error", "refused", "certificate"]
+            .iter()
+            .any(|word| text.contains(word));
+        let said = if self.server.is_empty() { cause } else { format!("{}: {cause}", self.server) };
+        if unsent { HttpError::Transport(said) } else { HttpError::Lost(said) }
     }
 
     pub async fn read<T: DeserializeOwned>(&self, call: &Call) -> Result<T, HttpError> {
@@ -252,6 +285,9 @@ impl Http {
         self.read(call).await
     }
 }
+
+/// What an answer may be. KubeVirt's virt-api answers its subresources only to those who take anything, as virtctl and client-go do.
+const OBJECTS: &str = "application/json, */*";
 
 /// How often something is read before its failure is believed, and the pause after the first try.
 const READ_TRIES: u32 = 3;
@@ -277,19 +313,57 @@ fn refused(answer: &Answer) -> Result<(), HttpError> {
     Err(HttpError::Status { status: answer.status, reason: failure.reason, message })
 }
 
-/// Only a failure to connect proves that nothing was carried out.
-pub(crate) fn lost_or_unsent(error: &kube::Error) -> HttpError {
+/// All that an error says, and of that what a person can do something with: the innermost cause. What is around it ("ServiceError: client error
+/// (Connect)") names parts of the program.
+fn causes(error: &kube::Error) -> (String, String) {
     let mut text = error.to_string();
+    let mut innermost = text.clone();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
+        innermost = cause.to_string();
+        if !text.contains(&innermost) {
             text.push_str(": ");
-            text.push_str(&cause_text);
+            text.push_str(&innermost);
         }
         source = cause.source();
     }
-    let unsent =
-        ["connect", "Connect", "dns error", "refused", "certificate"].iter().any(|word| text.contains(word));
-    if unsent { HttpError::Transport(text) } else { HttpError::Lost(text) }
+    (text, innermost)
+}
+
+/// The target of the records about requests.
+pub const REQUESTS: &str = "evac::requests";
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    /// Answers as KubeVirt's virt-api does: 406 to those who do not take anything.
+    async fn virt_api(request: http::Request<Body>) -> Result<http::Response<Body>, Infallible> {
+        let takes = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let anything = takes.split(',').any(|kind| kind.trim() == "*/*");
+        let status = if anything { 202 } else { 406 };
+        Ok(http::Response::builder().status(status).body(Body::empty()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_subresource_of_virt_api_is_not_refused_for_what_is_accepted() {
+        let client = kube::Client::new(tower::service_fn(virt_api), "default");
+        let http = Http::new(client, Clock::real(), Duration::ZERO);
+        let answer = http.send(&Call::get("/apis/subresources.kubevirt.io/v1/version")).await.unwrap();
+        assert_eq!(answer.status, 202);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_cannot_be_reached_is_named_with_the_cause_and_nothing_else() {
+        let config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http =
+            Http::new(connect(config).unwrap(), Clock::real(), Duration::ZERO).at("https://127.0.0.1:1/");
+        let error = http.send(&Call::get("/version")).await.unwrap_err();
+        let HttpError::Transport(said) = error else { panic!("{error:?}") };
+        assert!(said.starts_with("https://127.0.0.1:1: Connection refused"), "{said}");
+        assert!(!said.contains("ServiceError") && !said.contains("client error"), "{said}");
+    }
 }

@@ -12,7 +12,9 @@ pub mod meter;
 pub mod metrics;
 pub mod nodes;
 pub mod operator;
+pub mod places;
 mod quorum;
+mod stated;
 pub mod watch;
 
 pub use drain::{DrainError, DrainRequest, drain};

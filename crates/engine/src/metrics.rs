@@ -48,6 +48,11 @@ struct Code {
     code: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Object {
+    kind: &'static str,
+}
+
 /// Subjects of the loop by what they wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Queues {
@@ -75,6 +80,7 @@ struct Books {
     migrations: Gauge,
     maintenances: Family<Phase, Gauge>,
     blockers: Family<Code, Gauge>,
+    statuses: Family<Object, Counter>,
     turns: Histogram,
 }
 
@@ -110,6 +116,12 @@ impl Metrics {
         registry.register("maintenances", "NodeMaintenance objects by phase", maintenances.clone());
         let blockers = Family::default();
         registry.register("blockers", "What keeps nodes from being empty, by code", blockers.clone());
+        let statuses = Family::default();
+        registry.register(
+            "status_failures",
+            "Statuses that could not be written, by the kind of the object",
+            statuses.clone(),
+        );
         let turns = Histogram::new(TURNS);
         registry.register(
             "loop_duration_seconds",
@@ -128,6 +140,7 @@ impl Metrics {
             migrations,
             maintenances,
             blockers,
+            statuses,
             turns,
         }))
     }
@@ -140,6 +153,11 @@ impl Metrics {
 
     pub fn action(&self, kind: &'static str, outcome: &'static str) {
         self.0.actions.get_or_create(&Action { kind, outcome }).inc();
+    }
+
+    /// What an object should say of itself was not taken by the server. It is tried again.
+    pub fn status_unwritten(&self, kind: &'static str) {
+        self.0.statuses.get_or_create(&Object { kind }).inc();
     }
 
     /// A watch has to begin anew; `path` is that of the collection.
@@ -245,6 +263,7 @@ mod tests {
         metrics.leader(true);
         metrics.migrations(3);
         metrics.maintenances(&BTreeMap::from([("Running".to_owned(), 2)]));
+        metrics.status_unwritten("FailoverPolicy");
         metrics.blockers(&BTreeMap::from([("BudgetExhausted".to_owned(), 1)]));
         metrics
     }
@@ -262,6 +281,7 @@ mod tests {
             "evac_migrations 3",
             r#"evac_maintenances{phase="Running"} 2"#,
             r#"evac_blockers{code="BudgetExhausted"} 1"#,
+            r#"evac_status_failures_total{kind="FailoverPolicy"} 1"#,
             "evac_loop_duration_seconds_count 1",
         ] {
             assert!(text.lines().any(|have| have == line), "{line} is not in\n{text}");

@@ -165,10 +165,9 @@ pub async fn keep_record(
     let mut known = None;
     for _ in 0..TRIES {
         let mark = match &node.mark {
-            Some(MarkState::Valid(mark)) => {
+            Some(MarkState::Valid(_)) => {
                 let before = record_of(http, node).await?;
-                let mark = Box::new(record::vetted(node, mark, before.as_deref()));
-                let node = Node { mark: Some(MarkState::Valid(mark)), ..node.clone() };
+                let node = record::borne_out(node, before.as_deref());
                 ownership::new_mark(&node, owner, &Attire::default(), http.clock().calendar())
             }
             _ => ownership::new_mark(node, owner, &Attire::default(), http.clock().calendar()),

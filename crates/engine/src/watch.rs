@@ -15,11 +15,12 @@ use evac_api::{Call, Project};
 use evac_core::Fact;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use jiff::Timestamp;
 use kube::core::WatchEvent;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use crate::http::{Http, HttpError, lost_or_unsent};
+use crate::http::{Http, HttpError};
 
 /// What a watch loop reports.
 #[derive(Debug)]
@@ -57,9 +58,10 @@ pub struct Source {
 impl Source {
     fn list_path(&self, next: Option<&str>) -> String {
         let limit = if self.page > 0 { format!("&limit={}", self.page) } else { String::new() };
-        let next = next.map_or(String::new(), |next| format!("&continue={}", escape(next)));
-        let path = format!("{}?{}{limit}{next}", self.path, self.query);
-        path.replace("?&", "?")
+        // In the order of kubectl's own requests, so that both look the same in an audit log.
+        let next = next.map_or(String::new(), |next| format!("continue={}&", escape(next)));
+        let path = format!("{}?{next}{}{limit}", self.path, self.query);
+        path.replace("?&", "?").replace("&&", "&")
     }
 
     /// The list as the beginning of a watch.
@@ -231,17 +233,18 @@ where
     let request = http::Request::get(source.stream_path()).body(Vec::new());
     let request = request.map_err(|_| NoStream::Refused)?;
     let clock = http.clock();
+    let began = clock.now();
     let answer = tokio::select! {
         biased;
         answer = http.client().request_events::<T>(request) => answer,
         () = clock.sleep(OPENING_SILENCE) => return Err(NoStream::Refused),
     };
-    count(http, answer.as_ref().err());
+    count(http, &source.stream_path(), answer.as_ref().err(), began);
     let mut events: Events<T> = match answer {
         Ok(events) => Box::pin(events),
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => return Err(NoStream::Refused),
         Err(kube::Error::Api(status)) => return Err(NoStream::Failed(refused(&status))),
-        Err(error) => return Err(NoStream::Failed(lost_or_unsent(&error))),
+        Err(error) => return Err(NoStream::Failed(http.lost_or_unsent(&error))),
     };
     let (mut items, mut changes) = (Vec::new(), Vec::new());
     loop {
@@ -265,7 +268,7 @@ where
                 }
             }
             Some(Ok(WatchEvent::Error(status))) => return Err(NoStream::Failed(refused(&status))),
-            Some(Err(error)) => return Err(NoStream::Failed(lost_or_unsent(&error))),
+            Some(Err(error)) => return Err(NoStream::Failed(http.lost_or_unsent(&error))),
             None => return Err(NoStream::Failed(HttpError::Lost("the list ended early".into()))),
         }
     }
@@ -275,13 +278,14 @@ fn refused(status: &kube::core::Status) -> HttpError {
     HttpError::Status { status: status.code, reason: status.reason.clone(), message: status.message.clone() }
 }
 
-fn count(http: &Http, error: Option<&kube::Error>) {
+fn count(http: &Http, path: &str, error: Option<&kube::Error>, began: Timestamp) {
     let code = match error {
         None => Some(200),
         Some(kube::Error::Api(status)) => Some(status.code),
         Some(_) => None,
     };
     http.metrics().request("watch", code);
+    http.trace("GET", path, code, began);
 }
 
 async fn pause(http: &Http, failures: &mut u32) {
@@ -298,8 +302,9 @@ where
 {
     let request = http::Request::get(source.watch_path(version)).body(Vec::new());
     let request = request.map_err(kube::Error::HttpError)?;
+    let began = http.clock().now();
     let answer = http.client().request_events::<T>(request).await;
-    count(http, answer.as_ref().err());
+    count(http, &source.watch_path(version), answer.as_ref().err(), began);
     Ok(Box::pin(answer?))
 }
 
@@ -317,11 +322,14 @@ where
     T: DeserializeOwned + Clone + Send + 'static,
 {
     let mut failures = 0;
+    let mut refused_before = false;
     let clock = http.clock();
     loop {
         let mut stream = match open.take() {
             Some(events) => events,
             None => match watch(http, source, &version).await {
+                // It was said that this cannot be read. A list says that it can, also where nothing happens.
+                Ok(_) if refused_before => return Ok(()),
                 Ok(events) => events,
                 Err(kube::Error::Api(status)) if status.code == 410 => return Ok(()),
                 Err(error) => {
@@ -329,6 +337,7 @@ where
                     if let kube::Error::Api(status) = &error
                         && status.code == 403
                     {
+                        refused_before = true;
                         let failed = Report::Failed { error: refused(status), final_: false };
                         // Whether anybody hears it is seen next.
                         let _ = reports.send(wrap(failed));
@@ -408,7 +417,7 @@ mod tests {
         assert_eq!(source.list_path(None), "/api/v1/pods?fieldSelector=spec.nodeName%3Dn&limit=500");
         assert_eq!(
             source.list_path(Some("a b")),
-            "/api/v1/pods?fieldSelector=spec.nodeName%3Dn&limit=500&continue=a%20b"
+            "/api/v1/pods?continue=a%20b&fieldSelector=spec.nodeName%3Dn&limit=500"
         );
         let whole = Source { page: 0, ..source };
         assert_eq!(whole.list_path(None), "/api/v1/pods?fieldSelector=spec.nodeName%3Dn");

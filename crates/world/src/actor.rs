@@ -44,6 +44,11 @@ pub enum Actor {
 }
 
 impl Actor {
+    /// It compares the times that the API server writes with the time of day. All others measure by their own clock.
+    pub fn goes_by_the_calendar(self) -> bool {
+        matches!(self, Self::Disruption | Self::StaleDisruption)
+    }
+
     /// A decision reads all objects of some set, and one change of many calls for it.
     pub fn looks_at_many(self) -> bool {
         matches!(

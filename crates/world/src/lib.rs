@@ -10,6 +10,7 @@
 
 pub mod actor;
 mod actors;
+pub mod aftermath;
 mod asks;
 #[cfg(test)]
 mod build;
@@ -107,6 +108,13 @@ impl World {
     pub async fn violations(&self) -> Vec<hypervisor::Violation> {
         let (sender, receiver) = oneshot::channel();
         self.send(Command::Violations(sender));
+        receiver.await.unwrap_or_default()
+    }
+
+    /// What kubelets and hypervisors know at this moment, whatever is written about it.
+    pub async fn truth(&self) -> aftermath::Truth {
+        let (sender, receiver) = oneshot::channel();
+        self.send(Command::Truth(sender));
         receiver.await.unwrap_or_default()
     }
 

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::actor::{Actor, Answers, Out, View};
 use crate::actors::Actors;
+use crate::aftermath::Truth;
 use crate::asks;
 use crate::discovery::Discovery;
 use crate::effects::{Answer, Api, EffectError, Verb, Write};
@@ -34,6 +35,7 @@ pub enum Command {
     PowerOff(String),
     AddNode(Box<NodeSpec>),
     Violations(oneshot::Sender<Vec<Violation>>),
+    Truth(oneshot::Sender<Truth>),
     /// What the agent of a node tells about guests that leave it; nothing from one that cannot be reached.
     Metrics(String, oneshot::Sender<Option<String>>),
     /// Answered once nothing is due at this moment.
@@ -247,7 +249,12 @@ impl Runtime {
         while let Some(task) = self.queue.pop() {
             let mut out = Out::default();
             let answers = self.answers.remove(&task).unwrap_or_default();
-            let view = View { mirror: &self.mirror, now: self.clock.now(), answers: &answers };
+            let now = if task.0.goes_by_the_calendar() {
+                self.clock.on_calendar(self.clock.now())
+            } else {
+                self.clock.now()
+            };
+            let view = View { mirror: &self.mirror, now, answers: &answers };
             self.actors.decide(task.0, &task.1, view, &mut out);
             for (actor, key) in out.wakes.drain(..) {
                 self.queue.push(actor, key);
@@ -263,7 +270,8 @@ impl Runtime {
     fn settle(&mut self, task: &Task, again: Option<Timestamp>) {
         self.queue.done(task);
         if let Some(at) = again {
-            self.queue.at(task, at);
+            let measured = if task.0.goes_by_the_calendar() { self.clock.steady(at) } else { at };
+            self.queue.at(task, measured);
         }
         if task.0 == Actor::Scheduler {
             self.actors.schedule(&mut self.queue);
@@ -528,6 +536,11 @@ impl Runtime {
                 self.actors.handlers.hypervisor.advance(now);
                 // Who asked may be gone; then nobody needs to know.
                 let _ = asker.send(self.actors.handlers.hypervisor.violations().to_vec());
+            }
+            Command::Truth(asker) => {
+                let Actors { handlers, kubelets, .. } = &mut self.actors;
+                handlers.hypervisor.advance(now);
+                let _ = asker.send(Truth::of(&handlers.hypervisor, kubelets, handlers.serving()));
             }
             Command::Metrics(node, asker) => {
                 let alive = self.actors.kubelets.alive(&node) && self.actors.handlers.serving();

@@ -20,6 +20,8 @@ use crate::wire::{Condition, IntOrString, LabelSelector, Meta};
 
 const DEFAULT_AGENT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 const DEFAULT_TRIES: u32 = 3;
+/// The condition of a policy that rests on something that cannot be read, as that of a maintenance.
+const UNREAD: &str = evac_core::maintenance::status::UNREAD;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
@@ -222,13 +224,15 @@ impl PolicyObject {
     }
 
     /// The condition that says whether the policy can be used, as it was last written.
-    pub fn valid(&self) -> Option<&Condition> {
-        self.status.conditions.iter().flatten().find(|condition| condition.kind == "Valid")
+    fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.status.conditions.iter().flatten().find(|condition| condition.kind == kind)
     }
 }
 
 /// How a policy stands, as its status. `before` is the condition as it was, whose time is kept if it still holds.
-pub fn status(standing: &Standing, generation: i64, before: Option<&Condition>, now: Timestamp) -> Value {
+pub fn status(standing: &Standing, object: &PolicyObject, now: Timestamp) -> Value {
+    let generation = object.metadata.generation;
+    let before = object.condition("Valid");
     let (verdict, reason, message) = match &standing.error {
         None => ("True", "Accepted", "the policy is in force".to_owned()),
         Some(error @ PolicyError::EveryNode { .. }) => ("False", "MatchesEveryNode", error.to_string()),
@@ -266,11 +270,45 @@ pub fn status(standing: &Standing, generation: i64, before: Option<&Condition>, 
         "stormSince": storm_since,
         "coolingUntil": cooling_until,
         "nodes": nodes,
-        "conditions": [{
-            "type": "Valid", "status": verdict, "reason": reason, "message": message,
-            "lastTransitionTime": seconds(since), "observedGeneration": generation,
-        }],
+        "conditions": conditions(
+            json!({
+                "type": "Valid", "status": verdict, "reason": reason, "message": message,
+                "lastTransitionTime": seconds(since), "observedGeneration": generation,
+            }),
+            unread(standing.unread.as_deref(), object, now),
+        ),
     }})
+}
+
+fn conditions(valid: Value, unread: Option<Value>) -> Vec<Value> {
+    [valid].into_iter().chain(unread).collect()
+}
+
+/// The condition that says what cannot be read. That everything can is worth saying only after it could not.
+fn unread(words: Option<&str>, object: &PolicyObject, now: Timestamp) -> Option<Value> {
+    let before = object.condition(UNREAD);
+    let (status, reason) = if words.is_some() { ("True", "CannotRead") } else { ("False", "Read") };
+    if words.is_none() && before.is_none() {
+        return None;
+    }
+    let since =
+        before.filter(|before| before.status == status).and_then(|before| before.last_transition_time);
+    Some(json!({
+        "type": UNREAD, "status": status, "reason": reason, "message": words.unwrap_or_default(),
+        "lastTransitionTime": seconds(since.unwrap_or(now)), "observedGeneration": object.metadata.generation,
+    }))
+}
+
+/// What is written while so little can be read that nothing can be judged: why, and nothing else. What was found out before stays.
+pub fn status_unread(words: &str, object: &PolicyObject, now: Timestamp) -> Value {
+    let valid = object.condition("Valid").map(|before| {
+        json!({
+            "type": "Valid", "status": before.status, "reason": before.reason, "message": before.message,
+            "lastTransitionTime": seconds(before.last_transition_time.unwrap_or(now)),
+        })
+    });
+    let all: Vec<Value> = valid.into_iter().chain(unread(Some(words), object, now)).collect();
+    json!({"status": {"conditions": all}})
 }
 
 /// Writes a status.

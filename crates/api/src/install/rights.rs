@@ -220,6 +220,9 @@ const DRAIN: &[Right] = &[
     everywhere(GROUP, "kubevirts", &["list"]),
     everywhere(HCO, "hyperconvergeds", &["list"]),
     within(Place::Cluster, "", "configmaps", SETTINGS, &["get"]),
+    // A node under a NodeMaintenance is not given back by a person: its operator would cordon it again.
+    everywhere(GROUP, "nodemaintenances", &["list"]),
+    everywhere(MEDIK8S, "nodemaintenances", &["list"]),
     // Whoever else works on a node says so in a lease.
     everywhere(LEASES, "leases", &["get"]),
     within(Place::NodeLeases, LEASES, "leases", &[], &["list", "watch", "create", "patch", "delete"]),

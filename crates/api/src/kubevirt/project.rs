@@ -76,6 +76,7 @@ impl From<wire::VirtualMachine> for Machine {
                 }),
                 conditions: status.conditions,
             },
+            template_strategy: vm.spec.template.spec.eviction_strategy,
             tenant_cordoned,
         }
     }
@@ -102,6 +103,7 @@ impl From<wire::MigrationState> for MigrationState {
         Self {
             uid: state.migration_uid,
             source_node: state.source_node,
+            source_pod: state.source_pod,
             target_node: state.target_node,
             target_pod: state.target_pod,
             target_address: state.target_node_address,
@@ -124,6 +126,8 @@ impl From<wire::VirtualMachineInstance> for Instance {
         let hotplug_change = has("HotVCPUChange")
             || condition::is_true(&status.conditions, "HotMemoryChange")
             || condition::is_true(&status.conditions, "MigrationRequired");
+        let cpu = vmi.spec.domain.cpu.as_ref();
+        let cpu_model = cpu.and_then(|cpu| cpu.model.clone()).unwrap_or_default();
         let eviction_source = vmi.metadata.annotations.get(names::EVICTION_SOURCE).cloned();
         let tenant = tenants::marks(&vmi.metadata.annotations).map(Box::new);
         let addresses = addresses(&status.interfaces);
@@ -147,6 +151,7 @@ impl From<wire::VirtualMachineInstance> for Instance {
             migration: status.migration_state.map(Into::into),
             hotplug_change,
             memory: memory(&vmi.spec.domain, status.memory.as_ref()),
+            cpu_model,
             eviction_source,
             addresses,
             tenant,

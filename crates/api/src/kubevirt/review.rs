@@ -2,8 +2,10 @@
 
 use evac_core::Key;
 use evac_core::machines::admission::{ClusterSpec, Denial, MachineSpec};
+use evac_core::machines::condition::seconds;
 use evac_core::machines::eviction::Asked;
 use evac_core::machines::{Instance, Migration, admission, names};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{GROUP, NAMESPACE, VERSIONS, wire};
@@ -386,7 +388,7 @@ pub fn migration_mutate(review: &Value) -> Value {
 }
 
 /// A new instance starts in `Pending`, held by its finalizer, with the cluster's eviction strategy.
-pub fn instance_mutate(review: &Value, default_strategy: &str) -> Value {
+pub fn instance_mutate(review: &Value, default_strategy: &str, now: Timestamp) -> Value {
     let object = &review["request"]["object"];
     let mut additions = Additions::to(object);
     additions.finalizer(names::INSTANCE_FINALIZER);
@@ -395,7 +397,9 @@ pub fn instance_mutate(review: &Value, default_strategy: &str) -> Value {
         additions.patch.push(value);
     }
     if object["status"]["phase"].as_str().unwrap_or_default().is_empty() {
-        additions.patch.push(json!({"op": "add", "path": "/status", "value": {"phase": "Pending"}}));
+        let entered = json!([{"phase": "Pending", "phaseTransitionTimestamp": seconds(now)}]);
+        let status = json!({"phase": "Pending", "phaseTransitionTimestamps": entered});
+        additions.patch.push(json!({"op": "add", "path": "/status", "value": status}));
     }
     patched(review, &json!(additions.patch))
 }
@@ -425,12 +429,15 @@ mod tests {
     fn a_new_instance_gets_what_it_lacks_and_keeps_what_it_has() {
         use base64::Engine as _;
         let patch = |object: Value| -> Vec<Value> {
-            let reply = instance_mutate(&review(&object), "LiveMigrate");
+            let reply = instance_mutate(&review(&object), "LiveMigrate", Timestamp::UNIX_EPOCH);
             let text = reply["response"]["patch"].as_str().unwrap();
             let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap();
             serde_json::from_slice(&bytes).unwrap()
         };
-        assert_eq!(patch(json!({"metadata": {}, "spec": {}})).len(), 3);
+        let added = patch(json!({"metadata": {}, "spec": {}}));
+        assert_eq!(added.len(), 3);
+        let entered = json!([{"phase": "Pending", "phaseTransitionTimestamp": "1970-01-01T00:00:00Z"}]);
+        assert_eq!(added[2]["value"], json!({"phase": "Pending", "phaseTransitionTimestamps": entered}));
         let full = json!({
             "metadata": {"finalizers": [names::INSTANCE_FINALIZER]},
             "spec": {"evictionStrategy": "None"},

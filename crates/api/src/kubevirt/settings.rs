@@ -57,7 +57,10 @@ impl Sources {
                 overlay(&mut config, migrations);
             }
             if let Some(word) = &kubevirt.eviction_strategy {
-                set_strategy(&mut config, word, Origin::KubeVirt);
+                // The operator of HyperConverged copies its own word here, and takes back what others write.
+                let copied = config.eviction_strategy.as_ref() == Some(word);
+                let origin = if copied { config.strategy_origin } else { Origin::KubeVirt };
+                set_strategy(&mut config, word, origin);
             }
         }
         config
@@ -155,6 +158,19 @@ mod tests {
         assert_eq!(config(1).default_strategy(), "None");
         assert_eq!(config(2).default_strategy(), "LiveMigrate");
         assert_eq!(config(2).strategy_origin, Origin::NodeCount);
+    }
+
+    #[test]
+    fn a_word_that_hyperconverged_copied_to_the_kubevirt_object_is_its_own() {
+        let origin = |hyperconverged, word: &str| {
+            let kubevirt = serde_json::from_value(json!({"evictionStrategy": word})).ok();
+            Sources { kubevirt, hyperconverged, nodes: 2, ..Sources::default() }.config().strategy_origin
+        };
+        let says = || HyperConverged::Says("LiveMigrate".into());
+        assert_eq!(origin(says(), "LiveMigrate"), Origin::HyperConverged);
+        assert_eq!(origin(says(), "None"), Origin::KubeVirt);
+        assert_eq!(origin(HyperConverged::Silent, "LiveMigrate"), Origin::NodeCount);
+        assert_eq!(origin(HyperConverged::Absent, "LiveMigrate"), Origin::KubeVirt);
     }
 
     #[test]

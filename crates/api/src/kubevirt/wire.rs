@@ -29,6 +29,22 @@ pub struct VirtualMachine {
 pub struct VirtualMachineSpec {
     pub running: Option<bool>,
     pub run_strategy: Option<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub template: MachineTemplate,
+}
+
+/// Of the template only what its instances are told to do on evictions.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct MachineTemplate {
+    #[serde(deserialize_with = "nullable")]
+    pub spec: MachineTemplateSpec,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MachineTemplateSpec {
+    pub eviction_strategy: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -70,12 +86,19 @@ pub struct InstanceSpec {
     pub domain: Domain,
 }
 
-/// Of the hardware only how much memory it has, in the two places where that may be written.
+/// Of the hardware the model of the CPU, and how much memory there is, in the two places where that may be written.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Domain {
+    pub cpu: Option<Cpu>,
     pub memory: Option<GuestMemory>,
     pub resources: DomainResources,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Cpu {
+    pub model: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -135,6 +158,7 @@ pub struct PhaseTime {
 pub struct MigrationState {
     pub migration_uid: String,
     pub source_node: String,
+    pub source_pod: String,
     pub target_node: String,
     pub target_pod: String,
     pub target_node_address: String,

@@ -90,7 +90,7 @@ fn schema() -> Value {
                         "description": "The node to put into maintenance; it cannot be changed.",
                         "x-kubernetes-validations": [{
                             "rule": "self == oldSelf",
-                            "message": "spec.nodeName cannot be changed; delete this object and create another one",
+                            "message": "updating spec.NodeName isn't allowed; delete this object and create another one",
                         }],
                     },
                     "reason": text("Why, in words for people."),

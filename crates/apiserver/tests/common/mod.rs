@@ -25,7 +25,11 @@ pub type Answer = (u16, Value);
 impl Server {
     pub fn new() -> Self {
         let start = "2026-01-01T00:00:00Z".parse().unwrap();
-        let api = Api::new(Clock::starting_at(start), Settings::default());
+        Self::at(Clock::starting_at(start))
+    }
+
+    pub fn at(clock: Clock) -> Self {
+        let api = Api::new(clock, Settings::default());
         let service = Service::trusted(api.clone(), Identity::admin());
         Self { api, service }
     }

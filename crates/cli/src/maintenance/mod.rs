@@ -1,6 +1,6 @@
 //! `evac maintenance`: nodes under maintenance by NodeMaintenance objects.
 
-mod objects;
+pub mod objects;
 mod show;
 mod wait;
 
@@ -18,7 +18,7 @@ use self::wait::{Goal, wait_for};
 use crate::cluster::ClusterArgs;
 use crate::exit::{Exit, Failure};
 use crate::output;
-use crate::select::{NodeArgs, from_server};
+use crate::select::{NodeArgs, from_server, none_chosen};
 
 #[derive(Debug, Subcommand)]
 pub enum MaintenanceCommand {
@@ -74,7 +74,7 @@ pub struct WaitArgs {
     /// Return when the request is made instead of when it is carried out
     #[arg(long)]
     pub no_wait: bool,
-    /// Give up waiting after this long, such as 30m (default: never). The maintenance goes on
+    /// Give up waiting after this long, such as 30m (default: never). The operator goes on
     #[arg(long, value_name = "DURATION", value_parser = crate::duration::parse)]
     pub timeout: Option<Duration>,
 }
@@ -153,6 +153,9 @@ async fn start(args: &StartArgs) -> Result<Exit, Failure> {
     let (http, _) = args.cluster.connect().await?;
     let wanted: Vec<String> =
         args.nodes.resolve(&http, 500).await?.into_iter().map(|node| node.name).collect();
+    if wanted.is_empty() {
+        return Ok(none_chosen());
+    }
     let family = objects::family(&http).await?;
     let known = objects::all(&http).await?;
     let mut annotations = Vec::new();
@@ -201,6 +204,9 @@ async fn end(args: &EndArgs) -> Result<Exit, Failure> {
     args.nodes.check("maintenance end")?;
     let (http, _) = args.cluster.connect().await?;
     let wanted = names(&http, &args.nodes).await?;
+    if wanted.is_empty() {
+        return Ok(none_chosen());
+    }
     let known = objects::all(&http).await?;
     let mut leaving = Vec::new();
     let mut ends = Vec::new();

@@ -23,18 +23,23 @@ fn unknown() -> Failure {
     )
 }
 
-/// All objects, ordered by node.
-pub async fn all(http: &Http) -> Result<Vec<Maintenance>, Failure> {
-    let mut all = Vec::new();
-    let mut known = false;
+/// All objects, ordered by node; `None` where the server knows neither kind.
+pub async fn known(http: &Http) -> Result<Option<Vec<Maintenance>>, HttpError> {
+    let mut all: Option<Vec<Maintenance>> = None;
     for family in Family::ALL {
-        if let Some(found) = of(http, family).await.map_err(|error| from_server(&error))? {
-            known = true;
-            all.extend(found);
+        if let Some(found) = of(http, family).await? {
+            all.get_or_insert_default().extend(found);
         }
     }
-    all.sort_by(|a, b| (&a.node, &a.id).cmp(&(&b.node, &b.id)));
-    if known { Ok(all) } else { Err(unknown()) }
+    if let Some(all) = &mut all {
+        all.sort_by(|a, b| (&a.node, &a.id).cmp(&(&b.node, &b.id)));
+    }
+    Ok(all)
+}
+
+/// The same, where a cluster without them is a mistake.
+pub async fn all(http: &Http) -> Result<Vec<Maintenance>, Failure> {
+    known(http).await.map_err(|error| from_server(&error))?.ok_or_else(unknown)
 }
 
 /// The kind in which new objects are made: today's where there is a choice.

@@ -32,7 +32,7 @@ fn value(object: &Maintenance) -> Value {
         "name": object.id.name,
         "group": object.id.family.group(),
         "node": object.node,
-        "reason": object.reason,
+        "reason": (!object.reason.is_empty()).then_some(&object.reason),
         "created": object.created,
         "state": state(object),
         "status": object.status,
@@ -41,11 +41,11 @@ fn value(object: &Maintenance) -> Value {
 
 fn json_of(objects: &[Maintenance]) -> String {
     let items: Vec<Value> = objects.iter().map(value).collect();
-    json!({"schema": "evac.dev/maintenance/v1", "maintenances": items}).to_string()
+    json!({"schema": "evac.dev/maintenance/v1", "kind": "MaintenanceList", "maintenances": items}).to_string()
 }
 
 fn age(object: &Maintenance, now: Timestamp) -> String {
-    object.created.map(|at| span(now.duration_since(at).as_secs())).unwrap_or_default()
+    object.created.map(|at| span(now.duration_since(at).as_secs().max(0))).unwrap_or_default()
 }
 
 pub fn list(objects: &[Maintenance], format: Format, now: Timestamp) {

@@ -156,13 +156,15 @@ impl Waiting {
                 self.end(object, Exit::Blocked);
             }
             Some(Phase::Running) => {
-                let left = status.pending_pods.len();
-                let text = match status.last_error.as_str() {
-                    "" => format!("node {node}: {}, {left} pods have to leave", progress(status)),
-                    why => {
-                        format!("node {node}: {}, {left} pods have to leave; {why}", progress(status))
-                    }
+                let pods = match status.pending_pods.len() {
+                    1 => "1 pod has to leave".to_owned(),
+                    left => format!("{left} pods have to leave"),
                 };
+                let why = match status.last_error.as_str() {
+                    "" => String::new(),
+                    why => format!("; {why}"),
+                };
+                let text = format!("node {node}: {}, {pods}{why}", progress(status));
                 self.say(object, &text);
             }
             None => {}

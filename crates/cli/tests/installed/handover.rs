@@ -146,13 +146,13 @@ async fn stop_with_the_pod(client: kube::Client, node: String, process: u32) -> 
     panic!("the watch ended");
 }
 
-fn free_address() -> String {
+pub fn free_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
 /// Asks until the probe says yes: what is ready cannot be watched.
-async fn ready(health: &str) {
+pub async fn ready(health: &str) {
     loop {
         if ask(health, "/readyz").await.is_some_and(|answer| answer.starts_with("HTTP/1.1 200")) {
             return;

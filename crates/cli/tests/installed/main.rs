@@ -1,4 +1,4 @@
-//! The operator as it is installed: what installs it, with which rights it runs, and that it can be moved.
+//! The operator as it is installed: what installs it, with which rights it runs, and that it can be moved; and the command in kubectl's place.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,9 +8,11 @@
     reason = "a test that cannot go on should say where, and shows the table it is about"
 )]
 
+mod alone;
 mod audit;
 mod guard;
 mod handover;
+mod in_place_of_kubectl;
 mod manifests;
 mod rights;
 #[allow(dead_code, reason = "shared with the scenarios' own test")]

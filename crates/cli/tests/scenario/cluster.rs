@@ -181,6 +181,10 @@ impl Cluster {
         self.upstream.as_ref().and_then(Child::id)
     }
 
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
     pub fn kubelet(&self, node: &str, on: bool) {
         let kubelet = self.world.kubelet(node);
         if on { kubelet.start() } else { kubelet.stop() }

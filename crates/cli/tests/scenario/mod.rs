@@ -8,6 +8,7 @@
 //! in tenant apply …                the step in that cluster: apply, until, check, patch, post, delete or kubelet
 //! operator restart                 the operator ends and another begins
 //! only on a real server            not on the sandbox
+//! unrest REASON                    at the end it is not checked that everything said is true; see `aftermath.rs`
 //! apply <<END                      objects, as kubectl apply would
 //! …YAML…
 //! END
@@ -22,7 +23,8 @@
 //! remember NAME PATH POINTER       keeps a field of an object; later `$NAME` stands for it in paths, bodies and values
 //! kubelet node-1 stop              switches the kubelet of a node off; `start` switches it on
 //! power node-1 off                 the machine under a node loses its power; `on` starts it anew
-//! $ evac drain node-1              runs a command and waits for it
+//! $ evac drain node-1              runs a command and waits for it. What a dry run and an explanation say of a drain is asked for before, and compared
+//! unforeseen WHY                   the next drain meets what nobody can know before, such as a webhook: nothing is compared
 //! $ kubectl, $ virtctl             the real programs; `$ oc adm drain` is read as `kubectl drain`
 //! $ NAME="value" kubectl …         with a variable in its environment
 //! > line of stdout                 exactly these lines; `*` matches within a line
@@ -41,6 +43,7 @@
 
 mod aftermath;
 mod cluster;
+mod foretold;
 #[path = "../../../apiserver/tests/conformance/hook.rs"]
 mod hook;
 pub mod installed;

@@ -12,6 +12,8 @@ pub struct Scenario {
     pub tenant: Option<usize>,
     /// The embedded server cannot play this part.
     pub real_server_only: bool,
+    /// Why what is said in the cluster need not be true when it ends.
+    pub unrest: Option<String>,
     pub steps: Vec<(usize, Step)>,
 }
 
@@ -61,6 +63,8 @@ pub enum Step {
     Run {
         words: Vec<String>,
         expect: Expect,
+        /// What was foretold of it has to come true.
+        foreseen: bool,
     },
     Start {
         id: String,
@@ -108,8 +112,15 @@ pub enum Line {
 
 impl Scenario {
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut scenario =
-            Self { nodes: 3, machines: false, tenant: None, real_server_only: false, steps: Vec::new() };
+        let mut scenario = Self {
+            nodes: 3,
+            machines: false,
+            tenant: None,
+            real_server_only: false,
+            unrest: None,
+            steps: Vec::new(),
+        };
+        let mut foreseen = true;
         let mut lines = text.lines().enumerate().peekable();
         while let Some((at, raw)) = lines.next() {
             let line = raw.trim_end();
@@ -135,6 +146,13 @@ impl Scenario {
                 }
                 "machines" => {
                     scenario.machines = true;
+                    continue;
+                }
+                "unrest" => {
+                    if rest.is_empty() {
+                        return Err(wrong("expected a reason"));
+                    }
+                    scenario.unrest = Some(rest.to_owned());
                     continue;
                 }
                 "only" if rest == "on a real server" => {
@@ -184,7 +202,14 @@ impl Scenario {
                     },
                     _ => return Err(wrong("expected NAME PATH POINTER")),
                 },
-                "$" => Step::Run { words: words(rest), expect: Expect::default() },
+                "unforeseen" if !rest.is_empty() => {
+                    foreseen = false;
+                    continue;
+                }
+                "$" => {
+                    let foreseen = std::mem::replace(&mut foreseen, true);
+                    Step::Run { words: words(rest), expect: Expect::default(), foreseen }
+                }
                 "start" => {
                     let (id, command) = rest.split_once(' ').ok_or_else(|| wrong("expected ID COMMAND"))?;
                     Step::Start { id: id.to_owned(), words: words(command) }

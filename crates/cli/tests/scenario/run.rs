@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::aftermath;
 use super::cluster::{Cluster, kubernetes_program, kubevirt_program};
+use super::foretold;
 use super::hook::Hooks;
 use super::parse::{Expect, Scenario, Step, Test, difference, matches};
 
@@ -29,7 +30,11 @@ const ENDLESS: Duration = Duration::from_secs(240);
 
 /// Runs a scenario; the error says at which line it went wrong, what was seen, and how the cluster looks now.
 pub async fn run(scenario: &Scenario, cluster: &Cluster) -> Result<(), String> {
-    match steps(scenario, cluster).await {
+    let mut end = steps(scenario, cluster).await;
+    if end.is_ok() && scenario.unrest.is_none() {
+        end = aftermath::check(cluster).await;
+    }
+    match end {
         Ok(()) => Ok(()),
         Err(why) => Err(format!("{why}\n{}", aftermath::describe(cluster).await)),
     }
@@ -112,9 +117,16 @@ async fn perform(
         }
         // Needs the values to change; it is done where they are kept.
         Step::Remember { .. } => Ok(()),
-        Step::Run { words, expect } => {
+        Step::Run { words, expect, foreseen } => {
+            let foretold = if *foreseen { foretold::ask(words, cluster).await? } else { None };
             let running = spawn(words, cluster)?;
-            judge(&finish(running).await?, expect)
+            let output = finish(running).await?;
+            judge(&output, expect)?;
+            foretold::estimates(&output.stdout)?;
+            match foretold {
+                Some(foretold) => foretold.compare(output.status.code(), cluster).await,
+                None => Ok(()),
+            }
         }
         Step::Start { id, words } => {
             background.insert(id.clone(), spawn(words, cluster)?);
@@ -128,7 +140,9 @@ async fn perform(
         }
         Step::Join { id, expect } => {
             let running = background.remove(id).ok_or_else(|| format!("{id} was not started"))?;
-            judge(&finish(running).await?, expect)
+            let output = finish(running).await?;
+            judge(&output, expect)?;
+            foretold::estimates(&output.stdout)
         }
     }
 }
@@ -165,7 +179,7 @@ fn fill(text: &str, values: &BTreeMap<String, String>) -> String {
 }
 
 /// A command at work, listened to.
-struct Running {
+pub(super) struct Running {
     child: Child,
     stdout: JoinHandle<String>,
     /// Each line with its time since the beginning.
@@ -173,13 +187,13 @@ struct Running {
 }
 
 /// What a command said and how it ended.
-struct Output {
-    status: ExitStatus,
-    stdout: String,
+pub(super) struct Output {
+    pub status: ExitStatus,
+    pub stdout: String,
     stderr: Vec<(Duration, String)>,
 }
 
-fn spawn(words: &[String], cluster: &Cluster) -> Result<Running, String> {
+pub(super) fn spawn(words: &[String], cluster: &Cluster) -> Result<Running, String> {
     // As in a shell: what stands before the program goes into its environment.
     let settings: Vec<(&str, &str)> = words.iter().map_while(|word| word.split_once('=')).collect();
     let (program, arguments) = words[settings.len()..].split_first().ok_or("no command")?;
@@ -231,7 +245,7 @@ fn spawn(words: &[String], cluster: &Cluster) -> Result<Running, String> {
     Ok(Running { child, stdout, stderr })
 }
 
-async fn finish(mut running: Running) -> Result<Output, String> {
+pub(super) async fn finish(mut running: Running) -> Result<Output, String> {
     let waited = tokio::time::timeout(ENDLESS, running.child.wait()).await;
     if waited.is_err() {
         let _ = running.child.start_kill();
@@ -329,7 +343,7 @@ async fn knows<'a>(
 }
 
 /// The objects at a path: of a collection, or the one with a name (none when it is not there).
-async fn objects(client: &kube::Client, path: &str) -> Result<Vec<Value>, String> {
+pub(super) async fn objects(client: &kube::Client, path: &str) -> Result<Vec<Value>, String> {
     let request = http::Request::get(path).body(Vec::new()).map_err(|e| e.to_string())?;
     match client.request::<Value>(request).await {
         Ok(mut value) => match value.get_mut("items").and_then(Value::as_array_mut) {

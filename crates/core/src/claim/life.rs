@@ -84,6 +84,22 @@ impl Life {
     }
 }
 
+/// One word for how it stands with a node: whether it carries the mark of a drain, is cordoned, and has nothing left that is to leave.
+///
+/// That a node is empty does not make its drain a finished one: a drain that was killed has proven nothing, and whoever finds the node
+/// has to know that nobody looks after it.
+pub fn standing(is_marked: bool, is_cordoned: bool, is_empty: bool, life: &Life) -> &'static str {
+    match (is_marked, is_cordoned, life) {
+        (true, true, Life::Dead { .. }) => "abandoned",
+        (true, true, _) if is_empty => "drained",
+        (true, true, Life::Unclaimed) => "stopped",
+        (true, true, _) => "draining",
+        (true, false, _) => "uncordoned meanwhile",
+        (false, true, _) => "cordoned",
+        (false, false, _) => "in use",
+    }
+}
+
 pub fn life(index: &Index, node: &str, now: Timestamp) -> Life {
     index.lease(&key(node)).map_or(Life::Unclaimed, |lease| life_of(lease, now))
 }
@@ -116,6 +132,23 @@ mod tests {
     use crate::claim::tests::lease;
     use crate::fact::Fact;
     use crate::testing::at;
+
+    #[test]
+    fn a_killed_drain_is_abandoned_also_where_its_node_is_empty() {
+        let holder = Holder::parse("ann@box/box:7");
+        let dead = Life::Dead { holder: holder.clone(), seen: at(0) };
+        let alive = Life::Alive { holder, seen: at(0) };
+        for is_empty in [true, false] {
+            assert_eq!(standing(true, true, is_empty, &dead), "abandoned");
+        }
+        assert_eq!(standing(true, true, true, &Life::Unclaimed), "drained");
+        assert_eq!(standing(true, true, false, &Life::Unclaimed), "stopped");
+        assert_eq!(standing(true, true, false, &alive), "draining");
+        assert_eq!(standing(true, true, true, &alive), "drained", "a maintenance keeps its node");
+        assert_eq!(standing(true, false, true, &dead), "uncordoned meanwhile");
+        assert_eq!(standing(false, true, true, &Life::Unclaimed), "cordoned");
+        assert_eq!(standing(false, false, true, &Life::Unclaimed), "in use");
+    }
 
     #[test]
     fn a_lease_tells_living_dead_and_absent_drains_apart() {

@@ -22,7 +22,7 @@ use crate::step::{Event, Step};
 mod life;
 pub(crate) mod question;
 
-pub use life::{ANSWER_WITHIN, Holder, Life, NAMESPACE, key, life, life_of};
+pub use life::{ANSWER_WITHIN, Holder, Life, NAMESPACE, key, life, life_of, standing};
 
 /// How often a claim is renewed without being asked, and how long it holds. Two renewals may get lost before it lapses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Claim {
     }
 }
 
-/// Whether we know what there is of our lease in the cluster.
+/// Whether we know what there is of our lease or our cordon in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trace {
     Known,

@@ -15,6 +15,11 @@ use crate::machines::Machines;
 
 /// How long the successor of a guest may find no place, or fail to start, until nobody waits for it any more.
 pub const STUCK: SignedDuration = SignedDuration::from_secs(120);
+/// How long the controller of machines may take until it is named as what is waited for.
+pub const NOTICED: SignedDuration = SignedDuration::from_secs(10);
+/// How long it may take until nobody waits for it any more. KubeVirt gives up a node five minutes after its last sign of life, and looks
+/// once a minute.
+pub const UNATTENDED: SignedDuration = SignedDuration::from_secs(420);
 
 /// A node that was released, and what was on it then.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +31,8 @@ pub struct Aftermath {
     how: Release,
     /// Since when guests are seen that cannot start.
     stuck: BTreeMap<Key, Timestamp>,
+    /// Since when nothing is seen of the controller whose turn it is to start a guest again.
+    unattended: BTreeMap<Key, Timestamp>,
     /// What remained when something last changed, and when that was.
     changed: (Option<Remains>, Timestamp),
 }
@@ -104,14 +111,14 @@ impl Remains {
 
 impl Aftermath {
     pub fn new(node: &str, guests: Vec<GuestFate>, pods: &[Pod], released: Timestamp, how: Release) -> Self {
-        // Agents that belong to every node tolerate everything and come back with it.
+        // Agents that belong to every node tolerate everything and come back with it. What has finished runs nowhere, and nobody removes it.
         let pods = pods
             .iter()
-            .filter(|pod| !pod.mirror && pod.daemon_set().is_none())
+            .filter(|pod| !pod.mirror && pod.daemon_set().is_none() && !pod.phase.is_finished())
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect();
-        let (stuck, changed) = (BTreeMap::new(), (None, released));
-        Self { node: node.to_owned(), guests, pods, released, how, stuck, changed }
+        let (stuck, unattended, changed) = (BTreeMap::new(), BTreeMap::new(), (None, released));
+        Self { node: node.to_owned(), guests, pods, released, how, stuck, unattended, changed }
     }
 
     /// When a pod that nobody has begun to remove is not going to be: it tolerates the taint, or is held by somebody else.
@@ -139,6 +146,9 @@ impl Aftermath {
             if !matches!(outlook, Outlook::Stuck { .. }) {
                 self.stuck.remove(&instance);
             }
+            if !matches!(outlook, Outlook::Unattended { .. }) {
+                self.unattended.remove(&instance);
+            }
             match outlook {
                 Outlook::Returned { .. } => {}
                 Outlook::OnItsWay { phase } => remains.guests.push(Missing { instance, phase, why: None }),
@@ -146,6 +156,15 @@ impl Aftermath {
                     let since = *self.stuck.entry(instance.clone()).or_insert(now);
                     if now < after(since, STUCK) {
                         remains.guests.push(Missing { instance, phase, why: Some(why) });
+                    } else {
+                        remains.let_go.push(LetGo { instance, why, wanted: true });
+                    }
+                }
+                Outlook::Unattended { why } => {
+                    let since = *self.unattended.entry(instance.clone()).or_insert(now);
+                    if now < after(since, UNATTENDED) {
+                        let why = (now >= after(since, NOTICED)).then_some(why);
+                        remains.guests.push(Missing { instance, phase: None, why });
                     } else {
                         remains.let_go.push(LetGo { instance, why, wanted: true });
                     }
@@ -170,7 +189,9 @@ impl Aftermath {
     /// When to look again if nothing happens.
     pub fn look_again(&self, now: Timestamp) -> Option<Timestamp> {
         let stuck = self.stuck.values().map(|since| after(*since, STUCK));
-        stuck.chain([self.patience_ends()]).filter(|at| *at > now).min()
+        let unattended =
+            self.unattended.values().flat_map(|since| [NOTICED, UNATTENDED].map(|span| after(*since, span)));
+        stuck.chain(unattended).chain([self.patience_ends()]).filter(|at| *at > now).min()
     }
 
     /// When it is clear that nothing moves, if nothing has to change for so long.
@@ -285,12 +306,43 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_that_the_controller_of_machines_leaves_alone_is_told_with_what_to_do_and_not_waited_for_for_ever()
+     {
+        let (vm, mut after) = waiting();
+        let old = boot(&vm, Phase::Running);
+        let left_alone = view([(&vm).known(), (&old).known()]);
+        let remains = after.look(&left_alone, &[], vec![], at(1));
+        assert_eq!(remains.words(), ["vm default/a has no new instance yet"], "it may just be about to act");
+        assert_eq!(after.look_again(at(1)), Some(at(11)));
+        let remains = after.look(&left_alone, &[], vec![], at(11));
+        assert!(
+            remains.words()[0].contains("still says Running although no pod of it is left"),
+            "{remains:?}"
+        );
+        assert!(remains.words()[0].contains("To do: "), "{remains:?}");
+        assert_eq!(after.look_again(at(61)), Some(at(421)));
+        let remains = after.look(&left_alone, &[], vec![], at(421));
+        assert!(remains.is_nothing() && remains.let_go[0].wanted);
+        let back = crate::machines::Instance { uid: Uid("new".into()), ..boot(&vm, Phase::Running) };
+        let remains = after.look(&view([(&vm).known(), (&back).known()]), &[], vec![], at(430));
+        assert!(remains.is_nothing() && remains.let_go.is_empty(), "it came all the same");
+    }
+
+    #[test]
+    fn pods_that_have_finished_are_not_waited_for() {
+        let mut done = pod("done").on("n1");
+        done.phase = crate::fact::PodPhase::Succeeded;
+        let mut after = Aftermath::new("n1", Vec::new(), &[done.clone()], at(0), Release::Taint);
+        assert!(after.look(&view([]), &[done], vec![], at(1)).is_nothing());
+    }
+
+    #[test]
     fn a_wait_in_which_nothing_changes_is_known_by_the_time() {
         let (vm, mut after) = waiting();
         let limit = SignedDuration::from_secs(600);
         let seen = view([(&vm).known()]);
         after.look(&seen, &[], vec!["disk".into()], at(5));
-        after.look(&seen, &[], vec!["disk".into()], at(500));
+        after.look(&seen, &[], vec!["disk".into()], at(400));
         assert_eq!(after.stalls_at(limit), at(605));
         after.look(&seen, &[], vec![], at(600));
         assert_eq!(after.stalls_at(limit), at(1200), "a volume was detached");

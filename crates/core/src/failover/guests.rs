@@ -128,6 +128,8 @@ pub enum Outlook {
     OnItsWay { phase: Option<&'static str> },
     /// It is to run, and as things are it cannot.
     Stuck { phase: Option<&'static str>, why: String },
+    /// It is the turn of the controller of machines, from whom nothing is seen yet.
+    Unattended { why: String },
     /// Nobody wants it to run any more.
     NotWanted { why: String },
 }
@@ -148,8 +150,28 @@ pub fn outlook(machines: &Machines, guest: &GuestFate) -> Outlook {
     let phase = fresh.map(|now| now.phase.text());
     match stuck(machines, machine, fresh) {
         Some(why) => Outlook::Stuck { phase, why },
+        None if fresh.is_none() && machine.is_some() => unattended(machines, guest),
         None => Outlook::OnItsWay { phase },
     }
+}
+
+const CONTROLLER: &str = "To do: see that virt-controller, or the evac operator, runs";
+
+/// A guest without a new instance: while a pod of the old one is left, that pod has to go; then the controller of machines has to act.
+fn unattended(machines: &Machines, guest: &GuestFate) -> Outlook {
+    let old = machines.instance(&guest.instance);
+    let why = match old.filter(|old| !old.is_final()) {
+        Some(_) if machines.any_launchers_of(&guest.uid).any(|pod| !pod.is_finished()) => {
+            return Outlook::OnItsWay { phase: None };
+        }
+        Some(old) => format!(
+            "has no new instance: the old one still says {} although no pod of it is left, and KubeVirt may take up to 7 minutes to notice that. \
+             {CONTROLLER}",
+            old.phase.text()
+        ),
+        None => format!("has no new instance, although its machine is to run. {CONTROLLER}"),
+    };
+    Outlook::Unattended { why }
 }
 
 fn not_wanted(machine: Option<&Machine>, fresh: Option<&Instance>) -> Option<String> {
@@ -284,12 +306,32 @@ mod tests {
     fn a_guest_has_returned_when_a_new_instance_of_it_runs() {
         let vm = machine("a", RunStrategy::Always);
         let look = |vmi: Instance| outlook(&seen(Some(&vm), Some(&vmi), None), &guest(&vm));
-        assert_eq!(look(boot(&vm, Phase::Running)), Outlook::OnItsWay { phase: None }, "the old one");
+        assert!(matches!(look(boot(&vm, Phase::Running)), Outlook::Unattended { .. }), "the old one");
         let scheduled = look(fresh(&vm, Phase::Scheduled, "n2"));
         assert_eq!(scheduled, Outlook::OnItsWay { phase: Some("Scheduled") });
         assert_eq!(look(fresh(&vm, Phase::Running, "n2")), Outlook::Returned { on: "n2".into() });
         let repaired = look(fresh(&vm, Phase::Running, "n1"));
         assert_eq!(repaired, Outlook::Returned { on: "n1".into() }, "its node was repaired meanwhile");
+    }
+
+    #[test]
+    fn a_guest_that_the_controller_of_machines_does_nothing_about_is_told_from_one_whose_pod_has_to_go_first()
+    {
+        let vm = machine("a", RunStrategy::Always);
+        let old = boot(&vm, Phase::Running);
+        let pod = launcher(&old, "n1");
+        let look =
+            |vmi: Option<&Instance>, pod: Option<&Launcher>| outlook(&seen(Some(&vm), vmi, pod), &guest(&vm));
+        let why = |outlook| match outlook {
+            Outlook::Unattended { why } => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(look(Some(&old), Some(&pod)), Outlook::OnItsWay { phase: None });
+        let ended = Launcher { phase: crate::fact::PodPhase::Succeeded, ..pod };
+        let left_behind = why(look(Some(&old), Some(&ended)));
+        assert!(left_behind.contains("still says Running although no pod of it is left"), "{left_behind}");
+        assert!(why(look(Some(&boot(&vm, Phase::Failed)), None)).contains("its machine is to run"));
+        assert!(why(look(None, None)).contains("To do: see that virt-controller"));
     }
 
     #[test]

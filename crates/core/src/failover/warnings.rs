@@ -18,6 +18,9 @@ impl Standing {
         if let Some(error) = &self.error {
             warnings.insert((String::new(), "InvalidPolicy"), error.to_string());
         }
+        if let Some(unread) = &self.unread {
+            warnings.insert((String::new(), "CannotRead"), unread.clone());
+        }
         for (node, verdict) in &self.nodes {
             let Verdict::Hold(hold) = verdict else { continue };
             if let Some(reason) = reason(hold) {
@@ -71,6 +74,7 @@ mod tests {
             storm: Storm::None,
             nodes: nodes.iter().map(|(node, hold)| ((*node).into(), Verdict::Hold(hold.clone()))).collect(),
             odd_labels: Vec::new(),
+            unread: None,
         }
     }
 

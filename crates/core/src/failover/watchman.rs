@@ -222,6 +222,8 @@ pub struct Standing {
     pub nodes: Vec<(String, Verdict)>,
     /// Nodes whose label to exclude them has no meaning.
     pub odd_labels: Vec<String>,
+    /// What cannot be read that this rests on, in a sentence.
+    pub unread: Option<String>,
 }
 
 impl Standing {
@@ -249,6 +251,8 @@ pub struct View<'a> {
     pub leases: &'a BTreeMap<String, Lease>,
     /// Why those cannot be read, if they cannot.
     pub leases_unread: Option<&'a str>,
+    /// Which of the other lists cannot be read, and why, in a sentence.
+    pub unread: Option<&'a str>,
     /// The members of etcd, or why they are not known. Asked for only where a node of the control plane is not Ready.
     pub etcd: Result<&'a Etcd, &'a str>,
     /// Failovers of ours that are under way.
@@ -277,7 +281,7 @@ impl Watchman {
         for (name, policy) in view.policies {
             standings.push(match policy {
                 Ok(policy) => self.stand(policy, view, &mut taken, now),
-                Err(error) => broken(name, error),
+                Err(error) => broken(name, error, view),
             });
         }
         spare_control_plane(&mut standings, view, now);
@@ -303,7 +307,7 @@ impl Watchman {
     ) -> Standing {
         let counted = match policy.check(view.nodes) {
             Ok(counted) => counted,
-            Err(error) => return broken(&policy.name, &error),
+            Err(error) => return broken(&policy.name, &error, view),
         };
         let mine = || counted.selected.iter().filter_map(|name| view.nodes.get(name));
         let is_healthy = |node: &&Suspect| node.is_ready() && !view.active.contains(&node.node.name);
@@ -318,6 +322,7 @@ impl Watchman {
             storm,
             nodes: Vec::new(),
             odd_labels: Vec::new(),
+            unread: view.unread.map(ToOwned::to_owned),
         };
         for node in mine().filter(|node| !is_healthy(node)) {
             let name = &node.node.name;
@@ -453,7 +458,7 @@ fn without_proof(policy: &FailoverPolicy, node: &Suspect, silence: &Silence, now
     }
 }
 
-fn broken(policy: &str, error: &PolicyError) -> Standing {
+fn broken(policy: &str, error: &PolicyError, view: &View<'_>) -> Standing {
     Standing {
         policy: policy.to_owned(),
         error: Some(error.clone()),
@@ -463,6 +468,7 @@ fn broken(policy: &str, error: &PolicyError) -> Standing {
         storm: Storm::None,
         nodes: Vec::new(),
         odd_labels: Vec::new(),
+        unread: view.unread.map(ToOwned::to_owned),
     }
 }
 

@@ -119,6 +119,7 @@ impl Cluster {
             policies: &self.policies,
             leases: &self.leases,
             leases_unread: self.leases_unread.as_deref(),
+            unread: None,
             etcd: etcd.as_ref().map_err(String::as_str),
             active: &self.active,
             resting: &self.resting,

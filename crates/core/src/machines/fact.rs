@@ -10,6 +10,7 @@ use super::condition::{self, Condition};
 use super::guard::Guard;
 use crate::fact::{Key, Owner, PodPhase, Taint, Uid};
 use crate::selector::Selector;
+use crate::taints::OUT_OF_SERVICE;
 use crate::tenants::Marks;
 
 /// The phase of an instance.
@@ -74,6 +75,8 @@ pub type PhaseTimes = Vec<(String, String)>;
 pub struct MigrationState {
     pub uid: String,
     pub source_node: String,
+    /// The launcher that the guest is to leave, by name.
+    pub source_pod: String,
     pub target_node: String,
     pub target_pod: String,
     pub target_address: String,
@@ -129,6 +132,8 @@ pub struct Instance {
     pub hotplug_change: bool,
     /// The memory of the guest in bytes, as far as it is written down; 0 if it is not.
     pub memory: u64,
+    /// The CPU model it asks for; empty if it does not say.
+    pub cpu_model: String,
     /// Who asked for the eviction, if it was not a person: `descheduler`.
     pub eviction_source: Option<String>,
     /// The addresses of the guest.
@@ -320,6 +325,8 @@ pub struct Machine {
     pub finalizers: Vec<String>,
     pub power: Power,
     pub status: MachineStatus,
+    /// The eviction strategy in its template.
+    pub template_strategy: Option<String>,
     /// The instance for which its node in a tenant cluster was cordoned; see [`crate::tenants`].
     pub tenant_cordoned: Option<Uid>,
 }
@@ -482,6 +489,11 @@ impl Host {
     /// Whether the taint that asks for an evacuation is on it.
     pub fn is_to_be_drained(&self, key: &str) -> bool {
         asks_for_evacuation(&self.taints, key)
+    }
+
+    /// Whether it was said of it that it is off and stays off until that is taken back.
+    pub fn is_out_of_service(&self) -> bool {
+        self.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE)
     }
 }
 

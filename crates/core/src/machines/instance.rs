@@ -7,17 +7,38 @@ use jiff::Timestamp;
 
 use super::action::{Action, Decision, Kind, Part, Tree};
 use super::condition::{self, Condition, Conditions, seconds};
-use super::fact::{Instance, Launcher, Phase};
+use super::fact::{Host, Instance, Launcher, Phase};
 use super::names;
 use super::store::Machines;
 use crate::fact::Key;
 
-/// The launcher that runs the guest now, not the target of a migration.
+/// The launcher that runs the guest now, not the target of a migration, and not one that the guest has left.
+///
+/// KubeVirt takes the newest launcher on the node of the instance. After a round trip that is not enough: when the live launcher goes with its
+/// node, the first one, completed long ago, is the newest that is left there, and the guest would pass for running for ever. So one that
+/// has finished counts only if the guest was in it last; how that one ended is for the node agent to say.
 pub fn current<'a>(instance: &Instance, launchers: &[&'a Launcher]) -> Option<&'a Launcher> {
+    let last = last_known_in(instance);
+    let is_last = |pod: &Launcher| last.is_none_or(|name| pod.key.name == name);
     let fits = |pod: &&&Launcher| {
-        if instance.node.is_empty() { pod.job.is_none() } else { pod.node == instance.node }
+        let there = if instance.node.is_empty() { pod.job.is_none() } else { pod.node == instance.node };
+        there && (!pod.is_finished() || is_last(pod))
     };
-    launchers.iter().filter(fits).max_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key))).copied()
+    let rank = |pod: &&Launcher| (!pod.is_finished(), pod.created, pod.key.clone());
+    launchers.iter().filter(fits).copied().max_by_key(rank)
+}
+
+/// The name of the launcher in which the last migration left the guest: its target if the guest arrived there, else the one it was to leave.
+fn last_known_in(instance: &Instance) -> Option<&str> {
+    let state = instance.migration.as_ref()?;
+    let name = if instance.node == state.target_node {
+        &state.target_pod
+    } else if instance.node == state.source_node {
+        &state.source_pod
+    } else {
+        return None;
+    };
+    (!name.is_empty()).then_some(name)
 }
 
 /// One change of an instance in the making.
@@ -87,6 +108,9 @@ pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
             change.fields.put(&["spec", "evictionStrategy"], Tree::text(strategy));
         }
     } else if !instance.is_final() {
+        // On a node that is out of service there is no agent that could say how a launcher ended.
+        let unheard = machines.host(&instance.node).is_some_and(Host::is_out_of_service);
+        let pod = pod.filter(|pod| !(unheard && pod.is_finished()));
         advance(instance, pod, &mut change, &mut decision, now);
     }
     if instance.deleting || instance.is_final() {

@@ -181,6 +181,90 @@ fn the_target_of_a_migration_is_not_taken_for_the_current_launcher() {
     assert_eq!(current(&vmi, &[&source, &target]).map(|pod| &pod.key), Some(&source.key));
 }
 
+/// A guest that went from n1 to n2 and back: its first launcher, which has completed, and the one it lives in now.
+fn after_a_round_trip() -> (Instance, Launcher, Launcher) {
+    let mut vmi = instance("a", Phase::Running);
+    let mut first = launcher(&vmi, "n1");
+    (first.phase, first.up) = (PodPhase::Succeeded, false);
+    let back = migration("back", &vmi, crate::machines::MigrationPhase::Succeeded);
+    let mut home = target(&vmi, &back, "n1");
+    home.created = Some(later(60));
+    vmi.migration = Some(MigrationState {
+        uid: back.uid.0.clone(),
+        source_node: "n2".into(),
+        source_pod: "launcher-on-n2".into(),
+        target_node: "n1".into(),
+        target_pod: home.key.name.clone(),
+        started: true,
+        ended: true,
+        completed: true,
+        ..MigrationState::default()
+    });
+    (vmi, first, home)
+}
+
+fn phase_of(decision: &Decision) -> Option<&str> {
+    patches(decision, Kind::Instance).iter().find_map(|fields| text(fields, &["status", "phase"]))
+}
+
+#[test]
+fn a_guest_that_loses_its_launcher_has_failed_although_one_that_it_left_is_still_on_its_node() {
+    let (vmi, first, home) = after_a_round_trip();
+    let decision = decide_on!("a", vmi, first, home);
+    assert_eq!(phase_of(&decision), None);
+    let decision = decide_on!("a", vmi, first);
+    assert_eq!(phase_of(&decision), Some("Failed"), "the live one went with the node");
+}
+
+#[test]
+fn a_failed_move_does_not_make_an_earlier_launcher_the_current_one() {
+    let (mut vmi, first, home) = after_a_round_trip();
+    vmi.migration = Some(MigrationState {
+        uid: "away".into(),
+        source_node: "n1".into(),
+        source_pod: home.key.name.clone(),
+        target_node: "n3".into(),
+        target_pod: "launcher-on-n3".into(),
+        started: true,
+        ended: true,
+        completed: true,
+        failed: true,
+        ..MigrationState::default()
+    });
+    assert_eq!(current(&vmi, &[&first, &home]).map(|pod| &pod.key), Some(&home.key));
+    assert_eq!(current(&vmi, &[&first]), None);
+}
+
+#[test]
+fn a_launcher_that_ends_under_its_guest_stays_current_until_the_node_agent_has_said_how_it_ended() {
+    let vmi = instance("a", Phase::Running);
+    let mut pod = launcher(&vmi, "n1");
+    (pod.phase, pod.up) = (PodPhase::Succeeded, false);
+    assert_eq!(phase_of(&decide_on!("a", vmi, pod)), None, "it may have been shut down in good order");
+    let (vmi, first, mut home) = after_a_round_trip();
+    (home.phase, home.up) = (PodPhase::Succeeded, false);
+    assert_eq!(current(&vmi, &[&first, &home]).map(|pod| &pod.key), Some(&home.key));
+    assert_eq!(phase_of(&decide_on!("a", vmi, first, home)), None);
+}
+
+#[test]
+fn a_guest_whose_launcher_ended_on_a_node_that_is_out_of_service_has_failed_because_no_agent_will_say_more() {
+    let vmi = instance("a", Phase::Running);
+    let mut pod = launcher(&vmi, "n1");
+    (pod.phase, pod.up) = (PodPhase::Succeeded, false);
+    let mut host = crate::machines::Host { name: "n1".into(), ..crate::machines::Host::default() };
+    let decided = |host: &crate::machines::Host, pod: &Launcher| {
+        let host = crate::machines::Seen::Host(Box::new(host.clone()));
+        let machines = view([(&vmi).known(), pod.known(), host]);
+        phase_of(&decide(&machines, &vmi.key, now())).map(str::to_owned)
+    };
+    assert_eq!(decided(&host, &pod), None);
+    host.taints.push(crate::failover::suspect::out_of_service());
+    assert_eq!(decided(&host, &pod).as_deref(), Some("Failed"));
+    let runs = launcher(&vmi, "n1");
+    assert_eq!(decided(&host, &runs), None, "its pod has to go first");
+}
+
 #[test]
 fn a_second_look_at_the_same_state_wants_nothing() {
     let vmi = instance("a", Phase::Running);

@@ -222,6 +222,24 @@ fn conditions_of_the_instance_are_seen_on_the_machine_and_go_with_it() {
 }
 
 #[test]
+fn a_guest_that_has_arrived_is_not_shown_as_migrating_although_its_migration_is_still_to_be_closed() {
+    let vm = machine("a", RunStrategy::Always);
+    let mut vmi = boot(&vm, Phase::Running);
+    let one = migration("m", &vmi, crate::machines::MigrationPhase::Running);
+    let mut account = crate::machines::MigrationState { uid: one.uid.0.clone(), ..Default::default() };
+    account.started = true;
+    let shown = |vmi: &Instance| {
+        let machines = view([(&vm).known(), vmi.known(), (&one).known()]);
+        status(&decide(&machines, &vm.key, now()), "printableStatus").cloned()
+    };
+    vmi.migration = Some(account.clone());
+    assert_eq!(shown(&vmi), Some(Tree::text("Migrating")));
+    (account.ended, account.completed) = (true, true);
+    vmi.migration = Some(account);
+    assert_eq!(shown(&vmi), Some(Tree::text("Running")));
+}
+
+#[test]
 fn nothing_is_done_for_a_machine_that_does_not_say_how_to_run() {
     let mut vm = machine("a", RunStrategy::Always);
     vm.power = Power::Unclear;

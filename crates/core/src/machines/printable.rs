@@ -1,8 +1,9 @@
 //! One word for people: `status.printableStatus` of a machine.
 
 use super::condition;
-use super::fact::{Instance, Launcher, Machine, Phase, RunStrategy, StartFailure};
+use super::fact::{Instance, Launcher, Machine, Migration, Phase, RunStrategy, StartFailure};
 use super::instance::current;
+use super::line::has_ended;
 use super::store::Machines;
 
 pub fn status(
@@ -28,8 +29,9 @@ pub fn status(
     if live.deleting {
         return "Stopping";
     }
-    let migrating = live.is_migrating()
-        || machines.migrations_of(&live.key).last().is_some_and(|migration| migration.phase.is_handed_over());
+    // Where the guest is counts, not what is written about it: the end of a migration is put off for a moment.
+    let is_under_way = |one: &&Migration| one.phase.is_handed_over() && !has_ended(machines, one);
+    let migrating = live.is_migrating() || machines.migrations_of(&live.key).last().is_some_and(is_under_way);
     if migrating {
         return "Migrating";
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::config::Config;
-use super::fact::Instance;
+use super::fact::{Instance, Machine};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Strategy {
@@ -50,7 +50,7 @@ impl std::fmt::Display for Strategy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Origin {
-    /// The instance itself. The default of the cluster is written there when an instance is created.
+    /// The instance itself. The default of the cluster is written there when an instance is created; see [`provenance`].
     Instance,
     KubeVirt,
     HyperConverged,
@@ -63,7 +63,7 @@ pub enum Origin {
 impl Origin {
     pub fn words(self) -> &'static str {
         match self {
-            Self::Instance => "set on the instance",
+            Self::Instance => "on the instance",
             Self::KubeVirt => "the cluster's default, from the KubeVirt object",
             Self::HyperConverged => "the cluster's default, from the HyperConverged object",
             Self::NodeCount => "the default of HyperConverged for this number of nodes",
@@ -89,6 +89,42 @@ pub fn effective(instance: &Instance, config: &Config) -> Effective {
     }
     let strategy = Strategy::of(config.default_strategy()).unwrap_or(Strategy::None);
     Effective { strategy, origin: config.strategy_origin }
+}
+
+/// Where the strategy of an instance comes from, in words. A word on the instance does not say who put it there: the default of the cluster is
+/// written to each instance when it is created, as the template of its machine is. So it is compared with both, and where that cannot tell, this says so.
+/// `machine` is what owns it, if that was read.
+pub fn provenance(instance: &Instance, machine: Option<&Machine>, config: &Config) -> String {
+    let Some(word) = &instance.eviction_strategy else { return config.strategy_origin.words().into() };
+    let default = config.default_strategy();
+    let cluster = config.strategy_origin.words();
+    let owner = instance.owner.as_ref();
+    let machine = machine.filter(|machine| owner.is_some_and(|owner| owner.uid == machine.uid));
+    let template = machine.map(|machine| (&machine.key.name, machine.template_strategy.as_ref()));
+    match (template, owner) {
+        (Some((name, Some(said))), _) if said == word => {
+            format!("set in the template of VirtualMachine {name}")
+        }
+        (Some((name, Some(said))), _) => format!(
+            "written to the instance when it was created; the template of VirtualMachine {name} now says {said}"
+        ),
+        (Some(_), _) if default == word => {
+            format!("{cluster}; written to the instance when it was created")
+        }
+        (Some((name, None)), _) => format!(
+            "on the instance; not from the template of VirtualMachine {name}, and the cluster's default is {default} now"
+        ),
+        (None, None) if default != word => "set on the instance".into(),
+        (None, Some(owner)) if default != word => {
+            format!("on the instance, set there or in the template of {owner}")
+        }
+        (None, owner) => {
+            let other = owner.map_or("set there".into(), |owner| format!("from the template of {owner}"));
+            format!(
+                "on the instance; {other} or the cluster's default, which is the same: that cannot be told"
+            )
+        }
+    }
 }
 
 /// What a strategy comes down to for one guest.
@@ -139,6 +175,40 @@ mod tests {
         assert_eq!(said(None, &live), (Strategy::LiveMigrate, Origin::KubeVirt));
         assert_eq!(said(None, &Config::default()), (Strategy::None, Origin::BuiltIn));
         assert_eq!(said(Some("livemigrate"), &live), (Strategy::None, Origin::Instance));
+    }
+
+    #[test]
+    fn a_word_on_the_instance_is_traced_to_the_template_or_to_the_cluster() {
+        use crate::machines::RunStrategy;
+        use crate::machines::testing::{boot, machine};
+        let live = Config {
+            eviction_strategy: Some("LiveMigrate".into()),
+            strategy_origin: Origin::HyperConverged,
+            ..Config::default()
+        };
+        let told = |on_instance: Option<&str>, template: Option<&str>, config: &Config| {
+            let mut vm = machine("a", RunStrategy::Always);
+            vm.template_strategy = template.map(Into::into);
+            let mut vmi = boot(&vm, Phase::Running);
+            vmi.eviction_strategy = on_instance.map(Into::into);
+            (provenance(&vmi, Some(&vm), config), provenance(&vmi, None, config))
+        };
+        let (copied, unread) = told(Some("LiveMigrate"), None, &live);
+        assert_eq!(
+            copied,
+            "the cluster's default, from the HyperConverged object; written to the instance when it was created"
+        );
+        assert!(unread.ends_with("that cannot be told"), "{unread}");
+        let template = told(Some("LiveMigrate"), Some("LiveMigrate"), &live).0;
+        assert_eq!(template, "set in the template of VirtualMachine a");
+        let changed = told(Some("LiveMigrate"), Some("None"), &live).0;
+        assert!(changed.ends_with("the template of VirtualMachine a now says None"), "{changed}");
+        let stale = told(Some("External"), None, &live).0;
+        assert!(stale.contains("the cluster's default is LiveMigrate now"), "{stale}");
+        assert_eq!(told(None, None, &live).0, "the cluster's default, from the HyperConverged object");
+        let mut plain = instance("a", Phase::Running);
+        plain.eviction_strategy = Some("LiveMigrate".into());
+        assert_eq!(provenance(&plain, None, &Config::default()), "set on the instance");
     }
 
     #[test]

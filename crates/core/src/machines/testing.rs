@@ -46,6 +46,7 @@ pub fn instance(name: &str, phase: Phase) -> Instance {
         migration: None,
         hotplug_change: false,
         memory: 1 << 30,
+        cpu_model: String::new(),
         eviction_source: None,
         addresses: Vec::new(),
         tenant: None,
@@ -103,6 +104,7 @@ pub fn machine(name: &str, strategy: RunStrategy) -> Machine {
         finalizers: vec![names::MACHINE_FINALIZER.into()],
         power: Power::Strategy(strategy),
         status: MachineStatus::default(),
+        template_strategy: None,
         tenant_cordoned: None,
     }
 }

@@ -13,7 +13,7 @@ use crate::ownership::{self, Undo};
 use crate::policy::back_off;
 use crate::quorum::is_control_plane;
 use crate::reason::Reason;
-use crate::record::Record;
+use crate::record::{self, Record};
 use crate::run::{End, after};
 use crate::survey::Standing;
 
@@ -25,8 +25,6 @@ const LEASE_PATIENCE: i64 = 3;
 const LEASE_PAUSE: Duration = Duration::from_secs(5);
 /// Numbers are written at most this often; what people wait for is written at once.
 const WRITE_EVERY: SignedDuration = SignedDuration::from_secs(2);
-/// How long something may be unread before people are told: a watch that breaks off is begun anew within moments.
-const UNREAD_PATIENCE: Duration = Duration::from_secs(10);
 /// How long an answer about the quorum holds.
 const QUORUM_HOLDS: SignedDuration = SignedDuration::from_secs(10);
 
@@ -129,7 +127,7 @@ impl<'a> Case<'a> {
 
     fn restore_node(&mut self, node: &Node) {
         let other = self.registry.lease(&node.name).filter(|lease| self.is_foreign(lease));
-        let record = self.registry.record(&node.name);
+        let record = self.registry.record(&node.name, self.now);
         // Even if no mark of ours is seen: it may have been written a moment ago.
         self.act(Action::Restore {
             node: node.name.clone(),
@@ -213,7 +211,7 @@ impl<'a> Case<'a> {
     fn say_what_is_unread(&mut self, node: &str, blind: bool, status: &mut Status) {
         let Some(mut unread) = self.registry.unread_for(node) else { return status.can_read(self.now) };
         unread.blind |= blind;
-        let told = after(unread.since, UNREAD_PATIENCE);
+        let told = after(unread.since, crate::unread::PATIENCE);
         if told > self.now {
             return self.look_again(told);
         }
@@ -279,7 +277,9 @@ impl<'a> Case<'a> {
         // How the node is now can be noted only until we write on it.
         let untouched = !self.registry.has_begun(object) && !self.registry.is_marked(&node.name);
         let record = untouched.then(|| {
-            let mark = ownership::new_mark(node, self.registry.owner(), &object.attire(), self.now);
+            // Of a mark of another owner nothing is known from elsewhere here.
+            let node = record::borne_out(node, None);
+            let mark = ownership::new_mark(&node, self.registry.owner(), &object.attire(), self.now);
             Box::new(Record::of(&node.uid, &mark))
         });
         let noted = record.is_none() || ours.is_some_and(|lease| lease.record == record);
@@ -418,7 +418,8 @@ impl<'a> Case<'a> {
             return;
         }
         if !status.is_urgent(before)
-            && let Some(next) = before.last_update.and_then(|at| at.checked_add(WRITE_EVERY).ok())
+            // A time in the future was written before the system's clock was set back.
+            && let Some(next) = before.last_update.and_then(|at| at.min(self.now).checked_add(WRITE_EVERY).ok())
             && next > self.now
         {
             return self.look_again(next);

@@ -114,7 +114,7 @@ impl Case {
                 self.registry.apply(Seen::Lease(lease));
             }
             Action::ReturnLease { lease, .. } => {
-                self.registry.apply(Seen::LeaseGone(lease.clone()));
+                self.registry.apply(Seen::LeaseGone(lease.clone(), at(self.now)));
             }
             Action::Begin { node, id, attire, may_shut_down } => {
                 let begun = Seen::Begun(node.clone(), id.clone(), *may_shut_down, at(self.now));
@@ -256,7 +256,7 @@ fn b09_b10_a_lease_of_somebody_else_is_waited_for_without_counting() {
     assert!(status.last_error.ends_with("is held by NodeHealthCheck-x"), "{}", status.last_error);
     assert!(status.says(WAITING) && !case.node("n").unschedulable);
     assert!(!case.told.contains(&"FailedMaintenance"));
-    case.registry.apply(Seen::LeaseGone(lease_key("n")));
+    case.registry.apply(Seen::LeaseGone(lease_key("n"), at(case.now)));
     case.settle("a");
     case.drained("n");
     case.settle("a");
@@ -272,7 +272,7 @@ fn b11_a_lease_lost_on_the_way_and_regained_is_forgiven() {
     case.settle("a");
     assert_eq!(case.status("a").error_on_lease_count, 2);
     assert!(case.registry.order("n").is_none(), "nothing is done to a node that somebody else holds");
-    case.registry.apply(Seen::LeaseGone(lease_key("n")));
+    case.registry.apply(Seen::LeaseGone(lease_key("n"), at(case.now)));
     case.settle("a");
     case.drained("n");
     case.settle("a");
@@ -701,6 +701,26 @@ fn a_cordon_that_lands_after_its_object_is_gone_is_swept() {
     let node = case.node("n");
     assert!(!node.unschedulable && node.mark.is_none() && node.taints.is_empty(), "{node:?}");
     assert!(strays(&case).is_empty());
+}
+
+#[test]
+fn a_mark_that_comes_back_long_after_the_maintenance_takes_nothing_with_it() {
+    let mut case = landed_late();
+    case.now += 121;
+    let [stray] = strays(&case).try_into().unwrap();
+    case.settle(&stray.name);
+    let node = case.node("n");
+    assert!(node.unschedulable && node.mark.is_none() && node.taints.len() == 3, "{node:?}");
+    assert_eq!(case.told.last(), Some(&"KeptUnconfirmed"));
+}
+
+#[test]
+fn a_record_whose_lease_is_missing_from_a_new_list_does_not_count() {
+    let mut case = begun();
+    let is_lease = |subject: &Subject<'_>| matches!(subject, Subject::Lease(_));
+    assert!(case.registry.record("n", at(case.now)).is_some());
+    case.registry.clear(is_lease);
+    assert!(case.registry.record("n", at(case.now)).is_none());
 }
 
 #[test]

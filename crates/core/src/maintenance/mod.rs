@@ -38,7 +38,7 @@ use crate::record::Record;
 
 /// Who writes on nodes for this role: the owner in the mark and of migrations, and the holder of the lease, which is the name other
 /// remediation operators know.
-pub const OWNER: &str = "node-maintenance";
+pub const OWNER: &str = crate::ownership::MAINTENANCE;
 /// The namespace of the installation that goes by the bare name. All others add theirs, so that no two installations share one; what was
 /// written under the bare name before that stays with the one installation there was by default.
 pub const HOME: &str = "evac";
@@ -63,7 +63,8 @@ pub fn cannot_spare(node: &str, shortage: &Shortage) -> String {
         ),
         _ => String::new(),
     };
-    format!("can not put control-plane node {node} into maintenance: {}{hint}", shortage.words())
+    // The first words are those of the Node Maintenance Operator, which people's scripts look for.
+    format!("can not put master/control-plane node into maintenance: node {node}: {}{hint}", shortage.words())
 }
 
 /// The name of an installation's role in marks and leases.
@@ -73,7 +74,26 @@ pub fn named(role: &str, namespace: &str) -> String {
 
 /// Whether this is the name of a maintenance role, of whichever installation.
 fn is_maintenance(name: &str) -> bool {
-    name == OWNER || name.strip_prefix(OWNER).is_some_and(|rest| rest.starts_with('@'))
+    crate::ownership::is_role(name, OWNER)
+}
+
+/// What a maintenance does when a person uncordons its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uncordoned {
+    CordonsAgain,
+    /// It is being deleted, and its operator gives the node back.
+    GivesBack,
+    GivesWay,
+}
+
+impl Maintenance {
+    pub fn when_uncordoned(&self) -> Uncordoned {
+        match self.on_uncordon {
+            _ if self.deleting => Uncordoned::GivesBack,
+            OnUncordon::Reapply => Uncordoned::CordonsAgain,
+            OnUncordon::Yield => Uncordoned::GivesWay,
+        }
+    }
 }
 
 /// Which of the two kinds of this name an object is of.

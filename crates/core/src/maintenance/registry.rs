@@ -1,6 +1,7 @@
 //! What the role knows: objects, nodes, leases, where each drain stands, and what it has ordered itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -9,10 +10,24 @@ use super::{Family, Id, Maintenance, OWNER, is_maintenance};
 use crate::fact::{Key, Lease, Node, Uid};
 use crate::ownership::{MarkState, lease_key};
 use crate::record::Record;
+use crate::run::after;
 use crate::survey::Survey;
 
 /// After this long it does not count any more how often a node was given to the drain.
 const FORGOTTEN: SignedDuration = SignedDuration::from_mins(10);
+
+/// How long after its lease is gone the record of a node counts: a cordon that was given up may land as late as the API server carries out a
+/// request, which is a minute by default. Later our mark on a node is not a late cordon, whatever was noted once, and a node's own
+/// kubelet can have written it.
+const LANDS_LATE: Duration = Duration::from_secs(120);
+
+/// What was last noted about a node on its lease.
+#[derive(Debug, Clone)]
+struct Kept {
+    record: Box<Record>,
+    /// Set when the lease is gone.
+    until: Option<Timestamp>,
+}
 
 /// One observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +37,8 @@ pub enum Seen {
     Node(Box<Node>),
     NodeGone(String),
     Lease(Lease),
-    LeaseGone(Key),
+    /// With the time at which that was seen.
+    LeaseGone(Key, Timestamp),
     Survey(Survey),
     /// Whether the control plane can spare a node, or why not.
     Quorum(String, Result<(), String>, Timestamp),
@@ -89,8 +105,8 @@ pub struct Registry {
     orders: BTreeMap<String, Order>,
     quorum: BTreeMap<String, (Result<(), String>, Timestamp)>,
     reviewing: Reviewing,
-    /// What was last noted about each node on its lease. It outlives the lease: a cordon may land after the node was given back.
-    records: BTreeMap<String, Box<Record>>,
+    /// By the lease.
+    records: BTreeMap<Key, Kept>,
     /// Nodes of which the drain cannot say how they are.
     blind: BTreeMap<String, (String, Timestamp)>,
     unread: BTreeMap<String, (String, Timestamp)>,
@@ -119,21 +135,22 @@ impl Registry {
             Seen::NodeGone(name) => {
                 self.nodes.remove(&name);
                 self.quorum.remove(&name);
-                self.records.remove(&name);
+                self.records.remove(&lease_key(&name));
                 Touched::Everybody
             }
             Seen::Lease(lease) => {
                 let key = lease.key.clone();
-                if let Some(record) = lease.record.clone().filter(|record| record.owner == self.owner.0)
-                    && let Some(node) = self.nodes.values().find(|node| node.uid == record.uid)
-                {
-                    self.records.insert(node.name.clone(), record);
+                if let Some(record) = lease.record.clone().filter(|record| record.owner == self.owner.0) {
+                    self.records.insert(key.clone(), Kept { record, until: None });
                 }
                 self.leases.insert(key.clone(), lease);
                 self.leased(&key)
             }
-            Seen::LeaseGone(key) => {
+            Seen::LeaseGone(key, at) => {
                 self.leases.remove(&key);
+                if let Some(kept) = self.records.get_mut(&key) {
+                    kept.until.get_or_insert(after(at, LANDS_LATE));
+                }
                 self.leased(&key)
             }
             Seen::Survey(survey) => {
@@ -206,12 +223,13 @@ impl Registry {
         blind.or_else(|| lists.min_by_key(|unread| unread.since))
     }
 
-    /// The record of a node: what its lease says, or said.
-    pub fn record(&self, node: &str) -> Option<&Record> {
+    /// The record of a node: what its lease says, or said a moment ago.
+    pub fn record(&self, node: &str, now: Timestamp) -> Option<&Record> {
         let lease = self.lease(node).and_then(|lease| lease.record.as_deref());
-        lease
-            .filter(|record| record.owner == self.owner.0)
-            .or_else(|| self.records.get(node).map(|record| &**record))
+        let is_this = |kept: &&Kept| self.nodes.get(node).is_some_and(|node| node.uid == kept.record.uid);
+        let counts = |kept: &&Kept| kept.until.is_none_or(|until| now < until);
+        let kept = || self.records.get(&lease_key(node)).filter(is_this).filter(counts);
+        lease.filter(|record| record.owner == self.owner.0).or_else(|| kept().map(|kept| &*kept.record))
     }
 
     /// A node that carries our mark although no object is about it: a cordon that landed after it was given up, or a forgery.
@@ -298,6 +316,8 @@ impl Registry {
         }
         self.nodes.retain(|_, node| !covered(&Subject::Node(node)));
         self.leases.retain(|_, lease| !covered(&Subject::Lease(lease)));
+        // When a lease went that the list does not have is not known; so its record does not count any more.
+        self.records.retain(|key, kept| kept.until.is_some() || self.leases.contains_key(key));
         if covered(&Subject::Reviewing) {
             self.reviewing = Reviewing::Absent;
         }

@@ -100,6 +100,22 @@ pub struct Status {
     pub conditions: Vec<Condition>,
 }
 
+impl Status {
+    /// The same with all its times so much later: as it is written, by a calendar that is so far ahead of the time by which we decide.
+    #[must_use]
+    pub fn shifted(mut self, by: SignedDuration) -> Self {
+        let shift = |at: &mut Timestamp| *at = at.checked_add(by).unwrap_or(*at);
+        self.last_update.iter_mut().for_each(shift);
+        self.blockers.iter_mut().filter_map(|blocker| blocker.since.as_mut()).for_each(shift);
+        self.conditions.iter_mut().filter_map(|one| one.last_transition_time.as_mut()).for_each(shift);
+        if let Some(Estimate { earliest, latest }) = &mut self.estimated_end {
+            shift(earliest);
+            shift(latest);
+        }
+        self
+    }
+}
+
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn is_zero(number: &i64) -> bool {
     *number == 0

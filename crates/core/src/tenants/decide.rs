@@ -73,6 +73,24 @@ pub fn decide(view: &View<'_>, key: &Key, now: Timestamp) -> Decision {
     }
 }
 
+/// The condition of an instance that has to go while lists of its own cluster cannot be read, on which decisions about it rest.
+const UNREAD: &str = "TenantUnread";
+
+/// Says on an instance that has to go what cannot be read, and takes it back. Nothing else is decided here.
+pub fn say_unread(view: &View<'_>, key: &Key, words: Option<&str>, now: Timestamp) -> Decision {
+    let Some(instance) = view.machines.instance(key) else { return Decision::default() };
+    let mut conditions = Conditions::of(&instance.conditions);
+    match words.filter(|_| is_wanted(instance, &view.machines.config)) {
+        Some(words) => conditions.set(Condition::new(UNREAD, true, "CannotRead", words), now),
+        None => conditions.remove(UNREAD),
+    }
+    let Some(list) = conditions.changed() else { return Decision::default() };
+    if let Some(at) = view.work.writes_not_before.filter(|at| *at > now) {
+        return Decision::default().look_at(at);
+    }
+    Decision::of([Action::Conditions { version: instance.version.clone(), list }])
+}
+
 fn stop_if_draining(work: &Work) -> Decision {
     Decision::of((work.stage == Stage::Draining).then_some(Action::Stop))
 }
@@ -87,12 +105,14 @@ fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestam
     // Whoever removed it or moved it too far has gained nothing, however often that is done.
     let (written, original) =
         (deadline::written(&marks, view.limits, first.seen), first.original(view.limits));
-    if written.is_none() && now < original {
-        return Decision::of([Action::Anchor { deadline: original }]).look_at(original);
+    let work = view.work;
+    // A clock that was set forward takes nothing from the time a tenant was given.
+    let due = |deadline: Timestamp| deadline.checked_add(work.leap).unwrap_or(Timestamp::MAX);
+    if written.is_none() && now < due(original) {
+        return Decision::of([Action::Anchor { deadline: original }]).look_at(due(original));
     }
     let deadline = written.unwrap_or(original);
-    let work = view.work;
-    if now >= deadline {
+    if now >= due(deadline) {
         let mut decision = stop_if_draining(work);
         decision.actions.extend([Action::Delete, told_at_the_deadline(work, member)]);
         return decision;
@@ -124,7 +144,7 @@ fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestam
             None => begin(view.machines, instance, &marks, member),
         },
     };
-    decision.look_at(deadline)
+    decision.look_at(due(deadline))
 }
 
 /// Writes the deadline before anything else is done, and keeps when that was. Only where the instance does not say how long the tenant gets, its

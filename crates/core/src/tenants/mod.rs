@@ -38,7 +38,7 @@ use crate::fact::Uid;
 
 pub use action::{Action, Decision, Record};
 pub use deadline::{First, Limits};
-pub use decide::{View, decide, is_wanted};
+pub use decide::{View, decide, is_wanted, say_unread};
 pub use member::{Machine, Member, member};
 pub use progress::Progress;
 pub use tally::Tally;

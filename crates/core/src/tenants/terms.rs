@@ -42,7 +42,7 @@ pub fn judge(end: &End) -> Result<(), String> {
         | End::NotStarted { blockers }
         | End::Blocked { blockers }
         | End::TimedOut { blockers, .. }
-        | End::Stopped { blockers } => match blockers.first() {
+        | End::Stopped { blockers, .. } => match blockers.first() {
             Some(blocker) => Err(format!("pod {} {}", blocker.pod, blocker.reason.message())),
             None => Err("the drain was stopped".into()),
         },
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::fact::Key;
     use crate::proof::Proof;
-    use crate::run::Blocker;
+    use crate::run::{Blocker, Left};
     use crate::testing::at;
 
     fn blocker(reason: Reason) -> Blocker {
@@ -68,7 +68,8 @@ mod tests {
             |by_choice| End::Drained { proof: Proof::Unknown { why: "it is silent".into(), by_choice } };
         assert_eq!(judge(&unseen(true)), Ok(()));
         assert!(judge(&unseen(false)).unwrap_err().contains("it is silent"));
-        assert!(judge(&End::Stopped { blockers: Vec::new() }).is_err());
+        let stopped = End::Stopped { left: Left::Nothing, to_leave: Vec::new(), blockers: Vec::new() };
+        assert!(judge(&stopped).is_err());
         let timed_out = End::TimedOut { after: Duration::ZERO, blockers: vec![blocker(Reason::Throttled)] };
         assert!(judge(&timed_out).unwrap_err().starts_with("pod shop/a "));
         let owned = Reason::OwnedByLease { lease: Key::new("a", "b"), holder: "somebody".into() };

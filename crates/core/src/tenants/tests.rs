@@ -376,6 +376,50 @@ fn c06_when_the_time_is_up_the_machine_goes_whatever_the_drain_does() {
 }
 
 #[test]
+fn a_clock_that_is_set_forward_takes_nothing_from_a_tenants_time_and_a_pause_is_as_long_as_before() {
+    let hour = jiff::SignedDuration::from_secs(3600);
+    let mut work = at(Stage::Draining);
+    work.record(Outcome::Failed(missing()), now());
+    let pause = work.not_before.unwrap().duration_since(now());
+    work.shift(hour);
+    assert_eq!(work.not_before.unwrap().duration_since(later(3600)), pause);
+    let early = words(&about(&recorded(), &work, later(3600 + 599)));
+    assert!(!early.contains(&"delete"), "{early:?}");
+    assert_eq!(words(&about(&recorded(), &work, later(3600 + 600))), ["delete", "TenantDeadline"]);
+    // Set back to where it was, everything is as it was; set back further, the time of day comes later.
+    work.shift(-hour);
+    assert_eq!(words(&about(&recorded(), &work, later(600))), ["delete", "TenantDeadline"]);
+    work.shift(-hour);
+    let early = words(&about(&recorded(), &work, later(599)));
+    assert!(!early.contains(&"delete"), "{early:?}");
+}
+
+#[test]
+fn what_cannot_be_read_is_said_on_machines_that_have_to_go_and_taken_back() {
+    let say = |vmi: &Instance, words: Option<&str>| {
+        let (machines, limits) = (view([vmi.known()]), Limits::default());
+        let work = Work::default();
+        let view = View { machines: &machines, work: &work, limits: &limits, first: None };
+        say_unread(&view, &Key::new("default", "blue-x"), words, now()).actions
+    };
+    let words = "the list of virtualmachines cannot be read";
+    let actions = say(&recorded(), Some(words));
+    let [Action::Conditions { list, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let text = format!("{list:?}");
+    assert!(text.contains("TenantUnread") && text.contains("CannotRead") && text.contains(words), "{text}");
+    let mut told = recorded();
+    told.conditions.push(Condition::new("TenantUnread", true, "CannotRead", words));
+    told.conditions.iter_mut().for_each(|one| one.last_transition_time = Some(now().to_string()));
+    assert_eq!(say(&told, Some(words)), [], "once");
+    let actions = say(&told, None);
+    let [Action::Conditions { list, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert!(!format!("{list:?}").contains("TenantUnread"), "{list:?}");
+    let mut stays = recorded();
+    stays.evacuation_node = None;
+    assert_eq!(say(&stays, Some(words)), [], "it does not concern it");
+}
+
+#[test]
 fn a_machine_that_is_not_ready_goes_at_the_deadline_all_the_same() {
     let mut vmi = recorded();
     vmi.conditions = vec![Condition::new("Ready", false, "GuestNotRunning", "")];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::deadline::First;
 use super::trouble::Trouble;
@@ -51,6 +51,8 @@ pub struct Work {
     pub refusals: u32,
     pub writes_not_before: Option<Timestamp>,
     pub noted: Option<Timestamp>,
+    /// How far the system's clock was set forward since the work began. No time has passed by that, so nobody has used it up.
+    pub leap: SignedDuration,
 }
 
 /// What became of something.
@@ -79,6 +81,15 @@ pub enum Outcome {
 }
 
 impl Work {
+    /// The system's clock was stepped by so much. Pauses go by the calendar, as deadlines do, and are no shorter or longer for it; a deadline is a
+    /// time of day, which may come later by it and not sooner.
+    pub fn shift(&mut self, by: SignedDuration) {
+        self.leap = self.leap.saturating_add(by).max(SignedDuration::ZERO);
+        for at in [&mut self.not_before, &mut self.writes_not_before, &mut self.noted].into_iter().flatten() {
+            *at = at.checked_add(by).unwrap_or(*at);
+        }
+    }
+
     pub fn begin(&mut self, stage: Stage) {
         self.stage = stage;
         self.not_before = None;

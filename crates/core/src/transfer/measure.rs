@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::outlook::{Moved, Outlook, Staying, outlook};
 use super::{Copying, Sample};
 use crate::action::{Action, Outcome};
 use crate::assess::{Assessment, Fate};
@@ -16,8 +15,9 @@ use crate::fact::{Pod, PodPhase, Uid};
 use crate::index::Index;
 use crate::machines::{Instance, Migration, MigrationPhase};
 use crate::moving::{Move, unfinished};
+use crate::outlook::gather::{note_stopping, outlook};
+use crate::outlook::{Outlook, Telling};
 use crate::policy::{DryRun, Policy};
-use crate::reason::Severity;
 use crate::run::{PodRun, Run, after};
 use crate::step::{Event, Step};
 
@@ -31,7 +31,6 @@ pub(crate) struct Meter {
     reading: bool,
     pause: Duration,
     not_before: Option<Timestamp>,
-    told: Option<(usize, Option<Outlook>)>,
 }
 
 /// What must not be read again in this run.
@@ -52,8 +51,8 @@ pub(crate) fn measure(
     step: &mut Step,
 ) {
     let Some(pause) = policy.measure.filter(|_| policy.dry_run == DryRun::None) else { return };
-    let news = tell_copies(index, run, assessment, step);
-    tell_outlook(index, run, assessment, news, now, step);
+    tell_copies(index, run, assessment, now, step);
+    tell_outlook(index, policy, run, assessment, now, step);
     read(index, run, assessment, pause, now, step);
 }
 
@@ -68,9 +67,10 @@ fn guests<'a>(
     })
 }
 
-/// True if there was something new to tell.
-fn tell_copies(index: &Index, run: &mut Run, assessment: &Assessment, step: &mut Step) -> bool {
-    let mut news = false;
+fn tell_copies(index: &Index, run: &mut Run, assessment: &Assessment, now: Timestamp, step: &mut Step) {
+    let copied = guests(index, assessment)
+        .filter(|(.., migration)| migration.is_some_and(|one| one.phase == MigrationPhase::Running))
+        .count();
     for (pod, instance, migration) in guests(index, assessment) {
         let Some(migration) = migration.filter(|one| one.phase == MigrationPhase::Running) else { continue };
         let Some(sample) = index.transfer(&instance.key).filter(|one| belongs(one, instance, migration))
@@ -81,7 +81,9 @@ fn tell_copies(index: &Index, run: &mut Run, assessment: &Assessment, step: &mut
         if !moving.take(*sample) {
             continue;
         }
-        news = true;
+        moving.sampled = Some(now);
+        moving.beside = copied;
+        moving.outran = moving.copying.as_ref().is_some_and(Copying::outruns);
         step.events.extend(moving.copying.as_ref().map(|copying| Event::Copying {
             instance: instance.key.clone(),
             pod: key.clone(),
@@ -91,7 +93,6 @@ fn tell_copies(index: &Index, run: &mut Run, assessment: &Assessment, step: &mut
             copied: copying.told(),
         }));
     }
-    news
 }
 
 /// An agent may still hold samples of an earlier attempt. Its clock wrote both the samples and the start, in whole seconds.
@@ -112,60 +113,38 @@ impl Move {
     }
 }
 
-/// Told when there are new numbers, or when one guest less is to be waited for. Those who have moved are a measure, too, where agents say nothing.
+/// Told at a pace that goes with what is left: often towards the end, seldom before.
 fn tell_outlook(
     index: &Index,
+    policy: &Policy,
     run: &mut Run,
     assessment: &Assessment,
-    news: bool,
     now: Timestamp,
     step: &mut Step,
 ) {
-    let staying: Vec<Staying> = guests(index, assessment)
-        .filter_map(|(pod, instance, migration)| {
-            let known = run.pods.get(pod)?;
-            let given_up =
-                known.blocked.as_ref().is_some_and(|(reason, _)| reason.severity() == Severity::Never);
-            (!given_up).then(|| staying(known, instance, migration, now))
-        })
-        .collect();
-    let moved: Vec<Moved> = run.pods.values().filter_map(|pod| moved(pod, &assessment.node)).collect();
-    let known = run.meters.get(&assessment.node).and_then(|meter| meter.told);
-    let fewer = known.map_or(!moved.is_empty(), |(guests, _)| guests != staying.len());
-    if !news && !fewer {
-        return;
-    }
-    let limit = index.machines().config.at_once_from_a_node();
-    let under_way = staying.iter().filter(|guest| guest.under_way.is_some()).count();
-    let told = (staying.len(), outlook(&staying, &moved, limit.max(under_way)));
-    if known.is_none() && told.1.is_none() {
-        return;
-    }
-    run.meters.entry(assessment.node.clone()).or_default().told = Some(told);
+    note_stopping(index, run, assessment, now);
+    let told = if run.tellings.entry(assessment.node.clone()).or_default().is_due(now) {
+        let raw = outlook(index, policy, run, assessment, now);
+        let pause = policy.measure.unwrap_or_default();
+        run.tellings.entry(assessment.node.clone()).or_default().tell(raw, pause, now)
+    } else {
+        None
+    };
+    let next = run.tellings.get(&assessment.node).and_then(Telling::next);
+    next.filter(|at| *at > now).into_iter().for_each(|at| step.wake_at(at));
+    let Some(told) = told else { return };
+    let (at_least_seconds, at_most_seconds, unknown) = match told {
+        Outlook::Within(range) => (Some(range.at_least as u64), Some(range.at_most.ceil() as u64), None),
+        Outlook::AtMost(seconds) => (None, Some(seconds.ceil() as u64), None),
+        Outlook::Unknown(why) => (None, None, Some(why)),
+    };
     step.events.push(Event::Outlook {
         node: assessment.node.clone(),
-        guests: told.0,
-        at_least_seconds: told.1.map(|range| range.at_least.as_secs()),
-        at_most_seconds: told.1.and_then(|range| range.at_most).map(|most| most.as_secs_f64().ceil() as u64),
+        guests: assessment.of_fate(Fate::Migrate).count(),
+        at_least_seconds,
+        at_most_seconds,
+        unknown,
     });
-}
-
-fn staying(known: &PodRun, instance: &Instance, migration: Option<&Migration>, now: Timestamp) -> Staying {
-    let moving = known.moving.as_ref().filter(|_| migration.is_some_and(|one| one.phase.is_under_way()));
-    let since = moving.and_then(|moving| moving.under_way_since);
-    let copying = moving.and_then(|moving| moving.copying.as_ref());
-    Staying {
-        memory: instance.memory,
-        under_way: since.map(|since| now.duration_since(since).as_secs_f64()),
-        copied: copying.map(|copying| *copying.newest()),
-    }
-}
-
-fn moved(pod: &PodRun, node: &str) -> Option<Moved> {
-    pod.went_to().filter(|_| pod.node == node)?;
-    let moving = pod.moving.as_ref()?;
-    let seconds = moving.ended?.duration_since(moving.under_way_since?).as_secs_f64();
-    (seconds > 0.0).then_some(Moved { memory: moving.memory, seconds })
 }
 
 /// Asks for a reading if one is due.

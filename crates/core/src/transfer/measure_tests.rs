@@ -6,7 +6,8 @@ use super::*;
 use crate::fact::{Fact, Key};
 use crate::machines::{Instance, MigrationState, Seen};
 use crate::moving::tests::{Case, guest};
-use crate::testing::{at, pod};
+use crate::outlook::Unknown;
+use crate::testing::{at, budget, pod};
 
 const MIB: u64 = 1 << 20;
 
@@ -167,10 +168,13 @@ fn a_sample_is_told_once_and_one_of_an_earlier_attempt_never() {
     assert_eq!(told(&case.step()), [(2, 10)]);
 }
 
-fn outlooks(step: &Step) -> Vec<(usize, Option<u64>, Option<u64>)> {
+/// Guests, the range, and why there is none.
+type Told = (usize, Option<u64>, Option<u64>, Option<Unknown>);
+
+fn outlooks(step: &Step) -> Vec<Told> {
     let one = |event: &Event| match event {
-        Event::Outlook { guests, at_least_seconds, at_most_seconds, .. } => {
-            Some((*guests, *at_least_seconds, *at_most_seconds))
+        Event::Outlook { guests, at_least_seconds, at_most_seconds, unknown, .. } => {
+            Some((*guests, *at_least_seconds, *at_most_seconds, *unknown))
         }
         _ => None,
     };
@@ -181,31 +185,60 @@ fn large(name: &str) -> Instance {
     Instance { memory: 1000 * MIB, ..guest(name) }
 }
 
-#[test]
-fn those_who_have_moved_are_a_measure_where_no_agent_can_be_asked() {
-    let after_the_first = |guests: &[Instance]| {
-        // A pod that is still leaving keeps the drain going.
-        let mut case = copying(guests, vec![pod("web")]);
-        assert_eq!(outlooks(&case.later(20)), []);
-        let first = case.index.machines().migrations().next().unwrap().clone();
-        case.enter(&first, MigrationPhase::Succeeded);
-        let launcher = Key::new("default", format!("virt-launcher-{}", first.instance.name));
-        let ended = case.index.pod(&launcher).unwrap().clone().in_phase(PodPhase::Succeeded);
-        case.index.apply(Fact::Pod(Box::new(ended)));
-        outlooks(&case.step())
-    };
-    // It took 20 seconds, the others have been under way for as long.
-    assert_eq!(after_the_first(&[large("a"), large("b"), large("c")]), [(2, Some(0), Some(60))]);
-    assert_eq!(after_the_first(&[large("a")]), []);
+/// The guest of a migration has arrived, and its pod here has ended.
+fn arrives(case: &mut Case, migration: &Migration) {
+    case.enter(migration, MigrationPhase::Succeeded);
+    let launcher = Key::new("default", format!("virt-launcher-{}", migration.instance.name));
+    let ended = case.index.pod(&launcher).unwrap().clone().in_phase(PodPhase::Succeeded);
+    case.index.apply(Fact::Pod(Box::new(ended)));
 }
 
 #[test]
-fn the_outlook_is_told_with_new_numbers_and_covers_those_who_wait() {
+fn those_who_have_moved_are_a_measure_where_no_agent_can_be_asked() {
+    let mut case = copying(&[large("a"), large("b"), large("c")], vec![]);
+    assert_eq!(outlooks(&case.later(20)), []);
+    let first = case.index.machines().migrations().next().unwrap().clone();
+    arrives(&mut case, &first);
+    // It took 20 seconds to copy, and so long are the others being copied.
+    let told = outlooks(&case.later(1));
+    let [(2, Some(least), Some(most), None)] = told.as_slice() else { panic!("{told:?}") };
+    assert!(*least <= 2 && (4..20).contains(most), "{told:?}");
+}
+
+#[test]
+fn one_pod_that_can_never_leave_makes_the_time_unknown_and_not_a_range() {
+    let mut case = copying(&[large("a"), large("b"), large("c")], vec![]);
+    case.later(20);
+    let first = case.index.machines().migrations().next().unwrap().clone();
+    arrives(&mut case, &first);
+    assert!(matches!(outlooks(&case.later(1))[..], [(2, Some(_), Some(_), None)]));
+    // It came meanwhile, and its budget wants all of its pods.
+    let stuck = crate::fact::Budget { desired_healthy: 3, ..budget("stuck") };
+    case.index.apply(Fact::Budget(Box::new(stuck)));
+    case.index.apply(Fact::Pod(Box::new(pod("stuck-1").labelled("app", "stuck"))));
+    assert_eq!(outlooks(&case.later(1)), [(2, None, None, Some(Unknown::Blocked))]);
+    assert_eq!(outlooks(&case.later(1)), [], "told once");
+}
+
+#[test]
+fn the_outlook_covers_those_who_wait_and_ends_when_a_guest_outruns_its_copy() {
     let guests: Vec<Instance> = ["a", "b", "c", "d", "e"].into_iter().map(large).collect();
     let mut case = copying(&guests, vec![handler()]);
     assert_eq!(outlooks(&case.later(3)), []);
     says(&mut case, "a", 13, 500, 500);
-    // A whole guest takes 10 to 20 seconds; four are on their way at once, for 3 seconds now, and the first has half of it behind it.
-    assert_eq!(outlooks(&case.step()), [(5, Some(10), Some(38))]);
+    // A whole guest takes ten seconds; four are on their way at once, and one waits.
+    let told = outlooks(&case.later(1));
+    let [(5, Some(least), Some(most), None)] = told.as_slice() else { panic!("{told:?}") };
+    assert!((4..18).contains(least) && (18..30).contains(most), "{told:?}");
     assert_eq!(outlooks(&case.step()), []);
+    let outruns = Sample {
+        at: Some(at(18)),
+        processed: 900 * MIB,
+        remaining: 600 * MIB,
+        rate: Some(MIB),
+        dirty_rate: Some(MIB),
+        total: None,
+    };
+    case.index.apply(Fact::Transfers([(Key::new("default", "a"), outruns)].into()));
+    assert_eq!(outlooks(&case.later(5)), [(5, None, None, Some(Unknown::GuestOutrunsCopy))]);
 }

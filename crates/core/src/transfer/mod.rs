@@ -1,12 +1,11 @@
 //! How far the memory of guests has been copied.
 //!
 //! No API object says it: only the metrics of the node agent on the source do ([`exposition`] reads them). [`measure`] decides when they are
-//! read, and what is told of them; [`outlook`] says when a node may be empty. All of it is for whoever watches: a drain goes the same way
+//! read, and what is told of them; [`crate::outlook`] says when a node may be empty. All of it is for whoever watches: a drain goes the same way
 //! whether or not anything can be measured.
 
 pub mod exposition;
 pub(crate) mod measure;
-pub mod outlook;
 #[cfg(test)]
 mod tests;
 
@@ -103,9 +102,15 @@ impl Copying {
         newer
     }
 
+    /// The guest changed its memory as fast as it was copied when it was last measured.
+    pub(crate) fn outruns(&self) -> bool {
+        let Sample { rate, dirty_rate, .. } = self.newest;
+        matches!((rate, dirty_rate), (Some(rate), Some(dirty)) if dirty > 0 && dirty >= rate)
+    }
+
     fn judge(&mut self) {
         let Sample { processed, remaining, rate, dirty_rate, .. } = self.newest;
-        let outruns = matches!((rate, dirty_rate), (Some(rate), Some(dirty)) if dirty > 0 && dirty >= rate);
+        let outruns = self.outruns();
         self.outrun = if outruns { self.outrun + 1 } else { 0 };
         // What is changed meanwhile has to be copied as well. Where that has no end, the bar stands still.
         let left = match (rate, dirty_rate) {

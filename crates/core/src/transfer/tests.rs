@@ -1,11 +1,8 @@
-//! Reading what agents say, bars that do not run backwards, and ranges from what was measured.
-
-use std::time::Duration;
+//! Reading what agents say, and bars that do not run backwards.
 
 use proptest::prelude::*;
 
 use super::exposition::parse;
-use super::outlook::{Moved, Outlook, Staying, outlook};
 use super::{Copying, Sample, Share};
 use crate::fact::Key;
 use crate::testing::at;
@@ -155,62 +152,4 @@ proptest! {
             shown = share;
         }
     }
-}
-
-fn waiting(memory: u64) -> Staying {
-    Staying { memory: memory * MIB, under_way: None, copied: None }
-}
-
-fn moving(rest: Sample) -> Staying {
-    Staying { memory: 1024 * MIB, under_way: Some(3.0), copied: Some(rest) }
-}
-
-fn range(at_least: f64, at_most: f64) -> Outlook {
-    Outlook { at_least: Duration::from_secs_f64(at_least), at_most: Some(Duration::from_secs_f64(at_most)) }
-}
-
-/// To a tenth of a second.
-fn rounded(found: Option<Outlook>) -> Option<Outlook> {
-    let tenth = |span: Duration| Duration::from_secs_f64((span.as_secs_f64() * 10.0).round() / 10.0);
-    found.map(|found| Outlook { at_least: tenth(found.at_least), at_most: found.at_most.map(tenth) })
-}
-
-#[test]
-fn nothing_measured_nothing_said() {
-    assert_eq!(outlook(&[waiting(100)], &[], 2), None);
-    assert_eq!(outlook(&[], &[Moved { memory: MIB, seconds: 1.0 }], 2), None);
-    // One guest of which nothing can be known is enough.
-    let unknown = Staying { memory: 0, under_way: None, copied: None };
-    assert_eq!(outlook(&[moving(sample(0, 500, 500, 100, 0)), unknown], &[], 2), None);
-}
-
-#[test]
-fn a_copy_takes_from_its_pace_now_to_half_of_it() {
-    let copying = moving(sample(0, 500, 500, 100, 50));
-    assert_eq!(rounded(outlook(&[copying], &[], 2)), Some(range(5.0, 20.0)));
-}
-
-#[test]
-fn those_who_wait_are_measured_by_those_who_moved_and_share_the_places() {
-    let moved = [10.0, 12.0, 11.0].map(|seconds| Moved { memory: 100 * MIB, seconds });
-    // 10 to 12 seconds each.
-    assert_eq!(rounded(outlook(&[waiting(100)], &moved, 2)), Some(range(10.0, 12.0)));
-    let four = [waiting(100); 4];
-    assert_eq!(rounded(outlook(&four, &moved, 2)), Some(range(20.0, 30.0)));
-    // The largest decides, however many places there are.
-    assert_eq!(rounded(outlook(&[waiting(300), waiting(100)], &moved, 2)), Some(range(30.0, 42.0)));
-    // One alone may have been lucky.
-    assert_eq!(rounded(outlook(&[waiting(100)], &moved[..1], 2)), Some(range(10.0, 20.0)));
-    // What is under way has part of it behind it.
-    let begun = Staying { under_way: Some(4.0), ..waiting(100) };
-    assert_eq!(rounded(outlook(&[begun], &moved, 2)), Some(range(6.0, 12.0)));
-    // Without its memory a guest is one like the others.
-    assert_eq!(rounded(outlook(&[waiting(0)], &moved, 2)), Some(range(10.0, 12.0)));
-}
-
-#[test]
-fn a_guest_that_is_faster_than_its_copy_has_no_latest_end() {
-    let endless = moving(sample(0, 500, 500, 100, 100));
-    let found = outlook(&[endless], &[], 2).unwrap();
-    assert_eq!((found.at_least, found.at_most), (Duration::from_secs(5), None));
 }

@@ -24,7 +24,8 @@ impl Loop<'_> {
     pub(super) fn take_claims(&mut self, report: Report<wire::Lease>) {
         match report {
             Report::Listed(leases) => {
-                let leases: Vec<Lease> = leases.into_iter().map(Into::into).collect();
+                let leases: Vec<Lease> =
+                    leases.into_iter().map(|lease| self.stated.lease(lease.into())).collect();
                 self.index.reset_leases(self.claims(), &leases);
                 self.missing.claims = false;
                 self.run.answer(!self.started.deaf);
@@ -43,7 +44,7 @@ impl Loop<'_> {
                     && let Fact::Lease(Lease { key, .. }) | Fact::LeaseGone(key) = &fact
                     && self.claims().contains(key)
                 {
-                    self.index.apply(fact);
+                    self.learn(fact);
                 }
             }
         }
@@ -62,7 +63,7 @@ impl Loop<'_> {
             if self.index.node(&node).is_some_and(|node| node.mark.is_some())
                 && let Some(fact) = life::read(&self.http, &node).await
             {
-                self.index.apply(fact);
+                self.learn(fact);
             }
         }
     }

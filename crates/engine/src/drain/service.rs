@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{DrainError, DrainRequest, Input, Loop, Missing, Scope, Started, sleep_until};
 use crate::http::Http;
+use crate::stated::Stated;
 
 /// How long to wait before starting anew.
 const ANEW: Duration = Duration::from_secs(2);
@@ -113,6 +114,7 @@ async fn serve(
             request: request.clone(),
             scope: Scope::Any,
             index: Index::new(),
+            stated: Stated::new(http.clock()),
             missing: Missing {
                 nodes: true,
                 budgets: false,

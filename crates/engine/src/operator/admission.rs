@@ -66,7 +66,7 @@ impl Reviewer {
             MIGRATION_MUTATE_PATH => Ok(review::migration_mutate(review)),
             INSTANCE_MUTATE_PATH => {
                 let strategy = self.view.config.borrow().default_strategy().to_owned();
-                Ok(review::instance_mutate(review, &strategy))
+                Ok(review::instance_mutate(review, &strategy, self.http.clock().calendar()))
             }
             MIGRATION_CREATE_PATH => self.migration(review).await.map_err(|error| error.to_string()),
             EVICTION_PATH => Ok(self.eviction(review).await),

@@ -326,18 +326,23 @@ impl Loop {
         if !self.missing.is_empty() || !self.http.gate().is_open(now) {
             return;
         }
+        // The times that are written on machines, and those that are read there, are of the calendar; when to look is measured.
+        let calendar = self.clock.on_calendar(now);
         if self.machines.take_line_moved() {
-            self.agenda.touch(line::called(&self.machines, now));
+            self.agenda.touch(line::called(&self.machines, calendar));
         }
         let ready = self.agenda.ready(now);
         let waits =
             |subject: &Subject| subject.kind == Kind::Migration && line::waits(&self.machines, &subject.key);
-        let next =
-            if ready.iter().any(waits) { line::next_in_line(&self.machines, now) } else { BTreeSet::new() };
+        let next = if ready.iter().any(waits) {
+            line::next_in_line(&self.machines, calendar)
+        } else {
+            BTreeSet::new()
+        };
         for subject in ready {
-            let decision = decide(&self.machines, &self.roles, &subject, now, &next);
+            let decision = decide(&self.machines, &self.roles, &subject, calendar, &next);
             if let Some(at) = decision.look_again {
-                self.agenda.wake(&subject, at);
+                self.agenda.wake(&subject, self.clock.steady(at));
             }
             if decision.actions.is_empty() {
                 self.agenda.settle(&subject);

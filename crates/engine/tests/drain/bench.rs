@@ -1,5 +1,6 @@
 //! A cluster for drains: the embedded server and the simulated world in paused time.
 
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use evac_api::Call;
@@ -26,6 +27,7 @@ pub struct Bench {
     pub wire: Wire,
     pub clock: Clock,
     pub world: World,
+    service: Service,
 }
 
 impl Bench {
@@ -40,8 +42,9 @@ impl Bench {
             Options { seed: 7, ..Options::cluster(NodeSpec::workers(count)) },
         );
         let wire = Wire::new();
-        let http = Http::new(wire.client(service), clock, Duration::ZERO);
-        let bench = Self { admin: Http::new(client, clock, Duration::ZERO), http, wire, clock, world };
+        let http = Http::new(wire.client(service.clone()), clock, Duration::ZERO);
+        let bench =
+            Self { admin: Http::new(client, clock, Duration::ZERO), http, wire, clock, world, service };
         bench
             .until("all nodes are ready", async || {
                 let all = nodes::by_selector(&bench.admin, "", 0).await.unwrap();
@@ -49,6 +52,17 @@ impl Bench {
             })
             .await;
         bench
+    }
+
+    /// A client on a machine whose system clock can be stepped.
+    pub fn stepped(&self, seconds: &'static AtomicI64) -> Http {
+        let client = self.wire.client(self.service.clone());
+        Http::new(client, self.clock.stepped_by(seconds), Duration::ZERO)
+    }
+
+    /// A way to the server without faults.
+    pub fn admin_client(&self) -> kube::Client {
+        kube::Client::new(self.service.clone(), "default")
     }
 
     /// Waits in simulated time.

@@ -1,5 +1,6 @@
 //! The lease beside the mark: who is alive, who was killed, who goes on.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use evac_api::Call;
@@ -7,7 +8,7 @@ use evac_core::claim::{Life, life_of};
 use evac_core::run::End;
 use evac_core::step::Event;
 use evac_core::{DryRun, Fact, Reason};
-use evac_engine::life;
+use evac_engine::{Http, life};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -262,4 +263,78 @@ async fn a_cancel_by_somebody_else_removes_the_lease_too() {
     });
     assert_eq!(*told.end(), End::Refused { reason: Reason::CancelledElsewhere });
     assert!(lease(&bench).await.is_none());
+}
+
+/// By how many seconds a written time is ahead of the steady one.
+fn ahead(bench: &Bench, written: &Value) -> i64 {
+    let written: jiff::Timestamp = written.as_str().unwrap().parse().unwrap();
+    written.duration_since(bench.clock.now()).as_secs()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_drain_writes_follows_a_step_of_the_systems_clock_and_it_answers_through_one() {
+    static SECONDS: AtomicI64 = AtomicI64::new(0);
+    for (first, then) in [(1800, 0), (-1800, 0), (0, 1800), (0, -1800)] {
+        SECONDS.store(first, Ordering::Relaxed);
+        let mut bench = blocked().await;
+        bench.http = bench.stepped(&SECONDS);
+        let stop = CancellationToken::new();
+        let (told, ()) =
+            tokio::join!(bench.drain_until(patient(&bench, "ann", "box:1"), stop.clone()), async {
+                bench.clock.sleep(Duration::from_secs(2)).await;
+                let node: Value = bench.admin.read(&Call::get("/api/v1/nodes/node-1")).await.unwrap();
+                let mark = node["metadata"]["annotations"]["evac.dev/drain"].as_str().unwrap();
+                let mark: Value = serde_json::from_str(mark).unwrap();
+                assert_eq!(ahead(&bench, &mark["since"]), first - 2, "the mark after a step of {first} s");
+                let written = lease(&bench).await.expect("a lease");
+                assert_eq!(ahead(&bench, &written["spec"]["renewTime"]), first - 2, "the lease");
+                SECONDS.store(then, Ordering::Relaxed);
+                bench.clock.sleep(Duration::from_secs(60)).await;
+                // From the same machine, after the same step.
+                let heard = life::ask(&bench.http, "node-1").await;
+                let Some(Fact::Lease(lease)) = heard else { panic!("no lease") };
+                let now = bench.http.clock().calendar();
+                assert!(matches!(life_of(&lease, now), Life::Alive { .. }), "{first} {then}: {lease:?}");
+                stop.cancel();
+            });
+        assert!(matches!(told.end(), End::Stopped { .. }), "{:?}", told.end());
+        assert!(lease(&bench).await.is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_of_the_systems_clock_makes_no_drain_take_over_a_living_one() {
+    static SECONDS: AtomicI64 = AtomicI64::new(0);
+    for step in [1800, -1800] {
+        SECONDS.store(0, Ordering::Relaxed);
+        let bench = blocked().await;
+        // It lives and does not get through to the lease for a while.
+        bench.wire.fail(|method, path| {
+            (method == "PUT" || method == "PATCH")
+                .then_some(path)
+                .filter(|path| path.contains("/leases/evac-drain"))
+                .map(|_| Fault::Slow(6))
+        });
+        let ann = bench.drain(patient(&bench, "ann", "box:1"));
+        let bob = async {
+            bench.clock.sleep(Duration::from_secs(30)).await;
+            let http = Http::new(bench.admin_client(), bench.clock.stepped_by(&SECONDS), Duration::ZERO);
+            let (request, mut silent) = (patient(&bench, "bob", "lab:2"), |_: jiff::Timestamp, _: &Event| {});
+            let drain = evac_engine::drain(http, request, CancellationToken::new(), &mut silent);
+            let (ends, ()) = tokio::join!(drain, async {
+                bench.clock.sleep(Duration::from_secs(2)).await;
+                SECONDS.store(step, Ordering::Relaxed);
+            });
+            ends.unwrap()
+        };
+        let ends = tokio::select! {
+            _ = ann => panic!("it should still be waiting"),
+            ends = bob => ends,
+        };
+        assert!(
+            matches!(&ends[0].1, End::Refused { reason: Reason::OwnedByEvac { .. } }),
+            "a step of {step} s: {:?}",
+            ends[0].1
+        );
+    }
 }

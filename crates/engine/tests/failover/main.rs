@@ -6,6 +6,8 @@
 mod agents;
 mod bench;
 mod hostile;
+#[path = "../../../api/tests/corpus/marks.rs"]
+mod hostile_marks;
 mod leaders;
 #[allow(dead_code, reason = "shared with the tests of the machines")]
 #[path = "../machines/cluster.rs"]

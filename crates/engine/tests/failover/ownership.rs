@@ -5,6 +5,7 @@ use evac_engine::failover::{End, Event};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Controller, fence, request};
+use crate::hostile_marks;
 use crate::unknown::wired;
 use crate::wire::Fault;
 
@@ -107,4 +108,39 @@ async fn a_node_that_changed_hands_while_it_was_given_back_is_left_to_its_new_ow
         let kept = !bench.node("node-1").await["metadata"]["annotations"]["evac.dev/fenced"].is_null();
         assert_eq!(kept, was_released && write == 1, "the record of a node of another is theirs to judge");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_hostile_mark_has_the_return_of_a_node_take_off_what_is_of_others() {
+    let bench = Bench::start_roles(2, "machines".parse().unwrap()).await;
+    bench.patch_node("node-1", &hostile_marks::person()).await;
+    bench.cluster.pass(5).await;
+    let of_others = || async {
+        let node = bench.node("node-1").await;
+        json!({"spec": node["spec"], "labels": node["metadata"]["labels"]})
+    };
+    let before = of_others().await;
+    let _role = Bench::role_by(bench.cluster.http.clone(), &bench.controllers(Controller::Good));
+    let (mut tried, mut returned) = (0, 0);
+    for (what, text) in hostile_marks::corpus("evac-operator@kubevirt") {
+        let forged = json!({"metadata": {"annotations": {"evac.dev/drain": text}}});
+        let merge = "application/merge-patch+json";
+        // An annotation that is too large is refused by the server.
+        if bench.cluster.send("PATCH", NODE, merge, &forged).await.0 != 200 {
+            continue;
+        }
+        tried += 1;
+        bench.cluster.pass(10).await;
+        let node = bench.node("node-1").await;
+        returned += usize::from(node["metadata"]["annotations"].get("evac.dev/drain").is_none());
+        assert_eq!(of_others().await, before, "{what}");
+        let off = json!({"metadata": {"annotations": {"evac.dev/drain": null}}});
+        bench.patch_node("node-1", &off).await;
+    }
+    let events = bench.cluster.get("/api/v1/namespaces/default/events").await.unwrap();
+    for event in events["items"].as_array().unwrap().iter().filter(|event| event["reason"] == "Returned") {
+        let message = event["message"].as_str().unwrap();
+        assert!(message.lines().count() == 1 && !message.chars().any(char::is_control), "{message}");
+    }
+    assert!(tried >= 35 && returned >= 10, "{tried} marks were tried, {returned} were ours to take off");
 }

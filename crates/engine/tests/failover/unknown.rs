@@ -122,3 +122,94 @@ async fn a_role_that_may_not_read_the_maintenance_leases_begins_nothing_and_says
     bench.cluster.pass(60).await;
     assert_eq!(*controllers.asked.lock().unwrap(), ["off node-1"]);
 }
+
+fn condition(status: &serde_json::Value, kind: &str) -> Option<serde_json::Value> {
+    status["conditions"].as_array()?.iter().find(|one| one["type"] == kind).cloned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_role_that_cannot_list_nodes_says_so_on_every_policy_and_takes_it_back() {
+    for from_the_start in [true, false] {
+        let bench = Bench::start_roles(2, "machines".parse().unwrap()).await;
+        let (http, wire) = wired(&bench);
+        let refuse = || {
+            wire.fail(|method, path| {
+                (method == "GET" && path.starts_with("/api/v1/nodes")).then(|| Fault::forbidden("nodes"))
+            });
+        };
+        for name in ["p", "q"] {
+            assert_eq!(bench.policy(name, |_| {}).await.0, 201);
+        }
+        if from_the_start {
+            refuse();
+        }
+        let controllers = bench.controllers(Controller::Good);
+        let _role = Bench::role_by(http, &controllers);
+        bench.cluster.pass(20).await;
+        if !from_the_start {
+            assert!(condition(&bench.policy_status("p").await, "Unread").is_none());
+            refuse();
+            // Until its watch is over.
+            bench.cluster.pass(1900).await;
+        }
+        for name in ["p", "q"] {
+            let status = bench.policy_status(name).await;
+            let said = condition(&status, "Unread").unwrap_or_else(|| panic!("{name}: {status:#}"));
+            assert_eq!(
+                (said["status"].as_str(), said["reason"].as_str()),
+                (Some("True"), Some("CannotRead"))
+            );
+            let message = said["message"].as_str().unwrap();
+            assert!(message.starts_with("the list of nodes cannot be read since 2026-01-01T0"), "{message}");
+            assert!(message.ends_with("nodes is forbidden"), "{message}");
+        }
+        let writes = wire.requests().iter().filter(|line| line.contains("/status")).count();
+        assert!(writes <= 4, "it is said once, not with every try: {writes}");
+        assert_eq!(controllers.times_asked(), 0);
+        wire.fail(|_, _| None);
+        bench.cluster.pass(60).await;
+        for name in ["p", "q"] {
+            let status = bench.policy_status(name).await;
+            assert_eq!(condition(&status, "Unread").unwrap()["status"], "False", "{status:#}");
+            assert_eq!(condition(&status, "Valid").unwrap()["status"], "True", "{status:#}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_role_that_cannot_list_policies_any_more_says_so_on_those_it_knows() {
+    let bench = Bench::start_roles(2, "machines".parse().unwrap()).await;
+    let (http, wire) = wired(&bench);
+    assert_eq!(bench.policy("p", |_| {}).await.0, 201);
+    let _role = Bench::role_by(http, &bench.controllers(Controller::Good));
+    bench.cluster.pass(20).await;
+    wire.fail(|method, path| {
+        let lists = method == "GET" && path.contains("/failoverpolicies?");
+        lists.then(|| Fault::status(500, "InternalError", "etcd is busy"))
+    });
+    bench.cluster.pass(2200).await;
+    let status = bench.policy_status("p").await;
+    let said = condition(&status, "Unread").unwrap_or_else(|| panic!("{status:#}"));
+    let message = said["message"].as_str().unwrap();
+    assert!(message.starts_with("the list of failoverpolicies cannot be read since"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_cannot_be_written_is_counted_and_tried_again() {
+    let bench = Bench::start_roles(2, "machines".parse().unwrap()).await;
+    let (http, wire) = wired(&bench);
+    wire.fail(|method, path| {
+        let status = method == "PATCH" && path.contains("/failoverpolicies/p/status");
+        status.then(|| Fault::status(500, "InternalError", "etcd is busy"))
+    });
+    assert_eq!(bench.policy("p", |_| {}).await.0, 201);
+    let _role = Bench::role_by(http.clone(), &bench.controllers(Controller::Good));
+    bench.cluster.pass(20).await;
+    let page = http.metrics().render();
+    let counted = page.lines().find(|line| line.starts_with("evac_status_failures_total{"));
+    let counted = counted.unwrap_or_else(|| panic!("{page}"));
+    assert!(counted.starts_with(r#"evac_status_failures_total{kind="FailoverPolicy"} "#), "{counted}");
+    wire.fail(|_, _| None);
+    bench.cluster.pass(20).await;
+    assert_eq!(condition(&bench.policy_status("p").await, "Valid").unwrap()["status"], "True");
+}

@@ -15,7 +15,7 @@ use evac_core::machines::Roles;
 use evac_engine::Http;
 use evac_engine::operator::publish::Reviews;
 use evac_engine::operator::{Operator, Reviewer, Who, install, power};
-use evac_world::{NodeSpec, Options, World};
+use evac_world::{NodeSpec, Options, World, aftermath};
 use http::Request;
 use serde_json::{Value, json};
 
@@ -136,6 +136,14 @@ impl Cluster {
     pub async fn allow_writes(&self) {
         let (code, body) = self.send("DELETE", &format!("{HOOKS}/no"), "application/json", &json!({})).await;
         assert_eq!(code, 200, "{body}");
+    }
+
+    /// The end of a test: when nothing more is said, everything that is said is what kubelets and hypervisors know.
+    #[allow(dead_code, reason = "the tests of machines end with it")]
+    pub async fn rest(&self) {
+        let limit = Duration::from_secs(120);
+        let wrong = aftermath::at_rest(&self.world, self.http.client(), self.clock, limit).await.unwrap();
+        assert!(wrong.is_empty(), "what is said is not true:\n{}", wrong.join("\n"));
     }
 
     pub async fn pass_millis(&self, millis: u64) {

@@ -49,6 +49,7 @@ async fn v24_v31_v32_an_eviction_marks_the_guest_and_moves_it() {
     assert!(matches!(code, 201 | 404), "{code} {said}");
     let migrations = cluster.get(VMIMS).await.unwrap();
     assert_eq!(migrations["items"].as_array().unwrap().len(), 1, "v26: exactly once");
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,6 +71,7 @@ async fn w22_w26_w27_trials_leave_no_mark_and_a_descheduler_is_remembered() {
     let list =
         cluster.until(VMIMS, |list| list["items"].as_array().is_some_and(|items| !items.is_empty())).await;
     assert_eq!(list["items"][0]["spec"]["priority"], "system-maintenance");
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,6 +113,7 @@ async fn v05_v28_v30_a_taint_moves_all_guests_within_limits_and_removing_it_stop
         list["items"].as_array().is_some_and(|all| all.iter().all(|vmi| node_of(vmi) == "node-2"))
     };
     cluster.until(VMIS, gone).await;
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,6 +138,7 @@ async fn what_cannot_move_stays_and_says_why() {
     let after = cluster.until(&format!("{VMIS}/fixed"), |vmi| !blocked(vmi)).await;
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
     assert!(is_running(&after));
+    cluster.rest().await;
 }
 
 /// I2 without the webhook: the budget alone refuses, with one pod, with two, and with the rest of a failed migration.
@@ -194,6 +198,7 @@ async fn without_the_webhook_the_budget_still_keeps_the_guest() {
     assert_eq!(code, 429, "{said}");
     let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
     assert!(is_running(&vmi) && vmi["metadata"]["uid"] == before["metadata"]["uid"]);
+    cluster.rest().await;
 }
 
 /// 22 guests of which 2 fit nowhere: the others do not wait for them, and the 2 are named at once.
@@ -244,6 +249,7 @@ async fn nobody_starves_behind_a_guest_that_fits_nowhere() {
         cluster.until(&format!("{VMIS}/{name}"), stuck).await;
         assert!(is_running(&cluster.get(&format!("{VMIS}/{name}")).await.unwrap()));
     }
+    cluster.rest().await;
 }
 
 /// A migration that failed is tried again after its back-off, elsewhere.
@@ -266,6 +272,7 @@ async fn v33_v34_a_failed_migration_is_repeated_after_its_back_off() {
     let waited = cluster.clock.now().duration_since(at).as_secs();
     assert!((20..40).contains(&waited), "{waited} s after the failure");
     assert_ne!(after["status"]["nodeName"], first_target, "another target");
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,6 +295,7 @@ async fn bad_settings_are_refused_and_what_held_before_goes_on() {
         refused(cluster.send("PATCH", settings, MERGE, &body).await, part);
     }
     assert_eq!(*cluster.operator.config().borrow(), evac_core::machines::Config::default());
+    cluster.rest().await;
 }
 
 /// Strategy × migratable × cluster default × entry × run strategy: what each guest is like afterwards, as a table.
@@ -327,6 +335,7 @@ async fn the_matrix_of_strategies_entries_and_run_strategies() {
                 }
             }
         }
+        cluster.rest().await;
     }
     println!("{table}");
     assert!(wrong.is_empty(), "{}\n{} of {} rows", wrong.concat(), wrong.len(), table.lines().count() - 1);

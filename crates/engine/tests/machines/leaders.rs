@@ -108,6 +108,7 @@ async fn a_follower_writes_nothing_and_takes_over_when_the_leader_dies() {
     let lease = cluster.get(LEASE).await.unwrap();
     assert_eq!((holder(&lease), &lease["spec"]["leaseTransitions"]), ("b", &json!(1)));
     assert!(b.writes() > 0);
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,6 +123,7 @@ async fn a_leader_that_is_asked_to_end_hands_over_at_once() {
     assert!(waited.as_millis() < 1000, "{waited:?}");
     assert!(b.leads(cluster.clock.now()));
     runs(&cluster, "two").await;
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,6 +152,7 @@ async fn a_leader_that_cannot_renew_stops_before_the_next_one_starts() {
     assert!(!a.leads(cluster.clock.now()) && b.leads(cluster.clock.now()));
     runs(&cluster, "two").await;
     assert_eq!(a.writes(), written);
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,6 +164,7 @@ async fn a_lease_that_somebody_removes_is_taken_again() {
     let now = cluster.clock.now();
     assert!(a.leads(now) ^ b.leads(now));
     runs(&cluster, "one").await;
+    cluster.rest().await;
 }
 
 /// A server of its own, and a client on a line that can be led to another server.

@@ -171,6 +171,7 @@ async fn a_hundred_migrations_with_two_leaders_stay_within_limits_and_use_their_
         }
         cluster.clock.sleep(Duration::from_millis(50)).await;
     }
+    cluster.rest().await;
     let seen = onlooker.lock().unwrap();
     assert_eq!((seen.ended, seen.failed), (100, 0));
     assert!(seen.most <= 5, "{} at once", seen.most);
@@ -224,4 +225,5 @@ async fn operators_that_die_after_every_write_keep_the_limits_and_use_their_slot
         assert_eq!(vmi["status"]["phase"], "Running");
         assert_eq!(vmi["status"]["migrationState"]["completed"], true, "vm-{n}");
     }
+    cluster.rest().await;
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod aftermath;
 mod certificates;
 mod cluster;
 #[allow(dead_code, reason = "shared with the tests of drains")]
@@ -9,6 +10,8 @@ mod cluster;
 mod counted;
 mod evacuation;
 mod guests;
+#[path = "../../../api/tests/corpus/marks.rs"]
+mod hostile_marks;
 mod hostile_reviews;
 mod https;
 mod leaders;
@@ -48,6 +51,7 @@ async fn a_machine_runs_and_stops_as_its_run_strategy_says() {
     cluster.until(&format!("{VMIS}/a"), Value::is_null).await;
     let pods = cluster.get("/api/v1/namespaces/default/pods").await.unwrap();
     assert_eq!(pods["items"].as_array().unwrap().len(), 0, "{pods:#}");
+    cluster.rest().await;
 }
 
 /// The table of the documents: what each command makes of each run strategy.
@@ -106,6 +110,7 @@ async fn commands_change_run_strategies_as_documented() {
         cluster.send("DELETE", &format!("{VMS}/{name}"), "application/json", &json!({})).await;
         cluster.until(&format!("{VMS}/{name}"), Value::is_null).await;
     }
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,6 +149,7 @@ async fn a_migration_moves_the_guest_and_its_history_is_kept() {
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
     assert_ne!(after["status"]["nodeName"], before["status"]["nodeName"]);
     assert!(is_running(&after));
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,6 +182,7 @@ async fn a_replica_set_replaces_an_evicted_member_and_scales() {
         cluster.send("PATCH", &format!("{path}/scale"), "application/merge-patch+json", &scale).await;
     assert_eq!(code, 200, "{body}");
     cluster.until(&path, |rs| rs["status"]["replicas"] == 1 && rs["status"]["readyReplicas"] == 1).await;
+    cluster.rest().await;
 }
 
 /// A member that takes its time to shut down is replaced at once, and keeps its time.
@@ -216,6 +223,7 @@ async fn x10_a_replica_set_does_not_wait_for_a_member_that_is_slow_to_end() {
     cluster.pass(120).await;
     cluster.until(&format!("{VMIS}/{old}"), Value::is_null).await;
     assert_eq!(cluster.get(&path).await.unwrap()["status"]["readyReplicas"], 2);
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -247,4 +255,5 @@ async fn wrong_objects_are_refused_and_nothing_is_changed() {
     assert!(body["message"].as_str().unwrap().ends_with("the VMI \"default/none\" does not exist"), "{body}");
     let list = cluster.get(VMS).await.unwrap();
     assert_eq!(list["items"].as_array().unwrap().len(), 0);
+    cluster.rest().await;
 }

@@ -1,13 +1,17 @@
 //! NodeMaintenance in paused time: whoever carries it out may die at any write, and objects may be deleted at any moment.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use evac_apiserver::Service;
+use evac_apiserver::identity::Identity;
 use evac_engine::Http;
 use evac_engine::operator::publish::Reviews;
 use evac_engine::operator::{Operator, install};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, VMIMS, VMIS, VMS, vm};
+use crate::hostile_marks;
 use crate::wire::Wire;
 
 const OBJECTS: &str = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances";
@@ -117,6 +121,7 @@ async fn whoever_dies_after_every_write_the_next_one_goes_on() {
     assert_eq!(image(&cluster, &node).await, before);
     let leases = cluster.get(LEASES).await.unwrap();
     assert_eq!(leases["items"].as_array().unwrap().len(), 0);
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,6 +144,7 @@ async fn deleted_after_any_write_nothing_is_left() {
         cluster.pass(30).await;
         assert_eq!(image(&cluster, "node-1").await, before, "after {writes} writes");
         assert!(cluster.get(LEASES).await.is_none_or(|list| list["items"].as_array().unwrap().is_empty()));
+        cluster.rest().await;
         operator.stop().await;
         if !cut {
             break;
@@ -230,6 +236,7 @@ async fn twenty_at_once_and_one_that_is_blocked_holds_up_nobody() {
     assert!(!blocker["fix"].as_str().unwrap_or_default().is_empty(), "{blocker:#}");
     let said = stuck["status"]["conditions"].to_string();
     assert!(said.contains("NothingMoves") || said.contains("CannotLeave"), "{said}");
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -247,6 +254,7 @@ async fn a_node_that_goes_and_comes_back_is_not_forgotten() {
     assert_eq!(failed["status"]["lastError"], "nodes \"ghost\" not found");
     cluster.send("DELETE", &path, "application/json", &json!({})).await;
     cluster.until(&path, Value::is_null).await;
+    cluster.rest().await;
 }
 
 const HOOK: &str =
@@ -307,6 +315,7 @@ async fn a_permission_that_no_review_has_seen_shuts_no_guest_down() {
     let done = cluster.until(&path, |object| object["status"]["phase"] == "Succeeded").await;
     assert_eq!(ignored(&done), None, "{done:#}");
     assert_ne!(phase_of_guest(&cluster).await, "Running", "who created it was reviewed");
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -331,6 +340,7 @@ async fn an_operator_that_may_not_read_the_webhook_works_on_and_believes_no_perm
     blind.store(false, std::sync::atomic::Ordering::SeqCst);
     cluster.until(&path, |object| object["status"]["phase"] == "Succeeded").await;
     assert_ne!(phase_of_guest(&cluster).await, "Running");
+    cluster.rest().await;
 }
 
 /// The way to the server of an account that may not look at webhook configurations for the time being.
@@ -390,6 +400,7 @@ async fn a_drain_that_cannot_read_says_so_on_its_object_and_takes_it_back() {
         done["status"].get("blockers").is_none() && done["status"].get("lastError").is_none(),
         "{done:#}"
     );
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -415,4 +426,118 @@ async fn a_mark_in_our_name_without_an_object_is_taken_off_and_nothing_else() {
     cluster.until(path, |node| node["metadata"]["annotations"].get("evac.dev/drain").is_none()).await;
     cluster.pass(30).await;
     assert_eq!(image(&cluster, "node-1").await["spec"], before["spec"]);
+    cluster.rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_times_in_a_status_follow_a_step_of_the_systems_clock() {
+    static SECONDS: AtomicI64 = AtomicI64::new(0);
+    for step in [7200, -7200] {
+        SECONDS.store(0, Ordering::Relaxed);
+        let cluster = cluster(2).await;
+        deploy(&cluster, "web", 2).await;
+        let client = kube::Client::new(Service::trusted(cluster.api.clone(), Identity::admin()), "default");
+        let _operator = role(Http::new(client, cluster.clock.stepped_by(&SECONDS), Duration::ZERO));
+        cluster.pass(5).await;
+        SECONDS.store(step, Ordering::Relaxed);
+        let ahead = |written: &Value| {
+            let written: jiff::Timestamp = written.as_str().unwrap().parse().unwrap();
+            written.duration_since(cluster.clock.now()).as_secs()
+        };
+        let mut steps = vec![step];
+        // Once more while it is there: what is written from then on follows again.
+        for (name, node) in [("a", "node-1"), ("b", "node-2")] {
+            assert_eq!(cluster.create(OBJECTS, &object(name, node)).await.0, 201);
+            cluster.pass(10).await;
+            let found = cluster.get(&format!("{OBJECTS}/{name}")).await.unwrap();
+            let step = *steps.last().unwrap();
+            let late = ahead(&found["status"]["lastUpdate"]);
+            assert!(
+                (step - 12..=step).contains(&late),
+                "a step of {step} s, written {late} s ahead: {found:#}"
+            );
+            for condition in found["status"]["conditions"].as_array().unwrap() {
+                let late = ahead(&condition["lastTransitionTime"]);
+                assert!((step - 12..=step).contains(&late), "a step of {step} s: {condition}");
+            }
+            let marked = cluster.get(&format!("/api/v1/nodes/{node}")).await.unwrap();
+            if let Some(mark) = marked["metadata"]["annotations"]["evac.dev/drain"].as_str() {
+                let mark: Value = serde_json::from_str(mark).unwrap();
+                let late = ahead(&mark["since"]);
+                assert!((step - 12..=step).contains(&late), "a step of {step} s: {mark}");
+            }
+            SECONDS.store(step * 2, Ordering::Relaxed);
+            steps.push(step * 2);
+        }
+        cluster.rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_times_on_machines_follow_a_step_of_the_systems_clock() {
+    static SECONDS: AtomicI64 = AtomicI64::new(0);
+    for step in [7200, -7200] {
+        SECONDS.store(step, Ordering::Relaxed);
+        let cluster = cluster(2).await;
+        cluster.operator.halt();
+        let client = kube::Client::new(Service::trusted(cluster.api.clone(), Identity::admin()), "default");
+        let http = Http::new(client, cluster.clock.stepped_by(&SECONDS), Duration::ZERO);
+        let _operator = Operator::start_roles(http, "machines,evacuation,budget".parse().unwrap());
+        assert_eq!(cluster.create(VMS, &vm("db", "Always", &json!({}))).await.0, 201);
+        let vmi = cluster.until(&format!("{VMIS}/db"), |vmi| vmi["status"]["phase"] == "Running").await;
+        let entered = vmi["status"]["phaseTransitionTimestamps"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["phase"] == "Scheduling")
+            .unwrap_or_else(|| panic!("{vmi:#}"));
+        let written: jiff::Timestamp = entered["phaseTransitionTimestamp"].as_str().unwrap().parse().unwrap();
+        let late = written.duration_since(cluster.clock.now()).as_secs();
+        assert!((step - 60..=step).contains(&late), "a step of {step} s, written {late} s ahead");
+        cluster.rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_hostile_mark_has_the_end_of_a_maintenance_take_off_what_is_of_others() {
+    let cluster = cluster(2).await;
+    let (path, merge) = ("/api/v1/nodes/node-1", "application/merge-patch+json");
+    let mut person = hostile_marks::person();
+    // A maintenance of a node of the control plane needs a permission of its own, which is not what is tried here.
+    person["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] = Value::Null;
+    assert_eq!(cluster.send("PATCH", path, merge, &person).await.0, 200);
+    cluster.pass(5).await;
+    let of_others = || async {
+        let image = image(&cluster, "node-1").await;
+        json!({"spec": image["spec"], "labels": image["labels"]})
+    };
+    let before = of_others().await;
+    let _operator = role(cluster.http.clone());
+    let mut tried = 0;
+    for (what, text) in hostile_marks::corpus("node-maintenance@kubevirt") {
+        let forged = json!({"metadata": {"annotations": {"evac.dev/drain": text}}});
+        // An annotation that is too large is refused by the server.
+        if cluster.send("PATCH", path, merge, &forged).await.0 != 200 {
+            continue;
+        }
+        tried += 1;
+        // Without an object what is in our name is swept; with one it is given back at its end.
+        cluster.pass(10).await;
+        assert_eq!(of_others().await, before, "{what}: without an object");
+        assert_eq!(cluster.send("PATCH", path, merge, &forged).await.0, 200);
+        assert_eq!(cluster.create(OBJECTS, &object("a", "node-1")).await.0, 201);
+        cluster.pass(10).await;
+        let said = cluster.get(&format!("{OBJECTS}/a")).await.unwrap();
+        let error = said["status"]["lastError"].as_str().unwrap_or_default();
+        assert!(error.lines().count() <= 1 && !error.chars().any(char::is_control), "{what}: {error}");
+        let deleted = cluster.send("DELETE", &format!("{OBJECTS}/a"), "application/json", &json!({})).await;
+        assert_eq!(deleted.0, 200, "{what}");
+        cluster.until(&format!("{OBJECTS}/a"), Value::is_null).await;
+        cluster.pass(5).await;
+        assert_eq!(of_others().await, before, "{what}: after its object");
+        let off = json!({"metadata": {"annotations": {"evac.dev/drain": null}}});
+        assert_eq!(cluster.send("PATCH", path, merge, &off).await.0, 200);
+    }
+    assert!(tried >= 35, "{tried}");
+    cluster.rest().await;
 }

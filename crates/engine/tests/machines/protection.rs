@@ -70,6 +70,7 @@ async fn a_webhook_that_nobody_answers_shuts_nothing_down_under_either_policy() 
     taint(&cluster, &node_of(&before), Some("kubevirt.io/drain")).await;
     let after = cluster.until(&format!("{VMIS}/a"), |vmi| node_of(vmi) != node_of(&before)).await;
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,6 +114,7 @@ async fn a_disruption_controller_that_is_late_shuts_nothing_down() {
     assert!(matches!(drained(&cluster, &node_of(&before)).await.0, End::Drained { .. }));
     let after = cluster.get(&format!("{VMIS}/a")).await.unwrap();
     assert!(node_of(&after) != node_of(&before) && after["metadata"]["uid"] == before["metadata"]["uid"]);
+    cluster.rest().await;
 }
 
 /// A drain of a node with a minute of time: how it ended, and what it said it waited for.
@@ -171,6 +173,7 @@ async fn a_third_pod_holds_the_next_migration_back_is_named_and_shuts_nothing_do
     assert!(matches!(drained(&cluster, &node_of(&before)).await.0, End::Drained { .. }));
     let after = cluster.get(&format!("{VMIS}/a")).await.unwrap();
     assert!(node_of(&after) != node_of(&before) && after["metadata"]["uid"] == uid);
+    cluster.rest().await;
 }
 
 /// The strategy of a running guest is edited while it is on its way. What holds is what it says now.
@@ -215,6 +218,7 @@ async fn a_strategy_edited_on_the_way_holds_from_then_on_and_ends_no_guest() {
     let restarted = |vmi: &Value| is_running(vmi) && vmi["metadata"]["uid"] != before["metadata"]["uid"];
     let restarted = cluster.until(&format!("{VMIS}/a"), restarted).await;
     assert_eq!(node_of(&restarted), node_of(&before));
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,6 +264,7 @@ async fn w28_w29_a_hotplugged_volume_stays_until_its_guest_has_left() {
     cluster.until(&format!("{PODS}/{pod}"), over).await;
     let (code, said) = evict(&cluster, "hp-volume-x", json!({})).await;
     assert!(matches!(code, 201 | 404), "{code} {said}");
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -300,6 +305,7 @@ async fn w23_w24_w02_what_cannot_be_read_or_marked_is_refused_and_what_is_not_th
     cluster.allow_writes().await;
     let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
     assert!(is_running(&vmi) && vmi["status"]["evacuationNodeName"].is_null());
+    cluster.rest().await;
 }
 
 /// Twice a second, with no time to say goodbye.
@@ -320,6 +326,7 @@ async fn w32_w33_an_external_guest_outlives_every_eviction() {
     assert!(is_running(&vmi) && vmi["metadata"]["uid"] == before["metadata"]["uid"]);
     assert_eq!(vmi["status"]["evacuationNodeName"], before["status"]["nodeName"]);
     assert_eq!(cluster.get(VMIMS).await.unwrap()["items"], json!([]), "v16: nobody moves it");
+    cluster.rest().await;
 }
 
 /// A migration that a person asked for is as good as one of ours: both of its pods stay until it is over.
@@ -357,6 +364,7 @@ async fn v25_w30_neither_pod_of_a_running_migration_can_be_evicted() {
     let after = cluster.until(&format!("{VMIS}/a"), |vmi| node_of(vmi) != node_of(&before)).await;
     assert!(is_running(&after) && after["metadata"]["uid"] == before["metadata"]["uid"]);
     assert_eq!(cluster.get(VMIMS).await.unwrap()["items"].as_array().unwrap().len(), 1, "it was moved once");
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -376,6 +384,7 @@ async fn v36_an_evacuation_that_was_taken_back_does_not_start_again() {
     assert_eq!(cluster.get(VMIMS).await.unwrap()["items"], json!([]));
     let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
     assert!(is_running(&vmi) && vmi["status"]["evacuationNodeName"].is_null());
+    cluster.rest().await;
 }
 
 /// The other way round the control plane would make another migration in the moment in between.
@@ -400,6 +409,7 @@ async fn whoever_takes_a_drain_back_clears_marks_before_migrations() {
     assert_eq!(cluster.get(VMIMS).await.unwrap()["items"], json!([]));
     let vmi = cluster.get(&format!("{VMIS}/a")).await.unwrap();
     assert!(is_running(&vmi) && node_of(&vmi) == node_of(&before));
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -435,4 +445,5 @@ async fn p01_p11_a_budget_that_somebody_made_in_the_name_of_a_guest_does_not_sta
     let names: Vec<&Value> =
         list["items"].as_array().unwrap().iter().map(|b| &b["metadata"]["name"]).collect();
     assert!(names.contains(&&ours) && names.contains(&&json!("own")), "{names:?}");
+    cluster.rest().await;
 }

@@ -26,6 +26,7 @@ async fn a_guest_is_paused_and_goes_on_when_asked() {
     assert!(body["message"].as_str().unwrap().ends_with("VMI is already paused"), "{body}");
     assert_eq!(ask("unpause").await.0, 200);
     cluster.until(&format!("{VMS}/a"), |vm| vm["status"]["printableStatus"] == "Running").await;
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,6 +56,7 @@ async fn m45_a_running_migration_that_is_deleted_leaves_the_guest_where_it_is() 
     let (code, body) = cluster.create(VMIMS, &again).await;
     assert_eq!(code, 201, "{body}");
     cluster.until(&format!("{VMIMS}/again"), |m| phase(m) == "Succeeded").await;
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,6 +76,7 @@ async fn m43_a_migration_without_a_place_to_go_gives_up_and_the_guest_stays() {
     assert!(is_running(&vmi));
     let pods = cluster.get("/api/v1/namespaces/default/pods").await.unwrap();
     assert_eq!(pods["items"].as_array().unwrap().len(), 1, "only the source is left");
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,6 +94,7 @@ async fn r46_r48_a_crashed_guest_comes_back_or_stays_as_its_strategy_says() {
     assert_eq!(phase(&once), "Failed");
     let machine = cluster.get(&format!("{VMS}/once")).await.unwrap();
     assert_eq!(machine["status"]["printableStatus"], "Stopped");
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,6 +124,7 @@ async fn v38_to_v44_an_evacuation_is_taken_back_only_for_the_node_it_names() {
     assert_eq!(cancel("virtualmachineinstances/a", &node).await.0, 200);
     let vmi = cluster.until(&format!("{VMIS}/a"), |vmi| !has(vmi, "EvictionRequested")).await;
     assert!(vmi["status"]["evacuationNodeName"].is_null());
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,6 +149,7 @@ async fn settings_of_the_old_config_map_reach_the_controllers() {
     cluster.create(VMS, &plain).await;
     let vmi = cluster.until(&format!("{VMIS}/a"), is_running).await;
     assert_eq!(vmi["spec"]["evictionStrategy"], "LiveMigrate");
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,6 +177,7 @@ async fn r50_r51_a_machine_that_always_runs_comes_back_after_losing_its_pod_but_
     let waited = cluster.clock.now().duration_since(failed_at).as_secs();
     assert!((9..=18).contains(&waited), "waited {waited} s");
     assert!(is_running(&second));
+    cluster.rest().await;
 }
 
 fn grace(vmi: &Value) -> Option<i64> {
@@ -214,6 +221,7 @@ async fn r38_a_guest_gets_its_time_back_when_the_restart_is_refused() {
     assert_eq!(restart().await.0, 202);
     let again = |vmi: &Value| is_running(vmi) && vmi["metadata"]["uid"] != before["metadata"]["uid"];
     assert_eq!(grace(&cluster.until(&instance, again).await), Some(30));
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,6 +277,7 @@ async fn r42_a_trial_is_answered_as_if_it_were_meant_and_changes_nothing() {
     assert_eq!(ask("virtualmachineinstances/on/unpause", true, json!({})).await.0, 200);
     cluster.pass(5).await;
     assert!(has(&cluster.get(&format!("{VMIS}/on")).await.unwrap(), "Paused"), "that was a trial");
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -298,4 +307,5 @@ async fn r43_a_migration_is_asked_for_only_of_a_machine_that_runs() {
     let (code, body) = migrate("on").await;
     assert_eq!(code, 500, "a second one cannot be created: {body}");
     assert!(body["message"].as_str().unwrap().contains("in-flight migration detected"), "{body}");
+    cluster.rest().await;
 }

@@ -30,6 +30,7 @@ async fn v17_a_migration_that_cannot_be_created_is_told_and_tried_again() {
     cluster.allow_writes().await;
     let after = cluster.until(&format!("{VMIS}/a"), |vmi| node_of(vmi) != node_of(&before)).await;
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    cluster.rest().await;
 }
 
 /// A success wipes out what failed before it.
@@ -62,6 +63,7 @@ async fn v35_after_a_success_the_next_one_does_not_wait() {
     let phases: Vec<&str> = list["items"].as_array().unwrap().iter().map(phase).collect();
     assert_eq!(phases.iter().filter(|phase| **phase == "Failed").count(), 1, "{phases:?}");
     assert_eq!(phases.iter().filter(|phase| **phase == "Succeeded").count(), 2, "{phases:?}");
+    cluster.rest().await;
 }
 
 /// One slot for all.
@@ -102,6 +104,7 @@ async fn the_next_guest_is_under_way_before_it_is_written_that_the_last_one_arri
     cluster.until(&format!("{VMIMS}/first"), |m| phase(m) == "Succeeded").await;
     let late = cluster.clock.now().duration_since(at).as_secs_f64();
     assert!(late < 1.0, "it is written {late} s later");
+    cluster.rest().await;
 }
 
 /// One slot for all: what empties a node goes before what a person would like.
@@ -144,6 +147,7 @@ async fn v37_evacuations_go_before_the_wishes_of_people() {
     order.sort_unstable();
     let kinds: Vec<&str> = order.iter().map(|(_, name)| name.split('-').next().unwrap()).collect();
     assert_eq!(kinds, ["slow", "evicted", "evicted", "mine", "mine"]);
+    cluster.rest().await;
 }
 
 /// A busy guest takes longer and arrives; one that writes faster than the network carries never does, and is named instead of ended.
@@ -182,6 +186,7 @@ async fn v27_a_busy_guest_is_moved_in_time_and_a_hopeless_one_is_named_and_runs_
     let vmi = cluster.until(&format!("{VMIS}/hopeless"), blocked).await;
     assert!(is_running(&vmi) && vmi["metadata"]["uid"] == before[1]["metadata"]["uid"]);
     assert_eq!(node_of(&vmi), node_of(&before[1]));
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,4 +205,5 @@ async fn v23_a_descheduler_is_told_to_ask_before_it_evicts() {
         };
         cluster.until(&format!("{VMIS}/a"), moved).await;
     }
+    cluster.rest().await;
 }

@@ -76,6 +76,7 @@ async fn who_asks_again_is_refused_without_a_request_and_let_through_on_a_readin
 
     cluster.until(&format!("{PODS}/{pod}"), |pod| pod["status"]["phase"] == "Succeeded").await;
     assert_eq!(desk.evict(&pod).await, (None, 1), "the pod is read: it has ended");
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,6 +90,7 @@ async fn who_has_seen_nothing_reads_and_answers_the_same() {
     let (said, requests) = blind.evict(&pod).await;
     assert!(said.unwrap().starts_with("Evacuation in progress"));
     assert_eq!(requests, 2);
+    cluster.rest().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,4 +105,5 @@ async fn a_migration_is_let_through_by_what_is_known_of_its_guest_and_refused_by
     assert_eq!(requests, 2, "it might have been created just now");
     let blind = Desk::open(&cluster, View::of_settings(cluster.operator.config(), cluster.clock));
     assert_eq!(blind.migrate("a").await, (None, 2), "its guest is read, too");
+    cluster.rest().await;
 }

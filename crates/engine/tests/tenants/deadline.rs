@@ -1,15 +1,20 @@
 //! The deadline in paused time: to the second, over restarts, and whatever is wrong with the tenant.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use evac_apiserver::Service;
+use evac_apiserver::identity::Identity;
+use evac_engine::Http;
 use evac_engine::gate::Gate;
 use evac_engine::operator::Operator;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, VMIS, VMS, vm};
+use crate::wire::{Fault, Wire};
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
@@ -273,4 +278,55 @@ async fn an_operator_that_can_keep_nothing_of_its_own_holds_the_deadline_all_the
     is_again(&cluster, deadline).await;
     goes_at(&cluster, deadline, &uid).await;
     homeless.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_forward_takes_nothing_from_a_tenants_time_and_what_is_written_follows_it() {
+    static SECONDS: AtomicI64 = AtomicI64::new(0);
+    let cluster = Cluster::start(2).await;
+    let uid = node(&cluster, &json!({"evac.dev/tenant-timeout": "10m"})).await;
+    cluster.operator.halt();
+    let client = kube::Client::new(Service::trusted(cluster.api.clone(), Identity::admin()), "default");
+    let http = Http::new(client, cluster.clock.stepped_by(&SECONDS), Duration::ZERO);
+    let _operator = Operator::start(http);
+    evict(&cluster).await;
+    let deadline = anchored(&cluster).await;
+    cluster.pass(60).await;
+    SECONDS.store(7200, Ordering::Relaxed);
+    // The pauses between tries go on as before.
+    goes_at(&cluster, deadline, &uid).await;
+    assert_eq!(told(&cluster, "TenantDeadline").await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_role_that_cannot_list_says_so_on_the_machines_that_have_to_go_and_takes_it_back() {
+    let cluster = Cluster::start(2).await;
+    let uid = node(&cluster, &json!({"evac.dev/tenant-timeout": "30m"})).await;
+    evict(&cluster).await;
+    anchored(&cluster).await;
+    cluster.operator.halt();
+    let wire = Wire::new();
+    wire.fail(|method, path| {
+        let refused = method == "GET" && path.contains("virtualmachineinstancemigrations");
+        refused.then(|| Fault::forbidden("virtualmachineinstancemigrations"))
+    });
+    let service = Service::trusted(cluster.api.clone(), Identity::admin());
+    let http = Http::new(wire.client(service), cluster.clock, Duration::ZERO);
+    let _operator = Operator::start(http);
+    let find = |vmi: &Value| {
+        let conditions = vmi["status"]["conditions"].as_array()?;
+        conditions.iter().find(|one| one["type"] == "TenantUnread").cloned()
+    };
+    let path = format!("{VMIS}/blue-x");
+    let vmi = cluster.until(&path, |vmi| find(vmi).is_some()).await;
+    let said = find(&vmi).unwrap();
+    assert_eq!((said["status"].as_str(), said["reason"].as_str()), (Some("True"), Some("CannotRead")));
+    let message = said["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("the list of virtualmachineinstancemigrations cannot be read since"),
+        "{message}"
+    );
+    wire.fail(|_, _| None);
+    cluster.until(&path, |vmi| find(vmi).is_none()).await;
+    assert!(is_kept(&cluster, &uid).await);
 }

@@ -9,3 +9,6 @@ mod deadline;
 mod endless;
 mod hostile;
 mod visits;
+#[allow(dead_code, reason = "shared with the tests of drains")]
+#[path = "../drain/wire.rs"]
+mod wire;

@@ -119,6 +119,11 @@ impl Hypervisor {
         self.moves.get(source_uid)
     }
 
+    /// Migrations in progress, and those just over and not yet acknowledged.
+    pub fn moves(&self) -> impl Iterator<Item = &Move> {
+        self.moves.values()
+    }
+
     /// The guests that are being copied away from a node at this moment.
     pub fn leaving(&mut self, node: &str, now: Timestamp) -> Vec<Leaving> {
         self.advance(now);

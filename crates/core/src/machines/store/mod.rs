@@ -130,8 +130,11 @@ impl Machines {
                 return self.apply(Seen::MigrationGone(migration.key, migration.uid));
             }
             Seen::Machine(machine) => {
-                let key = machine.key.clone();
-                keep!(self, machines, *machine);
+                let (key, uid) = (machine.key.clone(), machine.uid.clone());
+                if keep!(self, machines, *machine).is_none() {
+                    // Its instances may have been heard of before, and were taken for orphans.
+                    self.touch_owned(&uid, &mut touched);
+                }
                 touched.insert(Subject::new(Kind::Machine, key));
             }
             Seen::MachineGone(key, uid) => {
@@ -188,7 +191,8 @@ impl Machines {
                 }
                 self.migrations_of.entry(instance.clone()).or_default().insert(key.clone());
                 touched.insert(Subject::new(Kind::Migration, key));
-                touched.insert(Subject::new(Kind::Instance, instance));
+                // The machine shows whether its guest is on its way, and other migrations of that guest wait for the end of this one.
+                self.touch_around_instance(&instance, &mut touched);
                 if is_final && !was_final {
                     self.line_moved = true;
                 }
@@ -458,6 +462,9 @@ fn uid_of(seen: &Seen) -> Option<Uid> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod touch_tests;
 
 #[cfg(test)]
 mod tests {

@@ -24,6 +24,7 @@ use evac_core::failover::policy::Agent as AgentPolicy;
 use evac_core::failover::watchman::{Standing, Verdict, View, Watchman};
 use evac_core::failover::{AgentError, FailoverPolicy, KubeletLease, PolicyError, Proof, Silence, Suspect};
 use evac_core::quorum::is_control_plane;
+use evac_core::unread::{Unread, Word};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -35,12 +36,12 @@ use super::feeds::forever;
 use super::pulse::{Condition, Question};
 use super::sleep_until;
 use crate::failover::PowerSwitch;
-use crate::http::Http;
+use crate::http::{Http, HttpError};
 use crate::metrics::Queues;
 use crate::watch::{Report, Source};
 
 /// The name under which this role marks nodes, in the installation that goes by bare names.
-pub const OWNER: &str = "evac-operator";
+pub const OWNER: &str = evac_core::ownership::FAILOVER;
 
 /// The name under which this installation marks nodes.
 fn owner(http: &Http) -> String {
@@ -102,6 +103,8 @@ struct Loop {
     maintenance: BTreeMap<String, Lease>,
     /// Why the leases of remediation operators cannot be read.
     unread: Option<String>,
+    /// Lists of nodes, policies and kubelets that cannot be read.
+    unread_lists: Unread,
     watchman: Watchman,
     /// Failovers under way.
     active: BTreeSet<String>,
@@ -134,6 +137,7 @@ pub async fn run(
         policies: BTreeMap::new(),
         maintenance: BTreeMap::new(),
         unread: None,
+        unread_lists: Unread::default(),
         watchman: Watchman::default(),
         active: BTreeSet::new(),
         returning: BTreeSet::new(),
@@ -206,8 +210,27 @@ impl Loop {
         tasks.spawn(forever(http(), source, sender.clone(), Input::Maintenance, lease_version));
     }
 
+    /// Takes note of which lists can be read.
+    fn note_reading(&mut self, input: &Input, now: Timestamp) {
+        let (what, error) = match input {
+            Input::Node(report) => ("nodes", failure(report)),
+            Input::Policy(report) => ("failoverpolicies", failure(report)),
+            Input::Kubelet(report) => ("leases of kubelets", failure(report)),
+            _ => return,
+        };
+        match error {
+            // A kind that the server does not know has no objects.
+            Some(error) if !error.is_not_found() => {
+                tracing::warn!(what, %error, "cannot be read");
+                self.unread_lists.failed(what, &error.to_string(), now);
+            }
+            _ => drop(self.unread_lists.read(what)),
+        }
+    }
+
     fn take(&mut self, input: Input) {
         let now = self.http.clock().now();
+        self.note_reading(&input, now);
         match input {
             Input::Node(Report::Listed(list)) => {
                 self.missing.remove("nodes");
@@ -338,8 +361,16 @@ impl Loop {
         tasks: &mut JoinSet<()>,
     ) -> Option<Timestamp> {
         let now = self.http.clock().now();
+        let (unread, told_at) = match self.unread_lists.word(now, self.http.clock().ahead()) {
+            Word::Nothing => (None, None),
+            Word::Later(at) => (None, Some(at)),
+            Word::Now(words) => (Some(words), None),
+        };
         if !self.missing.is_empty() {
-            return None;
+            if let Some(words) = unread.filter(|_| self.http.gate().is_open(now)) {
+                self.tell_unread(&words, sender, tasks);
+            }
+            return told_at;
         }
         self.listen(sender);
         let plane_is_down = self.down().any(|node| is_control_plane(&node.node));
@@ -359,6 +390,7 @@ impl Loop {
             policies: &policies,
             leases: &self.maintenance,
             leases_unread: self.unread.as_deref(),
+            unread: unread.as_deref(),
             etcd: etcd.as_ref().map_err(String::as_str),
             active: &self.active,
             resting: &self.resting,
@@ -372,7 +404,7 @@ impl Loop {
         }
         self.give_back(sender, tasks, now);
         let rested = self.resting.values().copied().filter(|at| *at > now).min();
-        again.into_iter().chain(rested).min()
+        again.into_iter().chain(rested).chain(told_at).min()
     }
 
     /// The nodes of policies that are not Ready.
@@ -440,7 +472,23 @@ impl Loop {
     fn tell(&mut self, standing: &Standing, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
         let Some(known) = self.policies.get(&standing.policy) else { return };
         let now = self.http.clock().calendar();
-        let Some(news) = self.book.enter(&known.object, standing, now) else { return };
+        if let Some(news) = self.book.enter(&known.object, standing, now) {
+            self.send(news, sender, tasks);
+        }
+    }
+
+    /// Says on every policy that is known what is not: without it nothing can be judged.
+    fn tell_unread(&mut self, words: &str, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
+        let now = self.http.clock().calendar();
+        let entered =
+            self.policies.values().filter_map(|known| self.book.enter_unread(&known.object, words, now));
+        let news: Vec<status::News> = entered.collect();
+        for news in news {
+            self.send(news, sender, tasks);
+        }
+    }
+
+    fn send(&self, news: status::News, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
         let (http, sender) = (self.http.clone(), sender.clone());
         tasks.spawn(async move {
             let taken = news.send(&http).await;
@@ -474,6 +522,13 @@ impl Loop {
                 let _ = sender.send(Input::Ended { node, rest, left: None });
             });
         }
+    }
+}
+
+fn failure<T>(report: &Report<T>) -> Option<&HttpError> {
+    match report {
+        Report::Failed { error, .. } => Some(error),
+        _ => None,
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evac_api::Call;
-use evac_api::failover::policy::{PolicyObject, status, write_status};
+use evac_api::failover::policy::{PolicyObject, status, status_unread, write_status};
 use evac_api::failover::{self as requests, About};
-use evac_api::wire::Named;
+use evac_api::wire::{Meta, Named};
 use evac_core::Uid;
 use evac_core::failover::FailoverPolicy;
 use evac_core::failover::warnings::Cause;
@@ -45,10 +45,28 @@ impl Book {
         if self.sending.contains(&meta.name) {
             return None;
         }
-        let next = status(standing, meta.generation, object.valid(), now);
+        self.compare(meta, status(standing, object, now), standing.warnings(now), now)
+    }
+
+    /// What a policy says while nothing can be judged.
+    pub fn enter_unread(&mut self, object: &PolicyObject, words: &str, now: Timestamp) -> Option<News> {
+        if self.sending.contains(&object.metadata.name) {
+            return None;
+        }
+        let mut warnings = BTreeMap::new();
+        warnings.insert((String::new(), "CannotRead"), words.to_owned());
+        self.compare(&object.metadata, status_unread(words, object, now), warnings, now)
+    }
+
+    fn compare(
+        &mut self,
+        meta: &Meta,
+        next: Value,
+        current: BTreeMap<Cause, String>,
+        now: Timestamp,
+    ) -> Option<News> {
         let key = comparable(&next);
         let status = (self.written.get(&meta.name) != Some(&key)).then_some(next);
-        let current = standing.warnings(now);
         let before = self.told.get(&meta.name);
         let known = |what: &Cause| before.is_some_and(|before| before.contains(what));
         let events: Vec<(&'static str, String)> = current
@@ -81,7 +99,8 @@ impl News {
         if let Some(status) = &self.status {
             let answer = http.send(&write_status(&self.policy, status)).await;
             if let Err(error) = answer.and_then(|answer| parse::<Named>(&answer)) {
-                tracing::debug!(policy = self.policy, %error, "status was not written");
+                tracing::warn!(policy = self.policy, %error, "status was not written");
+                http.metrics().status_unwritten("FailoverPolicy");
                 taken = false;
             }
         }

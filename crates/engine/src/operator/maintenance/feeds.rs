@@ -3,6 +3,7 @@
 use evac_api::call::escape;
 use evac_api::maintenance::{Object, request, review};
 use evac_api::wire::{Lease, Node};
+use evac_clock::Clock;
 use evac_core::maintenance::vouched::{self, Reviewing};
 use evac_core::maintenance::{Family, Seen, Subject};
 use evac_core::ownership::LEASE_NAMESPACE;
@@ -51,7 +52,7 @@ impl What {
             Seen::ObjectGone(id, _) => Some(Self::Objects(id.family)),
             Seen::Reviewing(_) => Some(Self::Reviews),
             Seen::Node(_) | Seen::NodeGone(_) => Some(Self::Nodes),
-            Seen::Lease(_) | Seen::LeaseGone(_) => Some(Self::Leases),
+            Seen::Lease(_) | Seen::LeaseGone(..) => Some(Self::Leases),
             _ => None,
         }
     }
@@ -88,6 +89,7 @@ pub(super) enum Input {
 type Sender = mpsc::UnboundedSender<Input>;
 
 pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
+    let clock = http.clock();
     for family in Family::ALL {
         let gone = move |object: Object| {
             let seen = object.of(family);
@@ -99,7 +101,7 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
             tasks,
             (What::Objects(family), request::collection(family)),
             |object: &Object| object.metadata.resource_version.clone(),
-            move |object: Object| Seen::Object(Box::new(object.of(family))),
+            move |object: Object| observed(object, family, clock),
             gone,
         );
     }
@@ -112,7 +114,6 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         |node: Node| Seen::Node(Box::new(node.into())),
         |node: Node| Seen::NodeGone(node.metadata.name),
     );
-    let clock = http.clock();
     let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases");
     follow(
         http,
@@ -121,7 +122,9 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         (What::Leases, leases),
         |lease: &Lease| lease.metadata.resource_version.clone(),
         move |lease: Lease| Seen::Lease(measured(lease, clock)),
-        |lease: Lease| Seen::LeaseGone(Key::new(lease.metadata.namespace, lease.metadata.name)),
+        move |lease: Lease| {
+            Seen::LeaseGone(Key::new(lease.metadata.namespace, lease.metadata.name), clock.now())
+        },
     );
     follow(
         http,
@@ -176,8 +179,15 @@ fn follow<T>(
 }
 
 /// The object in an answer, as it is known then.
-pub(super) fn object(family: Family, body: &[u8]) -> Option<Seen> {
-    serde_json::from_slice::<Object>(body).ok().map(|object| Seen::Object(Box::new(object.of(family))))
+pub(super) fn object(family: Family, body: &[u8], clock: Clock) -> Option<Seen> {
+    serde_json::from_slice::<Object>(body).ok().map(|object| observed(object, family, clock))
+}
+
+/// An object with the times of its status on the clock by which it is judged. They were written by the calendar, for others to read.
+fn observed(object: Object, family: Family, clock: Clock) -> Seen {
+    let mut seen = object.of(family);
+    seen.status = seen.status.shifted(-clock.ahead());
+    Seen::Object(Box::new(seen))
 }
 
 pub(super) fn gone(id: &evac_core::maintenance::Id, uid: &Uid) -> Seen {

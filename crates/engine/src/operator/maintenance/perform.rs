@@ -58,7 +58,7 @@ impl Performer {
                 }
                 let answer = succeeded(answer)?;
                 // Without its last finalizer an object that is being deleted is gone.
-                learned.extend(match feeds::object(id.family, &answer.body) {
+                learned.extend(match feeds::object(id.family, &answer.body, self.http.clock()) {
                     Some(Seen::Object(object)) if object.deleting && !held && others.is_empty() => {
                         Some(feeds::gone(id, uid))
                     }
@@ -67,12 +67,19 @@ impl Performer {
                 Ok(())
             }
             Action::WriteStatus { id, uid, status } => {
-                let answer = self.send(&request::status(id, uid, status)).await?;
+                let clock = self.http.clock();
+                let written = status.as_ref().clone().shifted(clock.ahead());
+                let answer = self.send(&request::status(id, uid, &written)).await;
+                let refused = |answer: &Answer| !answer.is_success() && !matches!(answer.status, 404 | 409);
+                if answer.as_ref().map_or(true, refused) {
+                    self.http.metrics().status_unwritten("NodeMaintenance");
+                }
+                let answer = answer?;
                 if answer.status == 404 {
                     learned.push(feeds::gone(id, uid));
                     return Err(Ending::Conflict);
                 }
-                learned.extend(feeds::object(id.family, &succeeded(answer)?.body));
+                learned.extend(feeds::object(id.family, &succeeded(answer)?.body, clock));
                 Ok(())
             }
             Action::TakeLease { node, uid, at, over, holder, record } => {
@@ -92,7 +99,7 @@ impl Performer {
                 if answer.status != 404 {
                     succeeded(answer)?;
                 }
-                learned.push(Seen::LeaseGone(lease.clone()));
+                learned.push(Seen::LeaseGone(lease.clone(), self.http.clock().now()));
                 Ok(())
             }
             Action::Begin { node, attire, may_shut_down, .. } => {

@@ -15,9 +15,10 @@ use std::time::Duration;
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::{request, wire};
 use evac_core::machines::{Config, Kind, Machines, Seen, Subject};
-use evac_core::tenants::{Action, Limits, Outcome, Stage, View, Work, decide};
+use evac_core::tenants::{Action, Limits, Outcome, Stage, View, Work, decide, say_unread};
+use evac_core::unread::{Unread, Word};
 use evac_core::{Key, Uid};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -53,9 +54,10 @@ enum Input {
     Listed(Kind, Vec<Seen>),
     /// The server does not know this kind.
     Absent(Kind),
-    Seen(Seen),
+    Seen(Kind, Seen),
     /// It could not be read; it is asked again.
-    Unread,
+    /// It cannot be read now, and why.
+    Unread(Kind, String),
     Done(Key, Uid, Done),
     Reported(Key, Uid, Outcome),
     /// When evictions were first seen.
@@ -84,6 +86,11 @@ struct Loop {
     absent: BTreeSet<Kind>,
     dirty: BTreeSet<Key>,
     alarms: BTreeMap<Key, Timestamp>,
+    /// How far the calendar was ahead of the steady time when we last looked.
+    ahead: SignedDuration,
+    /// Lists that cannot be read, and what is said about that now.
+    unread: Unread,
+    word: Word,
 }
 
 const WATCHED: [Kind; 3] = [Kind::Instance, Kind::Machine, Kind::Migration];
@@ -108,7 +115,6 @@ pub(super) async fn run(
     let mut openings = http.gate().openings();
     let mut state = Loop {
         machines: Machines::new(config.borrow_and_update().clone()),
-        http,
         settings,
         visits: Visits::new(),
         jobs: BTreeMap::new(),
@@ -118,6 +124,10 @@ pub(super) async fn run(
         absent: BTreeSet::new(),
         dirty: BTreeSet::new(),
         alarms: BTreeMap::new(),
+        ahead: http.clock().ahead(),
+        unread: Unread::default(),
+        word: Word::Nothing,
+        http,
     };
     loop {
         state.look(&sender, &mut tasks);
@@ -158,12 +168,12 @@ where
     let source = Source { path: path.into(), query: String::new(), page: PAGE };
     let wrap = move |report: Report<T>| match report {
         Report::Listed(list) => Input::Listed(T::KIND, list.into_iter().map(Follow::seen).collect()),
-        Report::Seen(object) => Input::Seen(object.seen()),
-        Report::Gone(object) => Input::Seen(object.gone()),
+        Report::Seen(object) => Input::Seen(T::KIND, object.seen()),
+        Report::Gone(object) => Input::Seen(T::KIND, object.gone()),
         Report::Failed { error, .. } if error.is_not_found() => Input::Absent(T::KIND),
         Report::Failed { error, .. } => {
-            tracing::debug!(path, %error, "cannot be read yet");
-            Input::Unread
+            tracing::warn!(path, %error, "cannot be read");
+            Input::Unread(T::KIND, error.to_string())
         }
     };
     let version = |object: &T| object.metadata().resource_version.clone();
@@ -187,21 +197,42 @@ impl Loop {
         }
     }
 
+    /// Pauses last as long as they last, also if the system's clock is stepped meanwhile. Deadlines are times of day and stay what they are.
+    fn follow_calendar(&mut self) {
+        let ahead = self.http.clock().ahead();
+        let step = ahead - std::mem::replace(&mut self.ahead, ahead);
+        if step.is_zero() {
+            return;
+        }
+        for job in self.jobs.values_mut() {
+            job.work.shift(step);
+        }
+        self.dirty.extend(std::mem::take(&mut self.alarms).into_keys());
+    }
+
     fn take(&mut self, input: Input) {
+        self.follow_calendar();
         let now = self.http.clock().calendar();
         match input {
-            Input::Unread => {}
+            Input::Unread(kind, why) => {
+                self.unread.failed(request::plural(kind), &why, self.http.clock().now());
+            }
             Input::Firsts(firsts) => {
                 self.reading = false;
                 self.firsts = Some(firsts);
             }
-            Input::Absent(kind) => drop(self.absent.insert(kind)),
+            Input::Absent(kind) => {
+                self.unread.read(request::plural(kind));
+                self.absent.insert(kind);
+            }
             Input::Listed(kind, list) => {
                 self.missing.remove(&kind);
+                self.unread.read(request::plural(kind));
                 let touched = self.machines.reset(kind, list);
                 self.touch(touched);
             }
-            Input::Seen(seen) => {
+            Input::Seen(kind, seen) => {
+                self.unread.read(request::plural(kind));
                 let touched = self.machines.apply(seen);
                 self.touch(touched);
             }
@@ -249,6 +280,7 @@ impl Loop {
 
     fn look(&mut self, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
         // Deadlines are times of day that are written on instances, so all of this goes by the calendar; only leadership is measured.
+        self.follow_calendar();
         let now = self.http.clock().calendar();
         if !self.http.gate().is_open(self.http.clock().now()) {
             // Another leads; it visits now, and what was begun here is forgotten.
@@ -256,6 +288,7 @@ impl Loop {
             self.firsts = None;
             return;
         }
+        self.say_unread(now, sender, tasks);
         if !self.missing.is_empty() {
             return;
         }
@@ -275,6 +308,62 @@ impl Loop {
         // Whoever is gone needs nothing any more; a visit ends with its job.
         let machines = &self.machines;
         self.jobs.retain(|uid, job| machines.instance(&job.key).is_some_and(|known| known.uid == *uid));
+    }
+
+    /// Says on every instance that it matters to what cannot be read, and takes it back.
+    fn say_unread(&mut self, now: Timestamp, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
+        let clock = self.http.clock();
+        self.word = self.unread.word(clock.now(), clock.ahead());
+        let words = match &self.word {
+            Word::Now(words) => Some(words.clone()),
+            Word::Nothing | Word::Later(_) => None,
+        };
+        let keys: Vec<Key> = self.machines.instances().map(|instance| instance.key.clone()).collect();
+        for key in keys {
+            let Some(instance) = self.machines.instance(&key) else { continue };
+            let (uid, idle) = (instance.uid.clone(), Work::default());
+            let job = self.jobs.get(&uid);
+            if job.is_some_and(|job| job.busy) {
+                continue;
+            }
+            let work = job.map_or(&idle, |job| &job.work);
+            let view = View { machines: &self.machines, work, limits: &self.settings.limits, first: None };
+            let decision = say_unread(&view, &key, words.as_deref(), now);
+            if let Some(at) = decision.look_again {
+                self.alarms.insert(key.clone(), at);
+            }
+            if !decision.actions.is_empty() {
+                self.job(&uid, &key);
+                self.request(&key, uid, decision.actions, Vec::new(), sender, tasks);
+            }
+        }
+    }
+
+    fn job(&mut self, uid: &Uid, key: &Key) -> &mut Job {
+        self.jobs.entry(uid.clone()).or_insert_with(|| Job {
+            key: key.clone(),
+            work: Work::default(),
+            busy: false,
+            visit: None,
+        })
+    }
+
+    fn request(
+        &mut self,
+        key: &Key,
+        uid: Uid,
+        requests: Vec<Action>,
+        gone: Vec<Uid>,
+        sender: &mpsc::UnboundedSender<Input>,
+        tasks: &mut JoinSet<()>,
+    ) {
+        self.job(&uid, key).busy = true;
+        let (http, config, sender, key) =
+            (self.http.clone(), self.machines.config.clone(), sender.clone(), key.clone());
+        tasks.spawn(async move {
+            let done = carry_out(&http, &config, &key, &uid, requests, &gone).await;
+            let _ = sender.send(Input::Done(key, uid, done));
+        });
     }
 
     fn read_firsts(&mut self, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
@@ -374,26 +463,24 @@ impl Loop {
         if requests.is_empty() {
             return;
         }
-        job.busy = true;
         if requests.iter().any(|action| matches!(action, Action::Note { .. })) {
             job.work.noted = Some(now);
         }
-        let (http, config, sender, key) =
-            (self.http.clone(), self.machines.config.clone(), sender.clone(), key.clone());
-        tasks.spawn(async move {
-            let done = carry_out(&http, &config, &key, &uid, requests, &gone).await;
-            let _ = sender.send(Input::Done(key, uid, done));
-        });
+        self.request(key, uid, requests, gone, sender, tasks);
     }
 
     fn next_alarm(&self) -> Option<Timestamp> {
         if !self.http.gate().is_open(self.http.clock().now()) {
             return None;
         }
-        let next = self.alarms.values().min().copied()?;
+        let told = match self.word {
+            Word::Later(at) => Some(at),
+            Word::Nothing | Word::Now(_) => None,
+        };
+        let Some(next) = self.alarms.values().min().copied() else { return told };
         // The calendar may be stepped while we sleep, so it is looked at again from time to time.
         let clock = self.http.clock();
         let left = Duration::try_from(next.duration_since(clock.calendar())).unwrap_or_default();
-        clock.now().checked_add(left.min(LOOK_AT_CALENDAR)).ok()
+        clock.now().checked_add(left.min(LOOK_AT_CALENDAR)).ok().into_iter().chain(told).min()
     }
 }

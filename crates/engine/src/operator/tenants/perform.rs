@@ -60,6 +60,9 @@ pub(super) async fn carry_out(
         if let Err(error) = result {
             tracing::debug!(?action, %error, "not carried out");
             let conflict = matches!(error, HttpError::Status { status: 404 | 409 | 410, .. });
+            if !conflict && matches!(action, Action::Conditions { .. } | Action::Note { .. }) {
+                http.metrics().status_unwritten("VirtualMachineInstance");
+            }
             done.outcomes.push(if conflict { Outcome::Conflict } else { Outcome::Refused });
             return done;
         }

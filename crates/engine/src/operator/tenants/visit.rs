@@ -9,6 +9,7 @@ use evac_api::call::node_path;
 use evac_api::install::MEMORY_LIMIT;
 use evac_api::tenants::TenantNode;
 use evac_core::machines::Instance;
+use evac_core::run::{End, Left};
 use evac_core::step::Event;
 use evac_core::tenants::member::contradiction;
 use evac_core::tenants::ration::{OPENING, Ration, STOPPING, TURN, VISITS};
@@ -191,7 +192,7 @@ impl Visit {
         stop: &CancellationToken,
         opened: &AtomicBool,
         tell: &mut (dyn FnMut(Outcome) + Send),
-    ) -> Result<(evac_core::run::End, bool), Trouble> {
+    ) -> Result<(End, bool), Trouble> {
         let request = DrainRequest {
             nodes: vec![self.member.node.clone()],
             policy: terms::policy(unreachable),
@@ -219,7 +220,8 @@ impl Visit {
             error @ DrainError::Invariant(_) => self.ended(error.to_string()),
         })?;
         let end = ends.into_iter().next().map(|(_, end)| end);
-        Ok((end.unwrap_or(evac_core::run::End::Stopped { blockers: Vec::new() }), lost_touch))
+        let stopped = End::Stopped { left: Left::Nothing, to_leave: Vec::new(), blockers: Vec::new() };
+        Ok((end.unwrap_or(stopped), lost_touch))
     }
 
     /// Takes our cordon back, and nobody else's. A node that is gone needs nothing.
