@@ -19,10 +19,41 @@ pub async fn check(cluster: &Cluster) -> Result<(), String> {
     let mut wrong = at_rest(cluster.world(), &cluster.client, Clock::real(), LIMIT)
         .await
         .map_err(|error| error.to_string())?;
-    let (seen, _) = picture(&cluster.client).await.map_err(|error| error.to_string())?;
+    wrong.extend(told_otherwise(cluster).await?);
+    if let Some(tenant) = &cluster.tenant {
+        wrong.extend(Box::pin(check(tenant)).await.err().map(|wrong| format!("in the tenant: {wrong}")));
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(format!("what is said is not true:\n{}", wrong.join("\n"))) }
+}
+
+/// What `evac vm list` and `evac status` show and is not so.
+///
+/// A command reads the cluster a moment after we did, so a difference counts only if nothing was written between our looks before and after it.
+async fn told_otherwise(cluster: &Cluster) -> Result<Vec<String>, String> {
+    let look =
+        async || picture(&cluster.client).await.map(|(seen, _)| seen).map_err(|error| error.to_string());
+    let clock = Clock::real();
+    let end = clock.now().checked_add(LIMIT).map_err(|error| error.to_string())?;
+    let mut seen = look().await?;
+    loop {
+        let wrong = compare(cluster, &seen).await?;
+        if wrong.is_empty() {
+            return Ok(wrong);
+        }
+        let now = look().await?;
+        if now == seen || clock.now() >= end {
+            return Ok(wrong);
+        }
+        seen = now;
+    }
+}
+
+/// Runs the commands that show something of this cluster, and compares them with what was seen.
+async fn compare(cluster: &Cluster, seen: &Picture) -> Result<Vec<String>, String> {
+    let mut wrong = Vec::new();
     if !seen.machines.is_empty() || !seen.instances.is_empty() {
         let shown = evac(cluster, &["vm", "list", "--all-namespaces", "--output=json"]).await?;
-        wrong.extend(lists_otherwise(&seen, &shown));
+        wrong.extend(lists_otherwise(seen, &shown));
     }
     let is_shown = |node: &Value| {
         node["spec"]["unschedulable"] == true
@@ -30,12 +61,9 @@ pub async fn check(cluster: &Cluster) -> Result<(), String> {
     };
     if seen.nodes.iter().any(is_shown) {
         let shown = evac(cluster, &["status", "--output=json"]).await?;
-        wrong.extend(shows_otherwise(&seen, &shown));
+        wrong.extend(shows_otherwise(seen, &shown));
     }
-    if let Some(tenant) = &cluster.tenant {
-        wrong.extend(Box::pin(check(tenant)).await.err().map(|wrong| format!("in the tenant: {wrong}")));
-    }
-    if wrong.is_empty() { Ok(()) } else { Err(format!("what is said is not true:\n{}", wrong.join("\n"))) }
+    Ok(wrong)
 }
 
 /// What a command of evac shows.

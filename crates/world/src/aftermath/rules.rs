@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::truth::{Doing, Resident, Truth};
 
 /// All that is said.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Picture {
     pub nodes: Vec<Value>,
     pub pods: Vec<Value>,
