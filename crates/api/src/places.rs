@@ -198,11 +198,13 @@ impl PodSpec {
 pub fn places(nodes: Vec<Node>, pods: &[Pod], from: &[String]) -> Places {
     let mut places = Places::default();
     for node in nodes {
+        let size = amounts(&node.status.allocatable);
         let place = Place {
             labels: node.metadata.labels,
             taints: node.spec.taints,
             unschedulable: node.spec.unschedulable.unwrap_or(false),
-            free: amounts(&node.status.allocatable),
+            free: size.clone(),
+            size,
         };
         places.nodes.insert(node.metadata.name, place);
     }

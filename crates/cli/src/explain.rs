@@ -98,7 +98,8 @@ pub async fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
 async fn read_node(http: &Http, policy: &Policy, name: &str) -> Result<Index, Failure> {
     let node = nodes::get(http, name).await.map_err(|error| from_server(&error))?;
     let mut index = look(http, vec![node]).await?;
-    if let Err(error) = places::look(http, &mut index, policy, &[name.to_owned()]).await {
+    if let Err(error) = places::look(http, &mut index, policy, &[name.to_owned()], places::Depth::Room).await
+    {
         output::warning(&format!("whether other nodes take its guests is not known: {error}"));
     }
     Ok(index)

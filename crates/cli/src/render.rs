@@ -181,11 +181,16 @@ fn text_lines(at: Timestamp, event: &Event, dry_run: DryRunArg) -> Vec<Line> {
         Event::AlreadyCordoned { node } => vec![Line::Data(format!("node/{node} already cordoned{suffix}"))],
         Event::Leaves { node, left } => vec![Line::Talk(what_is_left(node, left))],
         Event::Cordoned { node } => vec![Line::Data(format!("node/{node} cordoned{suffix}"))],
-        Event::Evicting { pod, attempt: 1, deleting: false, .. } => {
+        Event::Evicting { pod, attempt: 1, deleting: false, finished: false, .. } => {
             vec![Line::Data(format!("evicting pod {pod}{suffix}"))]
         }
         Event::Moving { instance, attempt: 1, .. } => {
             vec![Line::Data(format!("migrating vmi {instance}{suffix}"))]
+        }
+        Event::Adopted { instance, migration, .. } => {
+            vec![Line::Data(format!(
+                "vmi {instance} is migrated already (migration {migration}, not of this drain)"
+            ))]
         }
         Event::Evicting { .. }
         | Event::Progress { .. }
@@ -204,6 +209,9 @@ fn text_lines(at: Timestamp, event: &Event, dry_run: DryRunArg) -> Vec<Line> {
         }
         Event::Tenant { instance, tenant, .. } => vec![Line::Talk(of_tenant(instance, tenant, at))],
         Event::Waiting { blocker, also, .. } => vec![Line::Talk(with_others(blocker, also, at))],
+        Event::Left { pod, by_us: false, .. } => {
+            vec![Line::Data(format!("pod/{} is gone (not evicted by this drain)", pod.name))]
+        }
         Event::Left { pod, deleting, .. } => {
             let how = if *deleting { "deleted" } else { "evicted" };
             vec![Line::Data(format!("pod/{} {how}", pod.name))]

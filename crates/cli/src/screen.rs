@@ -123,8 +123,9 @@ impl Screen {
                 }
                 self.sum_up(at);
             }
+            Event::Evicting { finished: true, .. } => {}
             Event::Evicting { pod, node, .. } => self.line(node, pod, &format!("leaving  {pod}")),
-            Event::Moving { node, pod, instance, .. } => {
+            Event::Moving { node, pod, instance, .. } | Event::Adopted { node, pod, instance, .. } => {
                 self.line(node, pod, &format!("moving   vmi {instance}"));
             }
             Event::MovePhase { node, pod, instance, phase, .. } => {

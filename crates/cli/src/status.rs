@@ -82,7 +82,7 @@ impl Row {
         // Whatever was allowed to go counts as to leave; the flags of the drain are its own business.
         let assessment = assess(index, &Policy::thorough(), name, now);
         let to_leave = assessment.to_leave().count();
-        // A launcher that has finished is left for people to look at. Nothing of it is on the node any more, so it does not stay there.
+        // What held a guest's volume and has finished is left to that guest's controller. Nothing of it is on the node any more, so it does not stay there.
         let is_over = |pod: &Key| index.pod(pod).is_some_and(|pod| pod.phase.is_finished());
         let (finished, staying): (Vec<_>, Vec<_>) =
             assessment.of_fate(Fate::Leave).partition(|verdict| is_over(&verdict.pod));
@@ -100,7 +100,7 @@ impl Row {
         let guests: Vec<_> = assessment
             .verdicts
             .iter()
-            .filter(|verdict| verdict.fate != Fate::Leave)
+            .filter(|verdict| verdict.fate != Fate::Leave && !is_over(&verdict.pod))
             .filter_map(|verdict| verdict.instance.as_ref())
             .collect();
         let under_way = |vmi: &&&Key| {

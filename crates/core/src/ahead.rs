@@ -2,12 +2,15 @@
 //!
 //! Those that can run are asked for at once. As many again wait in line, so that a slot does not lie idle until a drain has heard
 //! that it is free; these have time.
+//!
+//! KubeVirt's own migration controller is handed one after another, and none to wait in line. It creates no target pod before it has seen the one it created
+//! last, and what it cannot begin with it looks at again only after one to five seconds, whatever becomes free meanwhile; what arrives when a slot is free it begins with at once.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::machines::Machines;
+use crate::machines::{Machines, names};
 use crate::run::{NodeRun, after};
 use crate::step::Step;
 
@@ -26,6 +29,9 @@ impl Room {
     pub const ENDLESS: Self = Self { pressing: usize::MAX, in_all: usize::MAX };
 
     pub fn of(machines: &Machines, node: &str) -> Self {
+        if machines.config.kubevirt_is_deployed {
+            return Self::beside_kubevirt(machines, node);
+        }
         let limit = machines.config.at_once_from_a_node();
         let from_here = machines
             .unfinished()
@@ -38,6 +44,22 @@ impl Room {
         // What runs shows how many may: settings can change, and others may know better ones.
         let at_once = limit.max(under_way);
         Self { pressing: at_once.saturating_sub(all), in_all: (at_once + limit).saturating_sub(all) }
+    }
+
+    fn beside_kubevirt(machines: &Machines, node: &str) -> Self {
+        let (mut all, mut from_here, mut unbegun) = (0, 0, 0);
+        for one in machines.unfinished() {
+            all += 1;
+            from_here +=
+                usize::from(machines.instance(&one.instance).is_some_and(|instance| instance.node == node));
+            unbegun += usize::from(!one.phase.is_under_way() && one.annotations.contains_key(names::DRAIN));
+        }
+        let config = &machines.config;
+        let free = (config.parallel_outbound_per_node as usize)
+            .saturating_sub(from_here)
+            .min((config.parallel_per_cluster as usize).saturating_sub(all));
+        let now = free.min(1_usize.saturating_sub(unbegun));
+        Self { pressing: now, in_all: now }
     }
 
     pub fn less(self, asked: usize) -> Self {

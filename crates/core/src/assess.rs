@@ -149,6 +149,9 @@ fn fate_of(index: &Index, policy: &Policy, pod: &Pod, now: Timestamp, reasons: &
     }
     // Scratch space of a hypervisor is no data, and a guest's own owner is not its pod's.
     match &pod.vm {
+        VmRole::Launcher(name) if finished && *index.sight() == Sight::Clear => {
+            return guest::remains(index, pod, name.as_deref(), reasons);
+        }
         VmRole::Launcher(_) | VmRole::Hotplug if finished && *index.sight() != Sight::Absent => {
             reasons.push(Reason::Finished);
             return Fate::Leave;

@@ -49,7 +49,7 @@ fn count(index: &Index, policy: &Policy, uid: &Uid, pod: &mut PodRun, now: Times
     let found = index
         .pod(&pod.key)
         .filter(|found| found.uid == *uid && found.node.as_deref() == Some(pod.node.as_str()));
-    // The ended pod of a guest stays until somebody clears it away; the guest has left.
+    // The ended pod of a guest is still to be cleared away; the guest has left.
     let ended = pod.guest && found.is_some_and(|found| found.phase.is_finished());
     let present = found.is_some() && !ended;
     if pod.state == PodState::InFlight || (present && pod.state != PodState::Gone) {
@@ -61,7 +61,7 @@ fn count(index: &Index, policy: &Policy, uid: &Uid, pod: &mut PodRun, now: Times
         return;
     }
     pod.told = true;
-    pod.state = PodState::Gone;
+    pod.state = if ended { PodState::Idle } else { PodState::Gone };
     pod.blocked = None;
     pod.trail.gone = Some(now);
     if let Some(moving) = &mut pod.moving {

@@ -47,6 +47,8 @@ pub enum Event {
         node: String,
         attempt: u32,
         deleting: bool,
+        /// It has ended already and is only cleared away.
+        finished: bool,
     },
     /// A live migration of a guest is asked for.
     Moving {
@@ -55,6 +57,13 @@ pub enum Event {
         node: String,
         migration: String,
         attempt: u32,
+    },
+    /// A migration of a guest that this drain did not ask for. It is waited for, and no other is asked for beside it.
+    Adopted {
+        instance: Key,
+        pod: Key,
+        node: String,
+        migration: String,
     },
     MovePhase {
         instance: Key,

@@ -441,9 +441,13 @@ fn judge_moves(
                 None => Prospect::Unknown {
                     why: format!("whether another node takes virtual machine {instance} was not looked at"),
                 },
-                Some(Err(why)) => Prospect::Waits {
-                    reason: VmReason::VmFitsNowhere { instance: instance.name, why }.into(),
-                },
+                Some(Err(why)) => {
+                    let node = pod.node.as_deref().unwrap_or_default();
+                    let never = index.places().and_then(|places| places.never(&pod.key, node));
+                    let lasting = never.is_some();
+                    let why = never.unwrap_or(why);
+                    held(VmReason::VmFitsNowhere { instance: instance.name, why, lasting }.into())
+                }
                 Some(Ok(targets)) => {
                     if room.as_mut().is_some_and(|room| room.book(&pod.key, &targets)) {
                         Prospect::Migrates

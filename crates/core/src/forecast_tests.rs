@@ -163,10 +163,10 @@ fn with_guests(guests: &[Instance], free: i128) -> Index {
         guests.iter().map(|vmi| Seen::Instance(Box::new(vmi.clone()))).collect(),
     );
     let room = |amount: i128| [("pods".to_owned(), 10_000), ("memory".to_owned(), amount)].into();
-    let other = Place { free: room(free), ..Place::default() };
+    let other = Place { free: room(free), size: room(9), ..Place::default() };
     let wants = Wants { requests: [("memory".to_owned(), 2)].into(), ..Wants::default() };
     let wants = guests.iter().map(|vmi| (launcher(vmi).key, wants.clone())).collect();
-    let here = Place { free: room(9), ..Place::default() };
+    let here = Place { free: room(9), size: room(9), ..Place::default() };
     let nodes = [("n".to_owned(), here), ("m".to_owned(), other)].into();
     index.set_places(Places { nodes, wants });
     index
@@ -184,6 +184,15 @@ fn a_guest_moves_only_if_another_node_takes_it() {
         "{}",
         nowhere.pods[0].sentence(at(0))
     );
+    let mut pinned = with_guests(&[guest("a")], 2);
+    let mut places = pinned.places().unwrap().clone();
+    places.nodes.get_mut("n").unwrap().labels = [("host".to_owned(), "n".to_owned())].into();
+    places.wants.values_mut().for_each(|wants| wants.selector = [("host".to_owned(), "n".to_owned())].into());
+    pinned.set_places(places);
+    let never = of(&pinned);
+    assert_eq!((names(&never), never.expected), (vec!["never"], Expected::Blocked));
+    let sentence = never.pods[0].sentence(at(0));
+    assert!(sentence.contains("(only n matches its nodeSelector); waiting will not help"), "{sentence}");
     let crowd = of(&with_guests(&[guest("a"), guest("b")], 3));
     assert_eq!(names(&crowd), ["migrates", "unknown"], "there is room for one of them");
     let mut unread = with_guests(&[guest("a")], 2);

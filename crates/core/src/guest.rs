@@ -34,6 +34,27 @@ pub(crate) fn fate(
     Some(fate)
 }
 
+/// The fate of a finished launcher pod. It is cleared away like any finished pod, unless it is all that tells KubeVirt how a guest ended: an instance whose pod is gone
+/// before that was read is taken for a failed one, and may be started again.
+pub(crate) fn remains(index: &Index, pod: &Pod, name: Option<&str>, reasons: &mut Vec<Reason>) -> Fate {
+    let lives_on = |instance: &Instance| {
+        let others = index.pods_on(&instance.node).filter(|other| other.uid != pod.uid);
+        let mut others =
+            others.filter(|other| other.vm == pod.vm && other.key.namespace == pod.key.namespace);
+        others.any(|other| !other.phase.is_finished())
+    };
+    match index.instance_of(pod) {
+        Some(instance) if !instance.is_final() && !lives_on(instance) => {
+            reasons.push(settling(name));
+            Fate::Follow
+        }
+        _ => {
+            reasons.push(Reason::Finished);
+            Fate::Evict
+        }
+    }
+}
+
 fn settling(name: Option<&str>) -> Reason {
     VmReason::VmSettling { instance: name.map(str::to_owned) }.into()
 }

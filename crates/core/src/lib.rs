@@ -4,6 +4,7 @@
 //! facts come in through [`Index::apply`], and what should happen leaves as [`Action`] values. The same functions
 //! serve the command line, the operator, plans and simulations, so these cannot disagree about rules.
 
+mod aborts;
 pub mod action;
 pub mod after;
 mod ahead;
@@ -23,11 +24,13 @@ pub mod index;
 pub mod leadership;
 pub mod machines;
 pub mod maintenance;
+mod mover;
 mod moving;
 pub mod outlook;
 pub mod ownership;
 pub mod pace;
 pub mod place;
+mod placeless;
 pub mod policy;
 pub mod proof;
 pub mod quorum;

@@ -6,9 +6,9 @@
 //!     └──── back-off ◀─────┴────── failed ──────┘        after FAILURES in a row: named, and left running here
 //! ```
 //!
-//! All of it can be read from the cluster; what is kept here is only what has been told already. A node gets as many
-//! migrations as can run at once and the same number again in the queue, so that a slot that becomes free is filled at once
-//! and the queue stays short. The largest guests go first, because the last to finish decides how long it takes.
+//! All of it can be read from the cluster; what is kept here is only what has been told already. How many are asked for at once is in [`crate::ahead`], who
+//! moves a guest in [`crate::mover`]. The largest guests go first, because the last to finish decides how long it takes; those for whom there is no place
+//! go last ([`crate::placeless`]).
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -20,10 +20,11 @@ use crate::ahead::Room;
 use crate::assess::{Assessment, Fate};
 use crate::fact::{Key, Pod, Uid};
 use crate::index::Index;
-use crate::machines::fact::asks_for_evacuation;
 use crate::machines::line::{target_of, under_way};
 use crate::machines::slots::{self, Ledger};
 use crate::machines::{Instance, Launcher, Machines, Migration, MigrationPhase, condition, names};
+use crate::mover;
+use crate::placeless::{GivesWay, LOOK_AT_TARGET, Placing};
 use crate::policy::{DryRun, Policy, back_off};
 use crate::reason::Reason;
 use crate::run::{FORGOTTEN_AFTER, PodRun, PodState, Run, after, failure_text};
@@ -35,10 +36,6 @@ use crate::vm_reason::{InLine, VmReason};
 const FAILURES: u32 = 5;
 /// The pause after the first failure; each further one doubles it, as the controller of migrations does.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(20);
-/// A copy that has not come up after this long is looked at, and so is what else there is where none is made.
-const LOOK_AT_TARGET: Duration = Duration::from_secs(3);
-/// A copy without a place gives way to other guests that wait after this long.
-const GIVE_WAY: Duration = Duration::from_secs(10);
 
 /// What was seen and told of one guest's move.
 #[derive(Debug, Clone)]
@@ -67,19 +64,10 @@ pub(crate) struct Move {
     /// When its pods are to be read, and how often that was done.
     look_at: Option<Timestamp>,
     looks: u32,
-    /// How often it gave way to others.
-    parked: u32,
-    /// What the scheduler said of a copy that found no place, until another one comes up.
-    no_place: Option<NoPlace>,
-}
-
-/// The words of the scheduler about the copy of one migration.
-#[derive(Debug, Clone)]
-struct NoPlace {
-    migration: Uid,
-    name: String,
-    words: String,
-    since: Timestamp,
+    pub placing: Placing,
+    /// KubeVirt's evacuation controller moves it, and since when that could have begun.
+    pub by_kubevirt: bool,
+    pub kubevirt_idle_since: Option<Timestamp>,
 }
 
 impl Move {
@@ -108,8 +96,9 @@ impl Move {
             failure_told: None,
             look_at: None,
             looks: 0,
-            parked: 0,
-            no_place: None,
+            placing: Placing::default(),
+            by_kubevirt: false,
+            kubevirt_idle_since: None,
         }
     }
 }
@@ -147,8 +136,13 @@ fn failures(machines: &Machines, instance: &Key, since: Timestamp, now: Timestam
     })
 }
 
+/// The migration of a guest that is not over; of two the one that is further, then the newer one.
 pub(crate) fn unfinished<'a>(machines: &'a Machines, instance: &Key) -> Option<&'a Migration> {
-    machines.migrations_of(instance).into_iter().rev().find(|one| !one.phase.is_final())
+    machines
+        .migrations_of(instance)
+        .into_iter()
+        .filter(|one| !one.phase.is_final())
+        .max_by_key(|one| (one.phase.is_under_way(), !one.deleting))
 }
 
 /// The instance lists more pods than the one that runs the guest. Those may have ended: an earlier move leaves its source behind.
@@ -195,10 +189,16 @@ pub(crate) fn follow(
     step: &mut Step,
 ) {
     let machines = index.machines();
+    let tainted = run.node_mut(&assessment.node).is_some_and(|node| mover::is_tainted(index, node));
+    let owner = run.owner.clone();
     for verdict in assessment.of_fate(Fate::Migrate) {
-        let Some(instance) = index.pod(&verdict.pod).and_then(|pod| index.instance_of(pod)) else { continue };
+        let Some(pod) = index.pod(&verdict.pod) else { continue };
+        let Some(instance) = index.instance_of(pod) else { continue };
         let Some(known) = run.pods.get_mut(&verdict.uid) else { continue };
         let moving = known.moving.get_or_insert_with(|| Box::new(Move::new(instance.key.clone(), now)));
+        moving.placing.judge(index, pod);
+        let moves = mover::is_kubevirt(machines, tainted, instance);
+        moving.watch_kubevirt(machines, &assessment.node, moves, now);
         if let Some(state) = &instance.migration
             && moving.migration.as_ref().is_some_and(|uid| uid.0 == state.uid)
             && !state.failed
@@ -206,17 +206,26 @@ pub(crate) fn follow(
             moving.target.clone_from(&state.target_node);
         }
         if let Some(migration) = unfinished(machines, &instance.key) {
-            note_place(machines, instance, migration, moving);
+            let scheduling_since = moving.phase_since;
+            moving.placing.listen(machines, instance, migration, scheduling_since);
             if moving.migration.as_ref() != Some(&migration.uid) {
                 **moving = Move {
-                    parked: moving.parked,
-                    no_place: moving.no_place.take(),
+                    placing: std::mem::take(&mut moving.placing),
+                    by_kubevirt: moving.by_kubevirt,
                     outran: moving.outran,
                     attempt: moving.attempt + 1,
                     memory: instance.memory,
                     ..Move::new(instance.key.clone(), now)
                 };
                 moving.migration = Some(migration.uid.clone());
+                if migration.annotations.get(names::DRAIN) != Some(&owner) {
+                    step.events.push(Event::Adopted {
+                        instance: instance.key.clone(),
+                        pod: verdict.pod.clone(),
+                        node: assessment.node.clone(),
+                        migration: migration.key.name.clone(),
+                    });
+                }
             } else if moving.phase == migration.phase {
                 continue;
             }
@@ -228,8 +237,8 @@ pub(crate) fn follow(
             if migration.phase == MigrationPhase::Running {
                 moving.copied_since.get_or_insert(now);
             }
-            moving.look_at =
-                (migration.phase == MigrationPhase::Scheduling).then(|| after(now, LOOK_AT_TARGET));
+            moving.look_at = (migration.phase == MigrationPhase::Scheduling)
+                .then(|| after(now, moving.placing.look_after()));
             if migration.phase == MigrationPhase::Unset {
                 continue;
             }
@@ -244,7 +253,7 @@ pub(crate) fn follow(
             && failed.count > 0
             && moving.failure_told.as_ref() != Some(&failed.last)
         {
-            let message = moving.with_place(&failed);
+            let message = moving.why_failed(&failed);
             moving.failure_told = Some(failed.last);
             moving.target.clear();
             step.events.push(Event::MoveFailed {
@@ -259,33 +268,10 @@ pub(crate) fn follow(
     }
 }
 
-/// Keeps what the scheduler says about a copy: the failure that follows from it says less.
-fn note_place(machines: &Machines, instance: &Instance, migration: &Migration, moving: &mut Move) {
-    if migration.phase > MigrationPhase::Scheduling {
-        moving.no_place = None;
-        return;
-    }
-    let Some(copy) = target_of(machines, migration, instance).filter(|copy| copy.is_unschedulable()) else {
-        return;
-    };
-    let said = condition::find(&copy.conditions, "PodScheduled").and_then(|said| said.message.clone());
-    let since = moving.no_place.as_ref().map_or(moving.phase_since, |known| known.since);
-    moving.no_place = Some(NoPlace {
-        migration: migration.uid.clone(),
-        name: migration.key.name.clone(),
-        words: said.unwrap_or_default(),
-        since,
-    });
-}
-
 impl Move {
-    /// The words of the scheduler, if it was for them that a migration failed.
-    fn placeless(&self, failed: &Failures) -> Option<&NoPlace> {
-        self.no_place.as_ref().filter(|known| known.migration == failed.last)
-    }
-
-    fn with_place(&self, failed: &Failures) -> String {
-        match self.placeless(failed) {
+    /// Why a migration failed: the words of the scheduler, if it was for them.
+    fn why_failed(&self, failed: &Failures) -> String {
+        match self.placing.words_about(&failed.last) {
             Some(known) => format!("its copy found no place: {}", known.words),
             None => failed.why.clone(),
         }
@@ -302,7 +288,10 @@ pub(crate) fn waiting_for(
 ) -> (Option<Reason>, Option<Timestamp>) {
     let machines = index.machines();
     let Some(instance) = index.instance_of(pod) else { return (None, None) };
+    let moving = known.moving.as_deref();
+    let nowhere = moving.and_then(|moving| moving.placing.nowhere(instance));
     if let Some(migration) = unfinished(machines, &instance.key) {
+        let ours = migration.annotations.contains_key(names::DRAIN);
         let name = migration.key.name.clone();
         let copy = target_of(machines, migration, instance);
         let reason = match migration.phase {
@@ -311,6 +300,10 @@ pub(crate) fn waiting_for(
                 None => VmReason::VmQueued { migration: name, limit: in_line(machines, &instance.node) },
             },
             MigrationPhase::Scheduling if copy.is_some_and(Launcher::is_unschedulable) => {
+                // A migration of ours is called off first.
+                if let Some(nowhere) = nowhere.filter(|_| !ours) {
+                    return (Some(nowhere), None);
+                }
                 let said = copy.and_then(|pod| condition::find(&pod.conditions, "PodScheduled"));
                 let message = said.and_then(|said| said.message.clone()).unwrap_or_default();
                 VmReason::VmNoPlace { migration: name, message }
@@ -319,45 +312,49 @@ pub(crate) fn waiting_for(
         };
         return (Some(reason.into()), None);
     }
-    let moving = known.moving.as_deref();
+    if nowhere.is_some() {
+        return (nowhere, None);
+    }
+    if let Some((reason, at)) =
+        moving.and_then(|moving| moving.waits_for_kubevirt(machines, &instance.node, now))
+    {
+        return (Some(reason), at);
+    }
     if let Some(failed) = failures(machines, &instance.key, since, now) {
-        let no_place = moving.and_then(|moving| moving.placeless(&failed));
+        let no_place = moving.and_then(|moving| moving.placing.words_about(&failed.last));
         if failed.count >= FAILURES {
-            let message = moving.map_or_else(|| failed.why.clone(), |moving| moving.with_place(&failed));
+            let message = moving.map_or_else(|| failed.why.clone(), |moving| moving.why_failed(&failed));
             let reason = VmReason::VmMoveGivenUp { failures: failed.count, message };
             return (Some(reason.into()), None);
         }
         if failed.retry_at > now {
             let reason = match no_place {
-                Some(known) => {
-                    VmReason::VmNoPlace { migration: known.name.clone(), message: known.words.clone() }
-                }
+                Some(words) => words.reason(),
                 None => VmReason::VmMoveFailed {
                     failures: failed.count.max(1),
                     message: failed.why,
                     retry_at: Some(failed.retry_at),
-                },
+                }
+                .into(),
             };
-            return (Some(reason.into()), Some(failed.retry_at));
+            return (Some(reason), Some(failed.retry_at));
         }
     }
     if let Some(refused) = known.last.as_ref().and_then(refusal) {
         return (Some(refused), None);
     }
     // It gave way to others, and what it lacks has not changed because of that.
-    let reason = match moving.and_then(|moving| moving.no_place.as_ref()) {
-        Some(known) => VmReason::VmNoPlace { migration: known.name.clone(), message: known.words.clone() },
-        None => VmReason::VmNotAsked,
-    };
-    (Some(reason.into()), None)
+    let words = moving.and_then(|moving| moving.placing.words());
+    (Some(words.map_or_else(|| VmReason::VmNotAsked.into(), |words| words.reason())), None)
 }
 
-/// A copy without a place has had none since it was made, whenever we looked.
+/// Since when something holds that was found out later: a copy without a place has had none since it was made, and KubeVirt is called idle when it has been so for a while.
 pub(crate) fn began(known: &PodRun, reason: &Reason) -> Option<Timestamp> {
     match reason {
+        Reason::Vm(VmReason::VmKubeVirtIdle) => known.moving.as_ref()?.kubevirt_idle_since,
         Reason::Vm(VmReason::VmNoPlace { .. }) => {
             let moving = known.moving.as_ref()?;
-            Some(moving.no_place.as_ref().map_or(moving.phase_since, |known| known.since))
+            Some(moving.placing.words().map_or(moving.phase_since, |known| known.since))
         }
         _ => None,
     }
@@ -376,6 +373,8 @@ pub(crate) fn refusal(outcome: &Outcome) -> Option<Reason> {
 
 /// A guest that may be moved now.
 struct Candidate {
+    /// It has no place, as far as is known.
+    is_last: bool,
     order: (Reverse<u64>, Key),
     pod: Uid,
     instance: Uid,
@@ -397,31 +396,43 @@ pub(crate) fn send(
     let trial = policy.dry_run == DryRun::Server;
     let mut candidates = Vec::new();
     let mut asked = 0;
+    // Guests with a place that hold no slot yet.
+    let mut waiting = 0;
     for verdict in assessment.of_fate(Fate::Migrate) {
         let Some(pod) = index.pod(&verdict.pod) else { continue };
         let Some(instance) = index.instance_of(pod) else { continue };
         let Some(known) = run.pods.get_mut(&verdict.uid) else { continue };
-        if unfinished(machines, &instance.key).is_some() {
+        let is_last = known.moving.as_ref().is_some_and(|moving| moving.placing.is_last());
+        if let Some(migration) = unfinished(machines, &instance.key) {
+            waiting += usize::from(!is_last && migration.phase <= MigrationPhase::Pending);
+            continue;
+        }
+        let newest = machines.migrations_of(&instance.key).last().copied();
+        if newest.is_some_and(|newest| known.left_by(newest)) {
             continue;
         }
         let idle = known.state == PodState::Idle;
         asked += usize::from(known.state == PodState::InFlight);
+        waiting += usize::from(!is_last && known.state == PodState::InFlight);
         if idle && may_ask(machines, policy, instance, known, since, now, step) {
+            waiting += usize::from(!is_last);
             candidates.push(Candidate {
+                is_last,
                 order: (Reverse(instance.memory), instance.key.clone()),
                 pod: verdict.uid.clone(),
                 instance: instance.uid.clone(),
-                newest: machines.migrations_of(&instance.key).last().map(|one| one.uid.clone()),
+                newest: newest.map(|one| one.uid.clone()),
             });
         }
+    }
+    if !trial {
+        candidates.retain(|candidate| !candidate.is_last || waiting == 0);
     }
     let mut room = if trial { Room::ENDLESS } else { Room::of(machines, node).less(asked) };
     room = room.at_most(policy.parallel.saturating_sub(run.requests_under_way()));
     candidates.sort_by(|a, b| a.order.cmp(&b.order));
-    let crowded = candidates.len() > room.in_all;
     let room = run.node_mut(node).map_or(0, |node| node.room_now(&room, candidates.len(), now, step));
-    let key = &machines.config.drain_taint_key;
-    let tainted = index.node(node).is_some_and(|node| asks_for_evacuation(&node.taints, key));
+    let tainted = run.node_mut(node).is_some_and(|node| mover::is_tainted(index, node));
     for candidate in candidates.into_iter().take(room) {
         let (_, instance) = candidate.order;
         let Some(known) = run.pods.get_mut(&candidate.pod) else { continue };
@@ -452,7 +463,7 @@ pub(crate) fn send(
         });
     }
     if !trial {
-        look_after(index, run, assessment, crowded, now, step);
+        look_after(index, run, assessment, waiting > 0, now, step);
     }
 }
 
@@ -472,6 +483,11 @@ fn may_ask(
         known.give_up(now);
         return false;
     }
+    let moving = known.moving.as_ref();
+    let in_vain = !policy.standing && moving.is_some_and(|moving| moving.was_tried_in_vain());
+    if in_vain || moving.is_some_and(|moving| moving.by_kubevirt) {
+        return false;
+    }
     let failed = failures(machines, &instance.key, since, now);
     if !policy.standing && failed.as_ref().is_some_and(|failed| failed.count >= FAILURES) {
         return false;
@@ -484,12 +500,12 @@ fn may_ask(
     true
 }
 
-/// Finds out why copies do not come up. One without a place gives way if it is ours and others wait.
+/// Finds out why copies do not come up, and calls off what no longer helps: copies without a place, and second migrations of one guest.
 fn look_after(
     index: &Index,
     run: &mut Run,
     assessment: &Assessment,
-    crowded: bool,
+    others_wait: bool,
     now: Timestamp,
     step: &mut Step,
 ) {
@@ -497,6 +513,9 @@ fn look_after(
     let owner = run.owner.clone();
     for verdict in assessment.of_fate(Fate::Migrate) {
         let Some(instance) = index.pod(&verdict.pod).and_then(|pod| index.instance_of(pod)) else { continue };
+        for second in mover::superfluous(machines, instance, &owner) {
+            run.call_off(second, &assessment.node);
+        }
         let Some(known) = run.pods.get_mut(&verdict.uid) else { continue };
         let Some(moving) = known.moving.as_mut() else { continue };
         let Some(migration) = unfinished(machines, &instance.key) else { continue };
@@ -521,19 +540,25 @@ fn look_after(
             }
             moving.look_at.into_iter().for_each(|at| step.wake_at(at));
         }
-        let placeless = target_of(machines, migration, instance).is_some_and(Launcher::is_unschedulable);
-        let ours = migration.annotations.get(names::DRAIN) == Some(&owner);
-        let gives_way = after(moving.phase_since, GIVE_WAY);
-        if placeless && ours && crowded {
-            if gives_way > now {
-                step.wake_at(gives_way);
-                continue;
+        match known.gives_way(migration, &owner, others_wait, now) {
+            GivesWay::No => {}
+            GivesWay::At(at) => step.wake_at(at),
+            GivesWay::Now => run.call_off(migration, &assessment.node),
+        }
+    }
+}
+
+/// Calls off the migrations of a drain that ends without being done, as far as nothing is being copied yet: they would move guests when nobody waits for that any more.
+pub(crate) fn call_off(index: &Index, run: &mut Run, assessment: &Assessment) {
+    let machines = index.machines();
+    let owner = run.owner.clone();
+    for verdict in assessment.of_fate(Fate::Migrate) {
+        let Some(instance) = index.pod(&verdict.pod).and_then(|pod| index.instance_of(pod)) else { continue };
+        for one in machines.migrations_of(&instance.key) {
+            let waits = !one.phase.is_final() && !one.phase.is_handed_over() && !one.deleting;
+            if waits && one.annotations.get(names::DRAIN) == Some(&owner) {
+                run.call_off(one, &assessment.node);
             }
-            known.not_before =
-                Some(after(now, back_off(Duration::from_secs(30), Duration::from_secs(300), moving.parked)));
-            moving.parked += 1;
-            step.actions.push(Action::Abort { migration: migration.key.clone(), uid: migration.uid.clone() });
-            moving.phase_since = now;
         }
     }
 }
@@ -568,6 +593,12 @@ impl PodRun {
         };
         self.not_before = pause.map(|pause| after(now, pause));
         self.last = Some(outcome);
+    }
+
+    /// Whether its guest has left by this migration. Instances and migrations are watched apart, so it may still be seen here; a second one would move it on.
+    fn left_by(&self, migration: &Migration) -> bool {
+        let followed = self.moving.as_ref().and_then(|moving| moving.migration.as_ref());
+        migration.phase == MigrationPhase::Succeeded && followed == Some(&migration.uid)
     }
 
     /// Where the guest of this pod went, if it left by a migration.

@@ -125,7 +125,7 @@ impl Case {
         next
     }
 
-    fn end(&self) -> Option<&End> {
+    pub fn end(&self) -> Option<&End> {
         match &self.run.nodes[0].phase {
             NodePhase::Ended(end) => Some(end),
             _ => None,
@@ -133,7 +133,7 @@ impl Case {
     }
 }
 
-fn moved(step: &Step) -> Vec<&str> {
+pub(crate) fn moved(step: &Step) -> Vec<&str> {
     step.actions
         .iter()
         .filter_map(|action| match action {
@@ -143,7 +143,7 @@ fn moved(step: &Step) -> Vec<&str> {
         .collect()
 }
 
-fn codes(step: &Step) -> Vec<&'static str> {
+pub(crate) fn codes(step: &Step) -> Vec<&'static str> {
     step.events
         .iter()
         .filter_map(|event| match event {
@@ -231,12 +231,50 @@ fn without_eviction_guests_are_moved_all_the_same_and_none_is_shut_down() {
 }
 
 #[test]
-fn a_finished_launcher_stays_and_costs_nothing() {
-    let told = verdict(&guest("a"), |index, _| {
-        let done = launcher(&guest("a")).in_phase(PodPhase::Succeeded);
-        index.apply(Fact::Pod(Box::new(done)));
-    });
-    assert_eq!(told, (Fate::Leave, vec!["Finished"]));
+fn a_finished_launcher_is_cleared_away_unless_it_is_all_that_tells_how_its_guest_ended() {
+    let ended = |change: &dyn Fn(&mut Index)| {
+        verdict(&guest("a"), |index, _| {
+            index.apply(Fact::Pod(Box::new(launcher(&guest("a")).in_phase(PodPhase::Succeeded))));
+            change(index);
+        })
+    };
+    assert_eq!(ended(&|_| {}), (Fate::Follow, vec!["VmSettling"]), "KubeVirt has not read it yet");
+    let cleared = (Fate::Evict, vec!["Finished"]);
+    let over = Instance { phase: Phase::Succeeded, version: "2".into(), ..guest("a") };
+    assert_eq!(ended(&|index| index.apply(Fact::Machine(Seen::Instance(Box::new(over.clone()))))), cleared);
+    let gone = || Seen::InstanceGone(guest("a").key, guest("a").uid);
+    assert_eq!(
+        ended(&|index| index.apply(Fact::Machine(gone()))),
+        cleared,
+        "it lives elsewhere or not at all"
+    );
+    // After a round trip it lives here again, in another pod.
+    let mut back = launcher(&guest("a"));
+    back.key.name.push_str("-2");
+    back.uid.0.push_str("-2");
+    assert_eq!(ended(&|index| index.apply(Fact::Pod(Box::new(back.clone())))), cleared);
+}
+
+#[test]
+fn what_is_left_of_a_guest_makes_way_for_those_who_are_still_to_be_moved() {
+    let guests = [guest("a"), guest("b")];
+    let mut case = Case::new(&guests);
+    let made = case.asked_for();
+    case.enter(&made[0], MigrationPhase::Running);
+    case.step();
+    case.seen(Seen::InstanceGone(guests[0].key.clone(), guests[0].uid.clone()));
+    case.index.apply(Fact::Pod(Box::new(launcher(&guests[0]).in_phase(PodPhase::Succeeded))));
+    let evicts = |step: &Step| step.actions.iter().any(|action| matches!(action, Action::Evict { .. }));
+    let first = case.step();
+    assert!(!evicts(&first));
+    assert_eq!(first.look_again, Some(at(case.now + 2)));
+    let later = case.later(2);
+    assert!(evicts(&later));
+    assert!(later.events.iter().any(|event| matches!(event, Event::Evicting { finished: true, .. })));
+    assert!(
+        !later.events.iter().any(|event| matches!(event, Event::Left { .. })),
+        "its guest has been told of"
+    );
 }
 
 #[test]
@@ -323,7 +361,13 @@ fn a_move_is_told_from_its_phases_to_its_new_node() {
         _ => None,
     });
     assert_eq!(told, Some(("a", "m", 4)));
+    let [clears @ Action::Evict { .. }] = last.actions.as_slice() else { panic!("{:?}", last.actions) };
+    case.run.record(&case.index, clears, Outcome::Done, at(case.now));
+    let pod = launcher(&vmi);
+    case.index.apply(Fact::PodGone(pod.key, pod.uid));
+    let last = case.later(1);
     assert!(matches!(last.actions.as_slice(), [Action::Prove { .. }]), "{:?}", last.actions);
+    assert!(!last.events.iter().any(|event| matches!(event, Event::Left { .. })), "its guest was told of");
 }
 
 #[test]
@@ -426,9 +470,8 @@ fn a_copy_without_a_place_is_named_in_time_and_gives_way_to_others() {
     pod.conditions = vec![why];
     case.seen(Seen::Launcher(Box::new(pod)));
     case.run.record(&case.index, read, Outcome::Done, at(4));
-    let named = case.step();
-    assert_eq!(codes(&named), ["VmNoPlace"]);
-    let gives_way = case.later(7);
+    let gives_way = case.step();
+    assert_eq!(codes(&gives_way), ["VmNoPlace"]);
     assert!(
         gives_way
             .actions

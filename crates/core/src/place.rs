@@ -4,7 +4,7 @@
 //! them, because KubeVirt states those as labels of nodes. What depends on other pods or on volumes is not judged here, so "yes" means "as far as
 //! can be seen"; "no" is what the scheduler would say, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fact::{Key, Taint};
 
@@ -19,6 +19,8 @@ pub struct Place {
     pub unschedulable: bool,
     /// What pods have not asked for yet.
     pub free: Amounts,
+    /// What it has for pods in all.
+    pub size: Amounts,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -95,6 +97,11 @@ pub struct Wants {
 }
 
 impl Wants {
+    /// Whether its required affinity keeps it off a node.
+    fn excludes(&self, name: &str, place: &Place) -> bool {
+        self.affinity.as_ref().is_some_and(|terms| !terms.iter().any(|term| term.holds(name, place)))
+    }
+
     /// The copy of a guest with the CPU of its host must find the same model, features and vendor: KubeVirt reads them from the labels of the node that
     /// the guest leaves, unless its pod has them from an earlier move.
     pub fn keep_host_model(&mut self, source: &BTreeMap<String, String>) {
@@ -151,6 +158,25 @@ impl Places {
         Some(Err(format!("{nodes}: {}", rules.join(", "))))
     }
 
+    /// Why no other node can ever take a pod, as long as nodes keep their labels and their size. Cordons, taints and full nodes are not counted: those clear.
+    pub fn never(&self, pod: &Key, node: &str) -> Option<String> {
+        let wants = self.wants.get(pod)?;
+        let mut rules = BTreeSet::new();
+        for (name, place) in self.nodes.iter().filter(|(name, _)| *name != node) {
+            rules.insert(lasting(wants, name, place)?);
+        }
+        let matches_here = self.nodes.get(node).is_some_and(|place| lasting(wants, node, place).is_none());
+        let only = if matches_here { format!("only {node}") } else { "no node".to_owned() };
+        Some(match rules.into_iter().collect::<Vec<_>>().as_slice() {
+            [] => "there is no other node".into(),
+            [Lasting::Selector] => format!("{only} matches its nodeSelector"),
+            [Lasting::CpuModel] => format!("{only} has the CPU model it needs"),
+            [Lasting::Affinity] => format!("{only} matches its node affinity"),
+            [Lasting::Size] => format!("{only} is large enough for it"),
+            _ => self.targets(pod, &[node.to_owned()])?.err()?,
+        })
+    }
+
     /// Takes the room that a pod will need on the first of these nodes that still has it.
     pub fn book(&mut self, pod: &Key, targets: &[String]) -> bool {
         let Some(wants) = self.wants.get(pod) else { return false };
@@ -169,6 +195,33 @@ impl Places {
 }
 
 const ONE: i128 = 1000;
+
+/// A rule that keeps a pod off a node until the node or the machine is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Lasting {
+    Selector,
+    CpuModel,
+    Affinity,
+    Size,
+}
+
+fn lasting(wants: &Wants, name: &str, place: &Place) -> Option<Lasting> {
+    if let Some(key) = missing_label(wants, place) {
+        return Some(if is_cpu(key) { Lasting::CpuModel } else { Lasting::Selector });
+    }
+    if wants.excludes(name, place) {
+        return Some(Lasting::Affinity);
+    }
+    let size = |resource: &str| place.size.get(resource).copied().unwrap_or(0);
+    let too_small = wants.requests.iter().any(|(resource, amount)| *amount > 0 && size(resource) < *amount);
+    too_small.then_some(Lasting::Size)
+}
+
+/// The first label that the selector asks for and the node has not.
+fn missing_label<'a>(wants: &'a Wants, place: &Place) -> Option<&'a str> {
+    let missing = wants.selector.iter().find(|(key, value)| place.labels.get(*key) != Some(*value));
+    missing.map(|(key, _)| key.as_str())
+}
 
 /// The resource of which a node has too little left.
 fn lacking<'a>(requests: &'a Amounts, place: &Place) -> Option<&'a str> {
@@ -196,13 +249,12 @@ fn refusal(wants: &Wants, name: &str, place: &Place) -> Option<String> {
     if let Some(taint) = place.taints.iter().filter(hard).find(|taint| !tolerated(taint)) {
         return Some(format!("has taint {taint}, which it does not tolerate"));
     }
-    if let Some((key, value)) =
-        wants.selector.iter().find(|(key, value)| place.labels.get(*key) != Some(*value))
-    {
+    if let Some(key) = missing_label(wants, place) {
+        let value = wants.selector.get(key).map_or("", String::as_str);
         let asks = if is_cpu(key) { "its CPU model asks for" } else { "its node selector asks for" };
         return Some(format!("lacks label {key}={value}, which {asks}"));
     }
-    if wants.affinity.as_ref().is_some_and(|terms| !terms.iter().any(|term| term.holds(name, place))) {
+    if wants.excludes(name, place) {
         return Some("does not match its node affinity".into());
     }
     lacking(&wants.requests, place).map(|resource| match resource {
@@ -234,7 +286,7 @@ mod tests {
     }
 
     fn roomy() -> Place {
-        Place { free: amounts(10, 100), ..Place::default() }
+        Place { free: amounts(10, 100), size: amounts(10, 100), ..Place::default() }
     }
 
     fn said(places: &Places) -> String {
@@ -310,6 +362,48 @@ mod tests {
             said(&places(vec![("b", zone("b"))], nowhere)),
             "1 other node: 1 does not match its node affinity"
         );
+    }
+
+    #[test]
+    fn what_cannot_clear_by_itself_is_told_from_what_can() {
+        let pinned = Wants { selector: labels(&[("host", "here")]), ..Wants::default() };
+        let here = Place { labels: labels(&[("host", "here")]), ..roomy() };
+        let never = |nodes: Vec<(&str, Place)>, wants: &Wants| {
+            places(nodes, wants.clone()).never(&Key::new("d", "p"), "here")
+        };
+        assert_eq!(
+            never(vec![("here", here.clone()), ("b", roomy())], &pinned).as_deref(),
+            Some("only here matches its nodeSelector")
+        );
+        assert_eq!(
+            never(vec![("here", roomy()), ("b", roomy())], &pinned).as_deref(),
+            Some("no node matches its nodeSelector")
+        );
+        // A cordon, a taint and a full node may clear.
+        let cordoned = Place { unschedulable: true, ..here.clone() };
+        assert_eq!(never(vec![("here", here.clone()), ("b", cordoned)], &pinned), None);
+        let tainted = Place { taints: vec![taint("gpu", "NoSchedule")], ..here.clone() };
+        assert_eq!(never(vec![("here", here.clone()), ("b", tainted)], &pinned), None);
+        let large = Wants { requests: [("memory".to_owned(), 60 * ONE)].into(), ..Wants::default() };
+        let full = Place { free: amounts(10, 1), ..roomy() };
+        assert_eq!(never(vec![("here", here.clone()), ("b", full)], &large), None);
+        let small = Place { size: amounts(10, 50), free: amounts(10, 50), ..Place::default() };
+        assert_eq!(
+            never(vec![("here", here.clone()), ("b", small)], &large).as_deref(),
+            Some("only here is large enough for it")
+        );
+        let model = Wants {
+            selector: labels(&[("cpu-model-migration.node.kubevirt.io/Haswell", "true")]),
+            ..Wants::default()
+        };
+        let haswell =
+            Place { labels: labels(&[("cpu-model-migration.node.kubevirt.io/Haswell", "true")]), ..roomy() };
+        assert_eq!(
+            never(vec![("here", haswell), ("b", roomy())], &model).as_deref(),
+            Some("only here has the CPU model it needs")
+        );
+        assert_eq!(never(vec![("here", here)], &pinned).as_deref(), Some("there is no other node"));
+        assert_eq!(Places::default().never(&Key::new("d", "p"), "here"), None, "unknown is not never");
     }
 
     #[test]

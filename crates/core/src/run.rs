@@ -16,6 +16,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+use crate::aborts::Aborts;
 use crate::action::{Action, Outcome};
 use crate::claim::question::Question;
 use crate::claim::{Claim, Trace};
@@ -225,7 +226,7 @@ pub(crate) struct PodRun {
     pub evicted_by_us: bool,
     /// That it left has been told.
     pub told: bool,
-    /// It runs a guest.
+    /// It ran a guest when it was first seen.
     pub guest: bool,
     pub moving: Option<Box<Move>>,
     /// What was last told of the tenant whose node its guest is.
@@ -248,6 +249,7 @@ pub struct Run {
     pub(crate) claim_refusal_told: bool,
     pub(crate) meters: BTreeMap<String, Meter>,
     pub(crate) unreadable: Unreadable,
+    pub(crate) aborts: Aborts,
     /// What was foretold of each node.
     pub(crate) tellings: BTreeMap<String, Telling>,
 }
@@ -271,6 +273,7 @@ impl Run {
             claim_refusal_told: false,
             meters: BTreeMap::new(),
             unreadable: Unreadable::default(),
+            aborts: Aborts::default(),
             tellings: BTreeMap::new(),
         }
     }
@@ -300,8 +303,9 @@ impl Run {
     }
 
     pub fn is_over(&self) -> bool {
-        // Our own claims are given back before we go.
-        self.nodes.iter().all(|node| matches!(node.phase, NodePhase::Ended(_)) && node.claim_is_settled())
+        // Our own claims are given back before we go, and what we called off is answered.
+        let ended = |node: &NodeRun| matches!(node.phase, NodePhase::Ended(_)) && node.claim_is_settled();
+        self.nodes.iter().all(ended) && self.aborts.is_settled()
     }
 
     pub fn requests_under_way(&self) -> usize {
@@ -327,8 +331,9 @@ impl Run {
                 }
             }
             Action::ReadTransfers { node, uid, .. } => self.record_measurement(node, uid, &outcome, now),
-            // What comes of these is seen in the cluster.
-            Action::Abort { .. } | Action::ReadLaunchers { .. } => {}
+            Action::Abort { uid, .. } => self.record_abort(uid, &outcome, now),
+            // What comes of it is seen in the cluster.
+            Action::ReadLaunchers { .. } => {}
             Action::Evict { uid, .. } | Action::Delete { uid, .. } => {
                 if let Some(pod) = self.pods.get_mut(uid) {
                     pod.record(index, outcome, now);
@@ -454,7 +459,7 @@ impl PodRun {
         Self {
             key: pod.key.clone(),
             node: node.to_owned(),
-            guest: matches!(pod.vm, VmRole::Launcher(_)),
+            guest: matches!(pod.vm, VmRole::Launcher(_)) && !pod.phase.is_finished(),
             moving: None,
             tenant: None,
             state: PodState::Idle,

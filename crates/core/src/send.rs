@@ -48,8 +48,16 @@ pub(crate) fn send<'a>(
     let mut later: BTreeMap<&str, Vec<(Turn, &Key, &Uid, &str)>> = BTreeMap::new();
     for assessment in draining {
         let node = assessment.node.as_str();
+        let guests_wait = assessment.of_fate(Fate::Migrate).next().is_some();
         for verdict in assessment.of_fate(Fate::Evict) {
             let Some(pod) = index.pod(&verdict.pod) else { continue };
+            let ended = run.pods.get(&pod.uid).filter(|known| known.guest).and_then(|known| known.trail.gone);
+            if let Some(at) =
+                ended.map(|ended| after(ended, CLEARED_AFTER)).filter(|at| guests_wait && *at > now)
+            {
+                step.wake_at(at);
+                continue;
+            }
             let entry = (Turn::of(index, pod), &pod.key, &pod.uid, node);
             if policy.critical_last && pod.is_critical() {
                 later.entry(node).or_default().push(entry);
@@ -102,6 +110,7 @@ pub(crate) fn send<'a>(
                 node: node.to_owned(),
                 attempt,
                 deleting: policy.disable_eviction,
+                finished: pod.phase.is_finished(),
             });
             let (pod, uid) = (key.clone(), uid.clone());
             step.actions.push(if policy.disable_eviction {
@@ -204,5 +213,7 @@ fn may_ask(
     }
 }
 
+/// What is left of a guest that has gone makes way for the next one: every request while a slot is being filled delays it.
+const CLEARED_AFTER: Duration = Duration::from_secs(2);
 /// How long a closed budget is believed before the server is asked directly for the first time.
 const SAFETY_NET: Duration = Duration::from_secs(60);

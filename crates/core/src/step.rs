@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::aborts;
 use crate::action::Action;
 use crate::assess::{Assessment, Fate, Verdict, assess, given_up_at};
 use crate::budget::Charges;
@@ -71,6 +72,7 @@ pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> St
             && first_try
     });
     if preparing {
+        aborts::send(run, now, &mut step);
         claim(index, policy.dry_run, run, now, &mut step);
         return step;
     }
@@ -103,6 +105,7 @@ pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> St
         }
         send(index, policy, run, draining.iter().map(|(assessment, _)| assessment), now, &mut step);
     }
+    aborts::send(run, now, &mut step);
     claim(index, policy.dry_run, run, now, &mut step);
     step
 }
@@ -316,6 +319,7 @@ fn advance(view: &View<'_>, run: &mut Run, position: usize, step: &mut Step) {
     if let Some(timeout) = policy.timeout {
         let deadline = after(since, timeout);
         if now >= deadline {
+            moving::call_off(index, run, assessment);
             return end(run, position, End::TimedOut { after: timeout, blockers }, step);
         }
         step.wake_at(deadline);
@@ -324,6 +328,9 @@ fn advance(view: &View<'_>, run: &mut Run, position: usize, step: &mut Step) {
         return;
     }
     end_if_stuck(policy, run, position, &remaining, &blockers, now, step);
+    if matches!(run.nodes[position].phase, NodePhase::Ended(_)) {
+        moving::call_off(index, run, assessment);
+    }
 }
 
 /// All that is left cannot leave: after a pause in which the world may change its mind, say so and end.
@@ -341,10 +348,14 @@ fn end_if_stuck(
     let never = |pod: &Pod| {
         blockers.iter().any(|blocker| blocker.pod == pod.key && blocker.reason.severity() == Severity::Never)
     };
+    let has_its_try_before_it = |pod: &Pod| run.pods.get(&pod.uid).is_some_and(PodRun::has_its_try_before_it);
     // The volumes of a guest wait for the guest, whatever that waits for.
     let mut decisive = remaining.iter().filter(|pod| pod.vm != VmRole::Hotplug).peekable();
     let stuck = decisive.peek().is_some()
-        && decisive.all(|pod| state(pod) == PodState::Failed || (state(pod) == PodState::Idle && never(pod)));
+        && decisive.all(|pod| {
+            state(pod) == PodState::Failed
+                || (state(pod) == PodState::Idle && never(pod) && !has_its_try_before_it(pod))
+        });
     if !stuck {
         run.never_since.remove(&name);
         return;

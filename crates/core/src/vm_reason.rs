@@ -53,11 +53,25 @@ pub enum VmReason {
     VmFitsNowhere {
         instance: String,
         why: String,
+        /// By labels and sizes of nodes, which do not change by themselves.
+        lasting: bool,
     },
 
     // What a guest that is moved waits for.
     /// Its migration is not asked for before others have gone.
     VmNotAsked,
+    /// KubeVirt moves it, because of the taint of its node or of its own mark, and has not created a migration yet.
+    VmLeftToKubeVirt {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        limit: Option<InLine>,
+    },
+    /// The same, although there is room for a migration.
+    VmKubeVirtIdle,
+    /// A migration of ours that could not be called off.
+    VmMigrationLeft {
+        migration: String,
+        message: String,
+    },
     VmQueued {
         migration: String,
         /// What has to become free.
@@ -129,6 +143,9 @@ impl VmReason {
             Self::VmUnreadable { .. } => "VmUnreadable",
             Self::VmFitsNowhere { .. } => "VmFitsNowhere",
             Self::VmNotAsked => "VmNotAsked",
+            Self::VmLeftToKubeVirt { .. } => "VmLeftToKubeVirt",
+            Self::VmKubeVirtIdle => "VmKubeVirtIdle",
+            Self::VmMigrationLeft { .. } => "VmMigrationLeft",
             Self::VmQueued { .. } => "VmQueued",
             Self::VmMigrating { .. } => "VmMigrating",
             Self::VmPodLeft { .. } => "VmPodLeft",
@@ -144,11 +161,16 @@ impl VmReason {
         match self {
             Self::VmMigrates { .. } | Self::VmExternal { .. } => Severity::Note,
             Self::VmShutDown { after, .. } if after.comes_back() => Severity::Note,
-            Self::VmShutDown { .. } => Severity::Warning,
-            Self::VmNotAsked | Self::VmQueued { .. } | Self::VmMigrating { .. } => Severity::Progress,
+            Self::VmShutDown { .. } | Self::VmMigrationLeft { .. } => Severity::Warning,
+            Self::VmNotAsked
+            | Self::VmLeftToKubeVirt { .. }
+            | Self::VmQueued { .. }
+            | Self::VmMigrating { .. } => Severity::Progress,
+            Self::VmFitsNowhere { lasting: true, .. } => Severity::Never,
             Self::VmHandedOver { .. }
             | Self::VmSettling { .. }
-            | Self::VmFitsNowhere { .. }
+            | Self::VmKubeVirtIdle
+            | Self::VmFitsNowhere { lasting: false, .. }
             | Self::VmPodLeft { .. }
             | Self::VmNoPlace { .. }
             | Self::VmMoveFailed { .. }
@@ -220,7 +242,7 @@ impl VmReason {
             Self::VmUnreadable { message } => {
                 format!("runs a virtual machine, and virtual machines cannot be read: {message}")
             }
-            Self::VmFitsNowhere { instance, why } => {
+            Self::VmFitsNowhere { instance, why, .. } => {
                 format!(
                     "runs virtual machine {instance}, which is to be live-migrated, and no other node takes it ({why})"
                 )
@@ -228,6 +250,18 @@ impl VmReason {
             Self::VmNotAsked => {
                 "has not been asked to leave yet; its guest is live-migrated when others have gone".into()
             }
+            Self::VmLeftToKubeVirt { limit: Some(limit) } => {
+                format!("is left to KubeVirt, which live-migrates the guests of its node: {}", limit.words())
+            }
+            Self::VmLeftToKubeVirt { limit: None } => {
+                "is left to KubeVirt, which live-migrates the guests of its node, and has no migration yet".into()
+            }
+            Self::VmKubeVirtIdle => {
+                "is left to KubeVirt, and virt-controller has not created a migration although there is room for one".into()
+            }
+            Self::VmMigrationLeft { migration, message } => format!(
+                "keeps migration {migration}, which this drain asked for and could not call off: {message}"
+            ),
             Self::VmQueued { migration, limit: Some(limit) } => {
                 format!("waits in line to be live-migrated (migration {migration}): {}", limit.words())
             }
@@ -267,6 +301,9 @@ impl VmReason {
             Self::VmSettling { .. } => "its machine starts, arrives or leaves".into(),
             Self::VmFitsNowhere { .. } => "no other node takes it".into(),
             Self::VmNotAsked => "not asked yet".into(),
+            Self::VmLeftToKubeVirt { limit: Some(limit) } => format!("left to KubeVirt: {}", limit.words()),
+            Self::VmLeftToKubeVirt { limit: None } => "left to KubeVirt".into(),
+            Self::VmKubeVirtIdle => "KubeVirt does not migrate it".into(),
             Self::VmQueued { limit: Some(limit), .. } => format!("in line: {}", limit.words()),
             Self::VmQueued { limit: None, .. } => "waits for its migration to begin".into(),
             Self::VmMigrating { phase, .. } => phase.clone(),
@@ -301,6 +338,12 @@ impl VmReason {
             Self::VmPodLeft { node, .. } => format!(
                 "delete what is left of it on node {node} if that does not end by itself; the guest runs in the pod here"
             ),
+            Self::VmFitsNowhere { lasting: true, .. } => {
+                "relax what the machine asks of its node, give another node what it asks for, or stop the machine yourself".into()
+            }
+            Self::VmKubeVirtIdle => {
+                "look whether virt-controller runs and what it says about this instance: kubectl get pods -A -l kubevirt.io=virt-controller".into()
+            }
             Self::VmNoPlace { .. } | Self::VmFitsNowhere { .. } => {
                 "make room on another node, or relax what the machine asks of its node".into()
             }

@@ -26,9 +26,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::act::{Done, Learned, perform};
 use crate::http::{Http, HttpError, parse};
+use crate::nodes;
+use crate::places::{self, Depth};
 use crate::stated::Stated;
 use crate::watch::{Opening, Report, Source, follow};
-use crate::{nodes, places};
 
 mod claims;
 mod machines;
@@ -480,13 +481,15 @@ impl Loop<'_> {
         Ok(())
     }
 
-    /// A trial foretells who finds a place elsewhere; a drain leaves that to the scheduler. What cannot be read is said to be unknown.
+    /// A trial foretells who finds a place elsewhere. A drain wants to know who never will, and leaves the rest to the scheduler. What cannot be read is said to be
+    /// unknown.
     async fn look_at_places(&mut self) {
-        if self.request.policy.dry_run == DryRun::None {
-            return;
-        }
         let DrainRequest { policy, nodes, .. } = &self.request;
-        if let Err(error) = places::look(&self.http, &mut self.index, policy, nodes).await {
+        let depth = match policy.dry_run {
+            DryRun::None => Depth::Nodes,
+            DryRun::Client | DryRun::Server => Depth::Room,
+        };
+        if let Err(error) = places::look(&self.http, &mut self.index, policy, nodes, depth).await {
             tracing::debug!(%error, "could not look at other nodes");
         }
     }

@@ -38,12 +38,9 @@ pub fn on_nodes(nodes: &[String]) -> String {
     }
 }
 
-/// Whether one of these nodes has a pod that runs a guest.
+/// Whether one of these nodes has a pod that runs a guest, or ran one.
 pub fn are_on(index: &Index, nodes: &[String]) -> bool {
-    nodes
-        .iter()
-        .flat_map(|node| index.pods_on(node))
-        .any(|pod| matches!(pod.vm, VmRole::Launcher(_)) && !pod.phase.is_finished())
+    nodes.iter().flat_map(|node| index.pods_on(node)).any(|pod| matches!(pod.vm, VmRole::Launcher(_)))
 }
 
 /// What a failed reading of instances or migrations means for the rest.
@@ -65,7 +62,10 @@ pub async fn settings_with_origin(http: &Http) -> Result<Config, HttpError> {
 async fn read_settings(http: &Http, undecided: bool, origin: bool) -> Result<Config, HttpError> {
     let mut sources = Sources::default();
     match http.read::<List<wire::KubeVirt>>(&Call::get("/apis/kubevirt.io/v1/kubevirts")).await {
-        Ok(list) => sources.kubevirt = list.items.into_iter().next().map(|object| object.spec.configuration),
+        Ok(list) => {
+            sources.deployed = list.items.iter().any(wire::KubeVirt::is_deployed);
+            sources.kubevirt = list.items.into_iter().next().map(|object| object.spec.configuration);
+        }
         Err(error) if error.is_not_found() => {}
         // Limits have defaults, and running migrations show better ones; a strategy is not guessed.
         Err(error) if error.is_forbidden() && !undecided => return Ok(Config::default()),

@@ -1,26 +1,47 @@
-//! What other nodes have to offer to guests, for those who foretell a drain.
+//! What other nodes have to offer to guests that are to be moved.
 
+use evac_api::call::escape;
 use evac_api::places::{self, Node, Pod};
 use evac_core::{Fate, Index, Policy, assess};
 
 use crate::http::{Http, HttpError};
 use crate::watch::{Source, list};
 
-/// Reads all nodes and what pods take of them, if one of these nodes has a guest that is to be moved. A drain does not: it asks the scheduler.
+/// How closely other nodes are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// Their labels, taints and sizes: enough to know who can never find a place. Costs one list, and one of pods for each node.
+    Nodes,
+    /// What pods take of them, too. Costs a list of all pods.
+    Room,
+}
+
+/// Reads all nodes, if one of these nodes has a guest that is to be moved.
 pub async fn look(
     http: &Http,
     index: &mut Index,
     policy: &Policy,
     nodes: &[String],
+    depth: Depth,
 ) -> Result<(), HttpError> {
     let now = http.clock().now();
     let moves = |node: &String| assess(index, policy, node, now).of_fate(Fate::Migrate).next().is_some();
     if !nodes.iter().any(moves) {
         return Ok(());
     }
-    let source = |path: &'static str| Source { path: path.into(), query: String::new(), page: 500 };
-    let (all, _) = list::<Node>(http, &source("/api/v1/nodes")).await?;
-    let (pods, _) = list::<Pod>(http, &source("/api/v1/pods")).await?;
+    let source = |path: &'static str, query: String| Source { path: path.into(), query, page: 500 };
+    let (all, _) = list::<Node>(http, &source("/api/v1/nodes", String::new())).await?;
+    let queries: Vec<String> = match depth {
+        Depth::Room => vec![String::new()],
+        Depth::Nodes => {
+            let on = |node: &String| format!("fieldSelector={}", escape(&format!("spec.nodeName={node}")));
+            nodes.iter().filter(|node| moves(node)).map(on).collect()
+        }
+    };
+    let mut pods: Vec<Pod> = Vec::new();
+    for query in queries {
+        pods.extend(list::<Pod>(http, &source("/api/v1/pods", query)).await?.0);
+    }
     let mut found = places::places(all, &pods, nodes);
     for node in nodes {
         let labels = found.nodes.get(node).map(|place| place.labels.clone()).unwrap_or_default();

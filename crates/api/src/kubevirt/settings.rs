@@ -13,6 +13,8 @@ pub struct Sources {
     /// `data.migrations` of the ConfigMap `kubevirt-config`, parsed.
     pub legacy: Option<Migrations>,
     pub kubevirt: Option<Configuration>,
+    /// KubeVirt's own operator says that its control plane is there.
+    pub deployed: bool,
     pub hyperconverged: HyperConverged,
     /// How many nodes there are: HyperConverged's default depends on it.
     pub nodes: usize,
@@ -40,7 +42,7 @@ impl HyperConverged {
 
 impl Sources {
     pub fn config(&self) -> Config {
-        let mut config = Config::default();
+        let mut config = Config { kubevirt_is_deployed: self.deployed, ..Config::default() };
         if let Some(legacy) = &self.legacy {
             overlay(&mut config, legacy);
         }
@@ -131,6 +133,7 @@ mod tests {
             .ok(),
             hyperconverged: HyperConverged::Says("LiveMigrate".into()),
             nodes: 3,
+            deployed: true,
         };
         let config = sources.config();
         assert_eq!(config.drain_taint_key, "mytaint/drain");
@@ -138,6 +141,7 @@ mod tests {
         assert_eq!(config.parallel_outbound_per_node, 2);
         assert_eq!(config.bandwidth_per_migration, "64Mi");
         assert_eq!(config.default_strategy(), "LiveMigrate");
+        assert!(config.kubevirt_is_deployed);
         assert_eq!(Sources::default().config(), Config::default());
     }
 

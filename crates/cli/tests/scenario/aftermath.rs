@@ -126,9 +126,9 @@ fn shows_otherwise(seen: &Picture, shown: &Value) -> Vec<String> {
             .iter()
             .filter(|pod| pod["spec"]["nodeName"] == row["node"])
             .partition(|pod| matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")));
-        // A finished launcher stays as an object only; another finished pod goes with the drain.
-        let is_launcher = |pod: &&&Value| pod["metadata"]["labels"]["kubevirt.io"] == "virt-launcher";
-        let to_go = ended.iter().filter(|pod| !is_launcher(pod)).count();
+        // A finished pod goes with the drain. One that held a guest's volume is left to that guest's controller.
+        let is_volume = |pod: &&&Value| pod["metadata"]["labels"]["kubevirt.io"] == "hotplug-disk";
+        let to_go = ended.iter().filter(|pod| !is_volume(pod)).count();
         let expected = (there.len() + to_go) as u64;
         let counted = number("podsToLeave").saturating_add(number("podsStaying"));
         if counted != expected {

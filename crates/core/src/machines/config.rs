@@ -20,6 +20,8 @@ pub struct Config {
     pub unsafe_override: bool,
     pub bandwidth_per_migration: String,
     pub max_downtime_ms: i64,
+    /// KubeVirt's own control plane looks after machines: its evacuation controller obeys taints and marks, and its migration controller fills the slots.
+    pub kubevirt_is_deployed: bool,
 }
 
 impl Default for Config {
@@ -39,6 +41,7 @@ impl Default for Config {
             unsafe_override: false,
             bandwidth_per_migration: "0".into(),
             max_downtime_ms: 900,
+            kubevirt_is_deployed: false,
         }
     }
 }

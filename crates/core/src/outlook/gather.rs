@@ -190,7 +190,8 @@ fn all_pods(
         }
     }
     for verdict in &assessment.verdicts {
-        let Some(pod) = index.pod(&verdict.pod) else { continue };
+        // What has ended is cleared away in no time.
+        let Some(pod) = index.pod(&verdict.pod).filter(|pod| !pod.phase.is_finished()) else { continue };
         let Some(known) = run.pods.get(&verdict.uid) else { continue };
         let stopping = known.trail.stopping;
         if verdict.fate == Fate::Evict && stopping.is_none() && !policy.disable_eviction {
