@@ -26,7 +26,6 @@ pub mod maintenance;
 mod moving;
 pub mod outlook;
 pub mod ownership;
-pub mod pace;
 pub mod place;
 pub mod policy;
 pub mod proof;
