@@ -91,7 +91,8 @@ impl Estimate {
     /// Whether a reader of the one would be misled who should know the other.
     fn is_off(&self, other: &Self, now: Timestamp) -> bool {
         let left = self.latest.duration_since(now).as_secs().max(0);
-        let off = |a: Timestamp, b: Timestamp| a.duration_since(b).as_secs().abs() > MOVES.max(left / MOVES_BY);
+        let off =
+            |a: Timestamp, b: Timestamp| a.duration_since(b).as_secs().abs() > MOVES.max(left / MOVES_BY);
         let earliest = match (self.earliest, other.earliest) {
             (Some(a), Some(b)) => off(a, b),
             (a, b) => a != b,

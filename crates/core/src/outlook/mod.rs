@@ -100,7 +100,7 @@ const FOLLOWS: f64 = 0.08;
 const FOLLOWS_AT_LEAST: f64 = 1.0;
 /// A range is told again after this part of what is left.
 const TELLINGS: f64 = 12.0;
-/// Pods come and go many times a second; looking more often than this tells nobody more.
+/// Pods come and go many times a second; looking more often than this shows a reader nothing new.
 const LOOKS: f64 = 0.5;
 /// What was told stands for so many seconds at least.
 const STANDS: f64 = 0.9;
@@ -122,7 +122,7 @@ impl Telling {
         let same_kind =
             known.is_some_and(|(_, before)| std::mem::discriminant(&before) == std::mem::discriminant(&raw));
         match (known, raw) {
-            // Nobody needs to be told that nothing is known before anything was.
+            // That nothing is known is no news before anything was.
             (None, Outlook::Unknown(_)) => return None,
             (Some((_, Outlook::Unknown(before))), Outlook::Unknown(why)) if before == why => return None,
             _ => {}

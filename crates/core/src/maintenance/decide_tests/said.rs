@@ -47,10 +47,7 @@ fn what_cannot_be_read_is_said_and_old_numbers_are_not_shown_as_new() {
     assert_eq!(case.status("a").drain_progress, 50);
     case.registry.apply(Seen::Blind("could not read pods: no answer within 30 s".into(), at(case.now)));
     let again = case.settle("a");
-    assert!(
-        !case.status("a").says(UNREAD),
-        "a watch that breaks off is begun anew in moments"
-    );
+    assert!(!case.status("a").says(UNREAD), "a watch that breaks off is begun anew in moments");
     assert_eq!(again, Some(at(case.now + 10)));
     case.now += 10;
     case.settle("a");
@@ -131,7 +128,8 @@ fn the_estimated_end_is_what_the_drain_foretells_and_absent_while_that_is_unknow
     case.now += 10;
     foretell(&mut case, Some((Some(20), 40)));
     assert_eq!(writes(&mut case), 1, "that it is known now is news");
-    let end = |earliest: Option<i64>, latest| Some(Estimate { earliest: earliest.map(at), latest: at(latest) });
+    let end =
+        |earliest: Option<i64>, latest| Some(Estimate { earliest: earliest.map(at), latest: at(latest) });
     assert_eq!(case.status("a").estimated_end, end(Some(30), 50));
     case.now += 10;
     foretell(&mut case, Some((None, 100)));
