@@ -86,14 +86,12 @@ fn of_object(picture: &Picture, one: &Value) -> Vec<String> {
         }
         // What it says then is from before, and it says so.
         "Running" if has(one, "Unread") => {
-            if ends || number(one, "drainProgress") != 0 {
-                wrong.push("cannot read its node, and says how far it is".into());
-            }
+            let says = ends || number(one, "drainProgress") != 0;
+            wrong.extend(says.then(|| "cannot read its node, and says how far it is".to_owned()));
         }
         "Running" if has(one, "Waiting") => {
-            if ends || text(one, "lastError").is_empty() {
-                wrong.push("waits, and does not say for what, or says for how long".into());
-            }
+            let silent = ends || text(one, "lastError").is_empty();
+            wrong.extend(silent.then(|| "waits, and does not say for what, or says for how long".to_owned()));
         }
         "Running" => wrong.extend(running(picture, one, node)),
         _ => {}
