@@ -7,7 +7,7 @@ use evac_core::{Key, Taint};
 use serde::Deserialize;
 
 use crate::kubevirt::wire::Quantity;
-use crate::quantity::parse;
+use crate::quantity::{Requests, parse};
 use crate::wire::{Meta, nullable};
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -124,42 +124,17 @@ fn amounts(list: &BTreeMap<String, Quantity>) -> Amounts {
     list.iter().filter_map(|(name, quantity)| Some((name.clone(), parse(&quantity.text())?))).collect()
 }
 
-fn add(into: &mut Amounts, more: &Amounts) {
-    for (name, amount) in more {
-        *into.entry(name.clone()).or_default() += amount;
-    }
-}
-
-fn raise(into: &mut Amounts, other: &Amounts) {
-    for (name, amount) in other {
-        let slot = into.entry(name.clone()).or_default();
-        *slot = (*slot).max(*amount);
-    }
-}
-
 impl PodSpec {
-    /// What the pod takes of a node, counted as the scheduler does: the larger of its containers together and any moment of its init phase, plus overhead.
     fn takes(&self) -> Amounts {
         let of = |container: &Container| amounts(&container.resources.requests);
-        let mut running = Amounts::new();
-        for container in &self.containers {
-            add(&mut running, &of(container));
+        let init = |one: &Container| (of(one), one.restart_policy.as_deref() == Some("Always"));
+        Requests {
+            containers: self.containers.iter().map(of).collect(),
+            init: self.init_containers.iter().map(init).collect(),
+            whole: amounts(&self.resources.requests),
+            overhead: amounts(&self.overhead),
         }
-        let mut sidecars = Amounts::new();
-        let mut peak = Amounts::new();
-        for container in &self.init_containers {
-            let mut moment = of(container);
-            add(&mut moment, &sidecars);
-            if container.restart_policy.as_deref() == Some("Always") {
-                add(&mut running, &of(container));
-                sidecars.clone_from(&moment);
-            }
-            raise(&mut peak, &moment);
-        }
-        raise(&mut running, &peak);
-        running.extend(amounts(&self.resources.requests));
-        add(&mut running, &amounts(&self.overhead));
-        running
+        .taken()
     }
 
     fn wants(&self) -> Wants {

@@ -52,6 +52,58 @@ fn multiplier(suffix: &str) -> Option<(i128, i128)> {
     })
 }
 
+/// Resource name → thousandths of its unit.
+pub use evac_core::place::Amounts;
+
+pub fn add(into: &mut Amounts, more: &Amounts) {
+    for (name, amount) in more {
+        *into.entry(name.clone()).or_default() += amount;
+    }
+}
+
+fn raise(into: &mut Amounts, other: &Amounts) {
+    for (name, amount) in other {
+        let slot = into.entry(name.clone()).or_default();
+        *slot = (*slot).max(*amount);
+    }
+}
+
+/// What each part of a pod asks for.
+#[derive(Debug, Clone, Default)]
+pub struct Requests {
+    pub containers: Vec<Amounts>,
+    /// In their order, and whether each goes on running beside the containers.
+    pub init: Vec<(Amounts, bool)>,
+    /// What the pod asks for as a whole, which replaces the sum of its parts.
+    pub whole: Amounts,
+    pub overhead: Amounts,
+}
+
+impl Requests {
+    /// What the pod takes of a node, counted as the scheduler does: the larger of its containers together and any moment of its init phase,
+    /// side cars counted as containers from where they start, plus overhead.
+    pub fn taken(self) -> Amounts {
+        let mut running = Amounts::new();
+        for container in &self.containers {
+            add(&mut running, container);
+        }
+        let (mut sidecars, mut peak) = (Amounts::new(), Amounts::new());
+        for (container, stays) in &self.init {
+            let mut moment = container.clone();
+            add(&mut moment, &sidecars);
+            if *stays {
+                add(&mut running, container);
+                sidecars.clone_from(&moment);
+            }
+            raise(&mut peak, &moment);
+        }
+        raise(&mut running, &peak);
+        running.extend(self.whole);
+        add(&mut running, &self.overhead);
+        running
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use clap::Args;
 use evac_core::claim;
+use evac_core::maintenance::refusal::Wish;
 use evac_core::ownership::MarkState;
 use evac_engine::call_back::{Whose, call_back};
 use evac_engine::{Http, nodes};
 
-use crate::cluster::{ClusterArgs, OwnerArgs};
-use crate::dry_run::{DryRunArg, DryRunFlag};
+use crate::dry_run::DryRunArg;
 use crate::exit::{Exit, Failure};
-use crate::holder::{self, Wish};
+use crate::holder::{self, GiveBackArgs};
 use crate::output;
-use crate::select::{NodeArgs, from_server, none_chosen};
+use crate::select::{NONE_CHOSEN, from_server};
 
 /// Undo what a drain did to nodes; what others changed meanwhile stays
 ///
@@ -22,26 +22,18 @@ use crate::select::{NodeArgs, from_server, none_chosen};
 #[derive(Debug, Clone, Args)]
 pub struct CancelArgs {
     #[command(flatten)]
-    pub nodes: NodeArgs,
-    /// Cancel a drain that somebody else started
-    #[arg(long)]
-    pub force: bool,
-    #[command(flatten)]
-    pub owner: OwnerArgs,
-    #[command(flatten)]
-    pub dry_run: DryRunFlag,
-    #[command(flatten)]
-    pub cluster: ClusterArgs,
+    pub back: GiveBackArgs,
 }
 
 pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
+    let args = &args.back;
     args.nodes.check("cancel")?;
     let dry_run = args.dry_run.how();
     let (http, _) = args.cluster.connect().await?;
     let me = args.owner.name();
     let chosen = args.nodes.resolve(&http, 500).await?;
     if chosen.is_empty() {
-        return Ok(none_chosen());
+        return Ok(NONE_CHOSEN);
     }
     let mut ends = Vec::new();
     for node in chosen {
@@ -53,14 +45,8 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
             continue;
         }
         let judges_only = dry_run != DryRunArg::None;
-        let wish = Wish {
-            owner: &me,
-            verb: "cancel it",
-            force: args.force,
-            dry_run: judges_only,
-            after_failover: false,
-        };
-        let holder::Held { index, refusal } = holder::look(&http, &node, wish).await?;
+        let wish = Wish { owner: &me, verb: "cancel it", force: args.force, after_failover: false };
+        let holder::Held { index, refusal } = holder::look(&http, &node, wish, judges_only).await?;
         if let Some(refusal) = refusal {
             output::error(&refusal);
             ends.push(Exit::Refused);

@@ -2,12 +2,13 @@
 
 use clap::Args;
 use evac_core::Node;
+use evac_core::maintenance::refusal::Wish;
 use evac_engine::{Http, nodes};
 
-use crate::cluster::{ClusterArgs, OwnerArgs};
+use crate::cluster::ClusterArgs;
 use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
-use crate::holder::{self, Wish};
+use crate::holder::{self, GiveBackArgs};
 use crate::output;
 use crate::select::{NodeArgs, from_server};
 
@@ -28,16 +29,7 @@ pub struct CordonArgs {
 #[derive(Debug, Clone, Args)]
 pub struct UncordonArgs {
     #[command(flatten)]
-    pub nodes: NodeArgs,
-    /// Uncordon a node that another owner drains or holds
-    #[arg(long)]
-    pub force: bool,
-    #[command(flatten)]
-    pub owner: OwnerArgs,
-    #[command(flatten)]
-    pub dry_run: DryRunFlag,
-    #[command(flatten)]
-    pub cluster: ClusterArgs,
+    pub back: GiveBackArgs,
 }
 
 pub async fn cordon(args: &CordonArgs) -> Result<Exit, Failure> {
@@ -59,6 +51,7 @@ pub async fn cordon(args: &CordonArgs) -> Result<Exit, Failure> {
 }
 
 pub async fn uncordon(args: &UncordonArgs) -> Result<Exit, Failure> {
+    let args = &args.back;
     args.nodes.check("uncordon")?;
     let (http, _) = args.cluster.connect().await?;
     let mut ends = Vec::new();
@@ -68,18 +61,12 @@ pub async fn uncordon(args: &UncordonArgs) -> Result<Exit, Failure> {
     Ok(Exit::worst(ends))
 }
 
-async fn uncordon_one(http: &Http, args: &UncordonArgs, node: &Node) -> Result<Exit, Failure> {
+async fn uncordon_one(http: &Http, args: &GiveBackArgs, node: &Node) -> Result<Exit, Failure> {
     let dry_run = args.dry_run.how();
     let judges_only = dry_run != DryRunArg::None;
     let owner = args.owner.name();
-    let wish = Wish {
-        owner: &owner,
-        verb: "uncordon it",
-        force: args.force,
-        dry_run: judges_only,
-        after_failover: true,
-    };
-    if let Some(refusal) = holder::look(http, node, wish).await?.refusal {
+    let wish = Wish { owner: &owner, verb: "uncordon it", force: args.force, after_failover: true };
+    if let Some(refusal) = holder::look(http, node, wish, judges_only).await?.refusal {
         output::error(&refusal);
         return Ok(Exit::Refused);
     }

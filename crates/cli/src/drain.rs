@@ -13,7 +13,7 @@ use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::render::Renderer;
-use crate::select::{NodeArgs, from_server, none_chosen, parse_selector};
+use crate::select::{NONE_CHOSEN, NodeArgs, from_server, parse_selector};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
 pub enum Format {
@@ -165,7 +165,7 @@ pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
         args.nodes.plain_names()?
     };
     if nodes.is_empty() {
-        return Ok(none_chosen());
+        return Ok(NONE_CHOSEN);
     }
     let mut renderer = Renderer::new(args.output, dry_run, &nodes);
     policy.measure = renderer.measure();

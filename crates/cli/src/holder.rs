@@ -1,27 +1,33 @@
-//! Who holds a node, for the verbs that give it back: `evac cancel` and `evac uncordon` refuse the same.
+//! What the verbs have in common that give a node back, `evac cancel` and `evac uncordon`: their arguments, and what is read to find out who holds
+//! the node. Who refuses is decided in [`evac_core::maintenance::refusal`].
 
-use evac_core::maintenance::{Maintenance, Uncordoned};
-use evac_core::ownership::{
-    FAILOVER, MAINTENANCE, MarkState, Ownership, is_marked_by_other, is_role, lease_key, ownership,
-};
-use evac_core::{Fact, Index, Node, Reason};
+use clap::Args;
+use evac_core::maintenance::Maintenance;
+use evac_core::maintenance::refusal::{ByObjects, Wish, by_holder, by_objects};
+use evac_core::ownership::{is_marked_by_other, lease_key};
+use evac_core::{Fact, Index, Node};
 use evac_engine::{Http, life, nodes};
 
+use crate::cluster::{ClusterArgs, OwnerArgs};
+use crate::dry_run::DryRunFlag;
 use crate::exit::Failure;
 use crate::look::ask;
 use crate::maintenance;
-use crate::select::from_server;
+use crate::select::{NodeArgs, from_server};
 
-/// What a verb may do to a node that another holds.
-#[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
-    pub owner: &'a str,
-    /// The words of the verb in "use --force to … all the same".
-    pub verb: &'a str,
+#[derive(Debug, Clone, Args)]
+pub struct GiveBackArgs {
+    #[command(flatten)]
+    pub nodes: NodeArgs,
+    /// Do it also to a node that another owner drains or holds
+    #[arg(long)]
     pub force: bool,
-    pub dry_run: bool,
-    /// This verb is how a repaired node comes back after a failover.
-    pub after_failover: bool,
+    #[command(flatten)]
+    pub owner: OwnerArgs,
+    #[command(flatten)]
+    pub dry_run: DryRunFlag,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
 }
 
 /// A node as it was read, with what is known about its drain.
@@ -31,37 +37,20 @@ pub struct Held {
     pub refusal: Option<String>,
 }
 
-/// Looks who holds the node.
-///
-/// A NodeMaintenance that would cordon the node again is not overruled by `--force`: the node would be in use for seconds, while the operator
-/// goes on to empty it.
-pub async fn look(http: &Http, node: &Node, wish: Wish<'_>) -> Result<Held, Failure> {
+/// Looks who holds the node. A dry run only reads: it does not ask a drain whether it lives.
+pub async fn look(http: &Http, node: &Node, wish: Wish<'_>, dry_run: bool) -> Result<Held, Failure> {
     let name = &node.name;
     let mut index = Index::new();
     index.reset_nodes(vec![node.clone()]);
     let objects = maintenances(http).await?;
-    if objects.is_none() && owner_is(node, MAINTENANCE) {
-        let refusal = format!(
-            "node {name} is under maintenance, and you may not list NodeMaintenance objects to see by which one; end it with `evac maintenance end {name}`, or ask who may"
-        );
-        return Ok(Held { index, refusal: Some(refusal) });
-    }
-    for object in objects.iter().flatten().filter(|object| object.node == *name) {
-        let under = format!("node {name} is under maintenance by NodeMaintenance {}", object.id.name);
-        let refusal = match object.when_uncordoned() {
-            Uncordoned::CordonsAgain => Some(format!("{under}; end it with `evac maintenance end {name}`")),
-            Uncordoned::GivesBack if wish.force => None,
-            Uncordoned::GivesBack => Some(format!(
-                "{under}, which is being ended; wait for its operator, or use --force to {} if that is gone",
-                wish.verb
-            )),
-            Uncordoned::GivesWay => None,
-        };
-        if refusal.is_some() || object.when_uncordoned() == Uncordoned::GivesWay {
-            return Ok(Held { index, refusal });
+    match by_objects(node, objects.as_deref(), &wish) {
+        ByObjects::Refused(refusal) => {
+            return Ok(Held { index, refusal: Some(refusal.words(name, wish.verb)) });
         }
+        ByObjects::Allowed => return Ok(Held { index, refusal: None }),
+        ByObjects::Silent => {}
     }
-    let asks = !wish.dry_run && !wish.force && is_marked_by_other(node, wish.owner);
+    let asks = !dry_run && !wish.force && is_marked_by_other(node, wish.owner);
     if node.mark.is_some() {
         let claim = if asks { ask(http, name).await } else { life::read(http, name).await };
         if let Some(fact) = claim {
@@ -77,30 +66,8 @@ pub async fn look(http: &Http, node: &Node, wish: Wish<'_>) -> Result<Held, Fail
             Err(error) => return Err(from_server(&error)),
         }
     }
-    let held = ownership(&index, node, wish.owner, http.clock().now());
-    let refusal = match held {
-        Ownership::Other(_) if wish.force => None,
-        // Whether a failed node may be used again is asked of the node, see `failover::may_return`.
-        Ownership::Other(Reason::OwnedByEvac { instance: None, .. })
-            if wish.after_failover && owner_is(node, FAILOVER) =>
-        {
-            None
-        }
-        Ownership::Other(reason) if owner_is(node, MAINTENANCE) => Some(format!(
-            "node {name} {}, and no NodeMaintenance object for it is seen; if its operator is gone, use --force to {} all the same",
-            reason.message(),
-            wish.verb
-        )),
-        Ownership::Other(reason) => {
-            Some(format!("node {name} {}; use --force to {} all the same", reason.message(), wish.verb))
-        }
-        _ => None,
-    };
-    Ok(Held { index, refusal })
-}
-
-fn owner_is(node: &Node, role: &str) -> bool {
-    matches!(&node.mark, Some(MarkState::Valid(mark)) if is_role(&mark.owner, role))
+    let refusal = by_holder(&index, node, &wish, http.clock().now());
+    Ok(Held { index, refusal: refusal.map(|refusal| refusal.words(name, wish.verb)) })
 }
 
 /// All NodeMaintenance objects, none where the cluster has no such kind; `None` where we may not see them.

@@ -15,6 +15,7 @@ mod explain;
 mod failover;
 mod holder;
 mod in_process;
+mod leading;
 mod log;
 mod look;
 mod maintenance;
@@ -40,6 +41,9 @@ use crate::exit::{Exit, Failure};
 /// Empty Kubernetes nodes of virtual machines and pods, safely and provably
 #[derive(Debug, Parser)]
 #[command(name = "evac", version, propagate_version = true)]
+#[command(
+    after_help = "kubectl's connection flags, such as --context, --kubeconfig and -n, may stand before the verb as well."
+)]
 struct Cli {
     /// How much to log on stderr, as kubectl has it: 6 and more show every request and its answer
     #[arg(long = "v", short = 'v', global = true, default_value_t = 0, hide_default_value = true, value_name = "LEVEL", value_parser = number::between(0_u8, 10), help_heading = "Log")]
@@ -90,7 +94,8 @@ fn main() -> ExitCode {
     let called_as = std::env::args().next().unwrap_or_default();
     let plugin = std::path::Path::new(&called_as).file_stem().is_some_and(|name| name == "kubectl-evac");
     let command = if plugin { for_kubectl(Cli::command()) } else { Cli::command() };
-    let cli = match Cli::from_arg_matches(&command.get_matches()) {
+    let words = leading::arranged(&command, std::env::args_os());
+    let cli = match Cli::from_arg_matches(&command.get_matches_from(words)) {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };

@@ -82,9 +82,7 @@ impl NodeArgs {
 
 /// How a verb ends that was to change nodes, where its selector matched none: nothing is done, so it is no success.
 /// (kubectl's own verbs, cordon, uncordon and taint, end with 0 all the same, as scripts expect of them.)
-pub fn none_chosen() -> Exit {
-    Exit::Error
-}
+pub const NONE_CHOSEN: Exit = Exit::Error;
 
 /// A failure of the server in kubectl's form.
 pub fn from_server(error: &HttpError) -> Failure {

@@ -56,7 +56,7 @@ impl Assessment {
         self.verdicts.iter().filter(move |verdict| verdict.fate == fate)
     }
 
-    /// The pods that are in the way of an empty node, whether they have been asked to leave or not. Whoever says how many are left counts these.
+    /// The pods that are in the way of an empty node, whether they have been asked to leave or not. Every count of what is left, on a screen or in a status, is of these.
     pub fn to_leave(&self) -> impl Iterator<Item = &Verdict> {
         self.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave)
     }

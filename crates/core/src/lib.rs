@@ -28,7 +28,6 @@ mod mover;
 mod moving;
 pub mod outlook;
 pub mod ownership;
-pub mod pace;
 pub mod place;
 mod placeless;
 pub mod policy;

@@ -113,6 +113,18 @@ pub enum Ownership {
     Abandoned(Reason),
 }
 
+impl Ownership {
+    /// Whether a drain must keep off the node. It may be told to take over from another drain, but not from a maintenance: the operator
+    /// that serves the NodeMaintenance would fight for the node, and its end would leave the node with the drain.
+    pub fn refuses(&self, take_over: bool) -> bool {
+        match self {
+            Self::Other(Reason::OwnedByEvac { owner, .. }) if is_role(owner, MAINTENANCE) => true,
+            Self::Other(_) => !take_over,
+            _ => false,
+        }
+    }
+}
+
 /// Whether somebody else drains or drained the node, so that it matters whether they are still at work.
 pub fn is_marked_by_other(node: &Node, owner: &str) -> bool {
     matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner != owner)
@@ -347,6 +359,16 @@ mod tests {
         for owner in ["kim@desk", "node-maintenance-of-kim"] {
             assert!(owned(owner).fix().unwrap().contains("--take-over"), "{owner}");
         }
+    }
+
+    #[test]
+    fn a_drain_is_taken_over_from_and_a_maintenance_is_not() {
+        let held = |owner: &str| ownership(&Index::new(), &marked(node("n"), owner), "me", at(9));
+        assert!(held("kim@desk").refuses(false) && !held("kim@desk").refuses(true));
+        for owner in [MAINTENANCE, "node-maintenance@blue"] {
+            assert!(held(owner).refuses(false) && held(owner).refuses(true), "{owner}");
+        }
+        assert!(!held("me").refuses(false) && !Ownership::Free.refuses(false));
     }
 
     #[test]

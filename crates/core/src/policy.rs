@@ -57,6 +57,9 @@ pub struct Policy {
     pub measure: Option<Duration>,
 }
 
+/// A status is read now and then, where a screen is looked at all the time.
+const STANDING_TELLS: Duration = Duration::from_secs(30);
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -87,6 +90,13 @@ impl Policy {
     /// eviction strategies bind them as they bind everybody.
     pub fn thorough() -> Self {
         Self { force: true, ignore_daemonsets: true, delete_emptydir_data: true, ..Self::default() }
+    }
+
+    /// The longest time for which what was foretold of the time left stands, where it is foretold at all: to a person who looks on, and in
+    /// the status of a drain without an end.
+    pub fn foretells(&self) -> Option<Duration> {
+        let told = self.measure.or(self.standing.then_some(STANDING_TELLS));
+        told.filter(|_| self.dry_run == DryRun::None)
     }
 
     /// Whether machines on this node may be shut down although they would not come back.

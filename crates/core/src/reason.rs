@@ -556,7 +556,7 @@ impl Reason {
             Self::EvictionUnsupported => "use --disable-eviction to delete pods without asking budgets".into(),
             Self::CordonRefused { .. } => "ask for the right to patch nodes".into(),
             Self::OwnedByEvac { owner, .. } if is_role(owner, MAINTENANCE) => {
-                "end that maintenance first: `evac maintenance end` with the name of the node".into()
+                "end that maintenance first: `evac maintenance end` with the name of the node; if there is no such maintenance any more, `evac cancel --force`".into()
             }
             Self::CordonUnknown { .. } => {
                 "when the API server answers again, `evac status` shows whether it is cordoned, and `evac cancel` takes that back".into()

@@ -387,7 +387,7 @@ impl Run {
         };
     }
 
-    /// The node as it is, after a cordon of which nobody knew whether it was carried out.
+    /// The node as it is, after a cordon whose answer was lost.
     fn record_look_up(&mut self, index: &Index, name: &str, outcome: &Outcome) {
         let owner = self.owner.clone();
         let Some(run) = self.node_mut(name) else { return };

@@ -164,7 +164,7 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
         return;
     }
     let owner = ownership::ownership(index, node, &run.owner, now);
-    let refused = matches!(owner, Ownership::Other(_)) && !policy.take_over;
+    let refused = owner.refuses(policy.take_over);
     if !hopeless && !refused && notes_first(node, policy, run, position, now) {
         return;
     }
@@ -176,7 +176,7 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
         return end(run, position, End::NotStarted { blockers }, step);
     }
     match &owner {
-        Ownership::Other(reason) if !policy.take_over => {
+        Ownership::Other(reason) if refused => {
             return end(run, position, End::Refused { reason: reason.clone() }, step);
         }
         Ownership::Other(reason) => {

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use crate::assess::assess;
 use crate::fact::Key;
 use crate::index::Index;
+use crate::outlook::{Foretold, Telling};
 use crate::ownership::MarkState;
 use crate::policy::Policy;
 use crate::run::{Blocker, End, NodePhase, Run};
@@ -28,6 +29,8 @@ pub struct Survey {
     /// Those that still have to leave.
     pub pending: Vec<Key>,
     pub blockers: Vec<Blocker>,
+    /// When the node will be empty, as far as the drain has told it.
+    pub end: Option<Foretold>,
 }
 
 pub fn survey(index: &Index, policy: &Policy, run: &Run, node: &str, now: Timestamp) -> Option<Survey> {
@@ -53,6 +56,7 @@ pub fn survey(index: &Index, policy: &Policy, run: &Run, node: &str, now: Timest
         let ours = matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner == run.owner);
         ours && state.attire.is_worn_by(node)
     });
+    let told = matches!(state.phase, NodePhase::Draining { .. }).then(|| run.tellings.get(node)).flatten();
     Some(Survey {
         node: node.to_owned(),
         standing,
@@ -60,5 +64,6 @@ pub fn survey(index: &Index, policy: &Policy, run: &Run, node: &str, now: Timest
         total: assessment.verdicts.len(),
         pending,
         blockers,
+        end: told.and_then(Telling::foretold),
     })
 }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::run::after;
 
-/// A list that fails for less is asked for again, and nobody is told.
+/// A list that fails for less is asked for again, and no status mentions it.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is to be said about lists that cannot be read.

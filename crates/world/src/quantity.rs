@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
-pub use evac_api::quantity::parse;
+use evac_api::quantity::Requests;
+pub use evac_api::quantity::{Amounts, add, parse};
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Thousandths of the unit. Wide enough for exbibytes in thousandths.
 pub type Milli = i128;
-
-/// Resource name → amount. Ordered, because it ends up in messages.
-pub type Amounts = BTreeMap<String, Milli>;
 
 pub fn amounts(list: Option<&BTreeMap<String, Quantity>>) -> Amounts {
     list.into_iter()
@@ -19,22 +17,9 @@ pub fn amounts(list: Option<&BTreeMap<String, Quantity>>) -> Amounts {
         .collect()
 }
 
-pub fn add(into: &mut Amounts, more: &Amounts) {
-    for (name, amount) in more {
-        *into.entry(name.clone()).or_default() += amount;
-    }
-}
-
 pub fn subtract(from: &mut Amounts, less: &Amounts) {
     for (name, amount) in less {
         *from.entry(name.clone()).or_default() -= amount;
-    }
-}
-
-fn raise(into: &mut Amounts, other: &Amounts) {
-    for (name, amount) in other {
-        let slot = into.entry(name.clone()).or_default();
-        *slot = (*slot).max(*amount);
     }
 }
 
@@ -46,32 +31,17 @@ fn of_container(container: &Container) -> Amounts {
     requests(container.resources.as_ref())
 }
 
-/// What the pod takes of a node: the larger of its containers together and any moment of its init phase,
-/// side cars counted as containers from where they start, plus overhead.
+/// What the pod takes of a node.
 pub fn pod_requests(pod: &Pod) -> Amounts {
     let Some(spec) = &pod.spec else { return Amounts::new() };
-    let mut running = Amounts::new();
-    for container in &spec.containers {
-        add(&mut running, &of_container(container));
+    let init = |one: &Container| (of_container(one), one.restart_policy.as_deref() == Some("Always"));
+    Requests {
+        containers: spec.containers.iter().map(of_container).collect(),
+        init: spec.init_containers.iter().flatten().map(init).collect(),
+        whole: requests(spec.resources.as_ref()),
+        overhead: amounts(spec.overhead.as_ref()),
     }
-    let mut sidecars = Amounts::new();
-    let mut peak = Amounts::new();
-    for container in spec.init_containers.iter().flatten() {
-        let mut moment = of_container(container);
-        add(&mut moment, &sidecars);
-        if container.restart_policy.as_deref() == Some("Always") {
-            add(&mut running, &of_container(container));
-            sidecars.clone_from(&moment);
-        }
-        raise(&mut peak, &moment);
-    }
-    raise(&mut running, &peak);
-    let whole_pod = requests(spec.resources.as_ref());
-    for (name, amount) in whole_pod {
-        running.insert(name, amount);
-    }
-    add(&mut running, &amounts(spec.overhead.as_ref()));
-    running
+    .taken()
 }
 
 #[cfg(test)]

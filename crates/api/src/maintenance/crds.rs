@@ -125,8 +125,11 @@ fn status() -> Value {
     });
     let pod = record("A pod.", &json!({"namespace": text("Its namespace."), "name": text("Its name.")}));
     let estimate = record(
-        "When the node will be empty if it goes on like this.",
-        &json!({"earliest": time("At this pace."), "latest": time("At half this pace.")}),
+        "When the node will be empty, as its drain foretells it; absent while that is unknown.",
+        &json!({
+            "earliest": time("Meant to hold nine times of ten; absent where only a limit is known."),
+            "latest": time("Meant to hold nine times of ten, or the limit that grace periods set."),
+        }),
     );
     record(
         "Where the maintenance stands.",

@@ -9,16 +9,18 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use evac_api::kubevirt::request::{create, send};
 use evac_api::maintenance::request;
+use evac_core::Index;
 use evac_core::maintenance::{ALLOW_CONTROL_PLANE, ALLOW_SHUTDOWN, Id, Maintenance, ON_UNCORDON};
-use evac_engine::Http;
+use evac_core::ownership::{Ownership, ownership};
 use evac_engine::http::parse;
+use evac_engine::{Http, nodes};
 use serde_json::{Value, json};
 
 use self::wait::{Goal, wait_for};
 use crate::cluster::ClusterArgs;
 use crate::exit::{Exit, Failure};
 use crate::output;
-use crate::select::{NodeArgs, from_server, none_chosen};
+use crate::select::{NONE_CHOSEN, NodeArgs, from_server};
 
 #[derive(Debug, Subcommand)]
 pub enum MaintenanceCommand {
@@ -154,7 +156,7 @@ async fn start(args: &StartArgs) -> Result<Exit, Failure> {
     let wanted: Vec<String> =
         args.nodes.resolve(&http, 500).await?.into_iter().map(|node| node.name).collect();
     if wanted.is_empty() {
-        return Ok(none_chosen());
+        return Ok(NONE_CHOSEN);
     }
     let family = objects::family(&http).await?;
     let known = objects::all(&http).await?;
@@ -205,7 +207,7 @@ async fn end(args: &EndArgs) -> Result<Exit, Failure> {
     let (http, _) = args.cluster.connect().await?;
     let wanted = names(&http, &args.nodes).await?;
     if wanted.is_empty() {
-        return Ok(none_chosen());
+        return Ok(NONE_CHOSEN);
     }
     let known = objects::all(&http).await?;
     let mut leaving = Vec::new();
@@ -237,6 +239,18 @@ async fn end(args: &EndArgs) -> Result<Exit, Failure> {
     }
     if !args.waiting.no_wait && !leaving.is_empty() {
         ends.push(wait_for(&http, leaving, Goal::Gone, args.waiting.timeout).await?);
+        for node in &wanted {
+            tell_holder(&http, node).await;
+        }
     }
     Ok(Exit::worst(ends))
+}
+
+/// Who holds a node still although its maintenance has ended: a drain that had it before, for example.
+async fn tell_holder(http: &Http, name: &str) {
+    // The node may be gone, and what matters has been said.
+    let Ok(node) = nodes::get(http, name).await else { return };
+    if let Ownership::Other(reason) = ownership(&Index::new(), &node, "", http.clock().now()) {
+        output::warning(&format!("node {name} is not in use yet: it {}", reason.message()));
+    }
 }

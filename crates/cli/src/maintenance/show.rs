@@ -110,7 +110,11 @@ fn detail(object: &Maintenance, now: Timestamp) {
     line("Pods", &pods);
     if let Some(estimate) = &status.estimated_end {
         let until = |at: Timestamp| span(at.duration_since(now).as_secs().max(0));
-        line("Left", &format!("{} to {}", until(estimate.earliest), until(estimate.latest)));
+        let left = match estimate.earliest {
+            Some(earliest) => format!("{} to {}", until(earliest), until(estimate.latest)),
+            None => format!("at most {}", until(estimate.latest)),
+        };
+        line("Left", &left);
     }
     line("Waits for", &status.last_error);
     line("Note", status.message(PERMISSION_IGNORED).unwrap_or_default());

@@ -86,8 +86,8 @@ impl Life {
 
 /// One word for how it stands with a node: whether it carries the mark of a drain, is cordoned, and has nothing left that is to leave.
 ///
-/// That a node is empty does not make its drain a finished one: a drain that was killed has proven nothing, and whoever finds the node
-/// has to know that nobody looks after it.
+/// That a node is empty does not make its drain a finished one: a drain that was killed has proven nothing, and the person who finds the node
+/// has to know that no drain looks after it.
 pub fn standing(is_marked: bool, is_cordoned: bool, is_empty: bool, life: &Life) -> &'static str {
     match (is_marked, is_cordoned, life) {
         (true, true, Life::Dead { .. }) => "abandoned",

@@ -17,7 +17,7 @@ use crate::machines::Machines;
 pub const STUCK: SignedDuration = SignedDuration::from_secs(120);
 /// How long the controller of machines may take until it is named as what is waited for.
 pub const NOTICED: SignedDuration = SignedDuration::from_secs(10);
-/// How long it may take until nobody waits for it any more. KubeVirt gives up a node five minutes after its last sign of life, and looks
+/// How long a failover waits for it. KubeVirt gives up a node five minutes after its last sign of life, and looks
 /// once a minute.
 pub const UNATTENDED: SignedDuration = SignedDuration::from_secs(420);
 
@@ -111,7 +111,7 @@ impl Remains {
 
 impl Aftermath {
     pub fn new(node: &str, guests: Vec<GuestFate>, pods: &[Pod], released: Timestamp, how: Release) -> Self {
-        // Agents that belong to every node tolerate everything and come back with it. What has finished runs nowhere, and nobody removes it.
+        // Agents that belong to every node tolerate everything and come back with it. What has finished runs nowhere, and no controller removes it.
         let pods = pods
             .iter()
             .filter(|pod| !pod.mirror && pod.daemon_set().is_none() && !pod.phase.is_finished())

@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn what_passes_or_was_meant_is_not_warned_of() {
         let standing = standing(&[
-            ("n1", Hold::Waiting { until: at(60) }),
+            ("n1", Hold::Waiting { until: at(60), missing: None }),
             ("n2", Hold::Paused { why: "upgrade".into() }),
             ("n3", Hold::Excluded),
             ("n4", Hold::FailedOver),

@@ -58,6 +58,8 @@ impl Sight {
 pub enum Hold {
     Waiting {
         until: Timestamp,
+        /// Why nothing would be done then, as things are: a sentence about the node.
+        missing: Option<String>,
     },
     Excluded,
     Paused {
@@ -134,9 +136,13 @@ impl Hold {
     pub fn words(&self, now: Timestamp) -> String {
         let left = |until: &Timestamp| span(until.duration_since(now).as_secs().max(0));
         match self {
-            Self::Waiting { until } => {
+            Self::Waiting { until, missing: None } => {
                 format!("will be failed over at {until:.0} unless it returns (in {})", left(until))
             }
+            Self::Waiting { until, missing: Some(missing) } => format!(
+                "is due at {until:.0} unless it returns (in {}), but as things are nothing would be done then: it {missing}",
+                left(until)
+            ),
             Self::Excluded => format!("is excluded by the label {EXCLUDE}"),
             Self::Paused { why } => format!("is left alone: the policy is paused ({why})"),
             Self::Blind => "is left alone: no node has renewed its lease for half a minute, so it is the API server or the \
@@ -184,7 +190,7 @@ impl Hold {
 
     fn shift(&mut self, by: SignedDuration) {
         let until = match self {
-            Self::Waiting { until } | Self::Settling { until } | Self::Resting { until } => Some(until),
+            Self::Waiting { until, .. } | Self::Settling { until } | Self::Resting { until } => Some(until),
             Self::Storm { until } | Self::Lease { until, .. } => until.as_mut(),
             _ => None,
         };
@@ -195,7 +201,7 @@ impl Hold {
 
     fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::Waiting { until } | Self::Settling { until } | Self::Resting { until } => Some(*until),
+            Self::Waiting { until, .. } | Self::Settling { until } | Self::Resting { until } => Some(*until),
             Self::Storm { until } | Self::Lease { until, .. } => *until,
             _ => None,
         }
@@ -382,7 +388,7 @@ impl Watchman {
         let since = silence.unready_since(node, now);
         let due = since.checked_add(policy.not_ready_for).unwrap_or(Timestamp::MAX);
         if due > now {
-            return Some(Hold::Waiting { until: due });
+            return Some(foretold(policy, node, silence, standing, due));
         }
         if !policy.pause.is_empty() {
             return Some(Hold::Paused { why: policy.pause.join(", ") });
@@ -433,12 +439,36 @@ fn was_released(node: &Suspect, now: Timestamp) -> bool {
     node.record().is_some_and(released)
 }
 
+/// What is to be said of a node before its time is up: what would be done then, judged by all of it that does not pass by itself.
+fn foretold(
+    policy: &FailoverPolicy,
+    node: &Suspect,
+    silence: &Silence,
+    standing: &Standing,
+    due: Timestamp,
+) -> Hold {
+    let (healthy, needed) = (standing.healthy, standing.needed);
+    let lasting = if !policy.pause.is_empty() {
+        Some(Hold::Paused { why: policy.pause.join(", ") })
+    } else if healthy < needed {
+        Some(Hold::Brake { healthy, needed })
+    } else {
+        without_proof(policy, node, silence, due)
+    };
+    match lasting {
+        // Its proof comes by itself, later than the policy's own time.
+        Some(Hold::Waiting { until, .. }) => Hold::Waiting { until, missing: None },
+        Some(hold) => Hold::Waiting { until: due, missing: Some(hold.words(due)) },
+        None => Hold::Waiting { until: due, missing: None },
+    }
+}
+
 /// What is missing for a proof, where nothing can be done about it. A node is not even cordoned before.
 fn without_proof(policy: &FailoverPolicy, node: &Suspect, silence: &Silence, now: Timestamp) -> Option<Hold> {
     if node.record().is_some_and(|record| record.void(node, now).is_none()) {
         return None;
     }
-    let waiting = |until: Timestamp| (until > now).then_some(Hold::Waiting { until });
+    let waiting = |until: Timestamp| (until > now).then_some(Hold::Waiting { until, missing: None });
     match &policy.proof {
         // It would switch off the same wrong machine again, until the policy is another or a person took the record away.
         Proof::Agent(_) => node

@@ -160,7 +160,10 @@ impl Cluster {
 #[test]
 fn d01_a_node_is_failed_over_when_its_time_is_up_and_not_before() {
     let mut cluster = Cluster::new(4, 1, policy("p"));
-    assert_eq!(cluster.verdict(DUE - 1, "n1"), Verdict::Hold(Hold::Waiting { until: at(DUE) }));
+    assert_eq!(
+        cluster.verdict(DUE - 1, "n1"),
+        Verdict::Hold(Hold::Waiting { until: at(DUE), missing: None })
+    );
     assert_eq!(cluster.judge(DUE - 1).1, Some(at(DUE)), "looks again in time");
     assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Act);
 }
@@ -485,6 +488,33 @@ fn every_hold_has_a_sentence() {
 }
 
 #[test]
+fn before_its_time_is_up_a_node_is_promised_nothing_that_would_not_be_done() {
+    let said = |change: &dyn Fn(&mut FailoverPolicy), down: usize| {
+        let mut policy = policy("p");
+        change(&mut policy);
+        let mut cluster = Cluster::new(4, down, policy);
+        let Verdict::Hold(hold) = cluster.verdict(DUE - 74, "n1") else { panic!("waits") };
+        assert_eq!(hold.code(), "Waiting");
+        hold.words(at(DUE - 74))
+    };
+    let but = "is due at 2026-01-01T00:05:50Z unless it returns (in 1m14s), but as things are nothing would be done then: it ";
+    assert_eq!(
+        said(&|policy| policy.proof = Proof::Statement, 1),
+        format!(
+            "{but}has failed and is not proven to be off: state it with evac failover NODE --fenced-by NAME --reason TEXT"
+        )
+    );
+    let provider = said(&|policy| policy.proof = Proof::Provider, 1);
+    assert!(provider.contains("its provider does not say that it is shut down"), "{provider}");
+    let paused = said(&|policy| policy.pause = vec!["upgrade".into()], 1);
+    assert_eq!(paused, format!("{but}is left alone: the policy is paused (upgrade)"));
+    let braked = said(&|_| {}, 2);
+    assert!(braked.contains("only 2 nodes are healthy, and the policy wants 3"), "{braked}");
+    let assumed = said(&|policy| policy.proof = Proof::Time { after: SignedDuration::from_secs(600) }, 1);
+    assert_eq!(assumed, "will be failed over at 2026-01-01T00:10:50Z unless it returns (in 6m14s)");
+}
+
+#[test]
 fn without_a_way_to_proof_a_node_is_not_even_begun() {
     let mut stated = policy("p");
     stated.proof = Proof::Statement;
@@ -510,7 +540,7 @@ fn the_provider_and_time_are_waited_for() {
     let mut assumed = policy("p");
     assumed.proof = Proof::Time { after: SignedDuration::from_secs(600) };
     let mut cluster = Cluster::new(4, 1, assumed);
-    assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(Hold::Waiting { until: at(650) }));
+    assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(Hold::Waiting { until: at(650), missing: None }));
     assert_eq!(cluster.code(650, "n1"), "Act");
 }
 
@@ -522,7 +552,7 @@ fn a_node_with_a_slow_clock_is_not_ready_for_as_long_as_we_have_seen_it() {
         node.node.health = Health::NotReady;
         node.node.health_since = Some(at(400));
     });
-    assert_eq!(cluster.verdict(1000, "n1"), Verdict::Hold(Hold::Waiting { until: at(1300) }));
+    assert_eq!(cluster.verdict(1000, "n1"), Verdict::Hold(Hold::Waiting { until: at(1300), missing: None }));
     assert_eq!(cluster.code(1299, "n1"), "Waiting");
     assert_eq!(cluster.code(1300, "n1"), "Act");
 }
@@ -533,7 +563,7 @@ fn an_operator_that_has_just_begun_to_look_waits_as_long_as_the_policy_says() {
     let silence = cluster.silences.get_mut("n1").unwrap();
     *silence = Silence::default();
     silence.see(&cluster.nodes["n1"], at(2000));
-    assert_eq!(cluster.verdict(2000, "n1"), Verdict::Hold(Hold::Waiting { until: at(2300) }));
+    assert_eq!(cluster.verdict(2000, "n1"), Verdict::Hold(Hold::Waiting { until: at(2300), missing: None }));
     assert_eq!(cluster.code(2300, "n1"), "Act");
 }
 

@@ -315,6 +315,7 @@ impl<'a> Case<'a> {
             return self.look_again(next);
         }
         status.error_on_lease_count += 1;
+        status.estimated_end = None;
         status.last_error.clone_from(&message);
         if status.error_on_lease_count > LEASE_PATIENCE {
             status.fail(format!("{message}; it could not be extended {} times", status.error_on_lease_count));
@@ -363,7 +364,7 @@ impl<'a> Case<'a> {
                 reason: Reason::UncordonedMeanwhile | Reason::CancelledElsewhere,
             }) => self.put_on_again(object, again, status),
             Standing::Ended(End::Drained { .. }) => {
-                status.take(survey, true, order.at, self.now);
+                status.take(survey, true, self.now);
             }
             Standing::Ended(End::Refused { reason } | End::Failed { reason, .. }) => {
                 status.wait("Refused", &format!("node {} {}", node.name, reason.message()), self.now);
@@ -372,7 +373,7 @@ impl<'a> Case<'a> {
             Standing::Preparing | Standing::Draining | Standing::Ended(_) => {
                 // A successor looks again at what was empty already; that is no news until it finds something.
                 let was_empty = status.phase == Some(Phase::Succeeded) && survey.pending.is_empty();
-                status.take(survey, was_empty, order.at, self.now);
+                status.take(survey, was_empty, self.now);
                 let now = self.now;
                 let unnamed = survey.blockers.iter().filter_map(named_at).filter(|at| *at > now).min();
                 if let Some(at) = unnamed {
@@ -414,7 +415,7 @@ impl<'a> Case<'a> {
     /// Writes what changed: at once what people wait for, numbers now and then.
     fn write(&mut self, object: &'a Maintenance, mut status: Status) {
         let before = &object.status;
-        if !status.differs(before) {
+        if !status.differs(before, self.now) {
             return;
         }
         if !status.is_urgent(before)

@@ -18,6 +18,7 @@ mod decide;
 #[cfg(test)]
 mod decide_tests;
 pub mod queue;
+pub mod refusal;
 mod registry;
 pub mod status;
 pub mod vouched;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::registry::Unread;
 use crate::fact::Key;
-use crate::pace;
+use crate::outlook::Foretold;
 use crate::reason::Severity;
 use crate::run::{Blocker, after};
 use crate::step::NAMED_AFTER;
@@ -63,12 +63,42 @@ pub struct PodRef {
     pub name: String,
 }
 
-/// When the node will be empty if it goes on like this.
+/// When the node will be empty, in whole seconds: what its drain foretells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Estimate {
-    pub earliest: Timestamp,
+    /// Missing where only the ends of grace periods are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earliest: Option<Timestamp>,
     pub latest: Timestamp,
+}
+
+impl From<Foretold> for Estimate {
+    fn from(told: Foretold) -> Self {
+        // Rounded outwards: cutting the fraction off would promise the end too early.
+        let up = |at: Timestamp| whole_seconds(at.checked_add(ALMOST_A_SECOND).unwrap_or(at));
+        Self { earliest: told.earliest.map(whole_seconds), latest: up(told.latest) }
+    }
+}
+
+const ALMOST_A_SECOND: SignedDuration = SignedDuration::from_nanos(999_999_999);
+
+/// A bound that moves by less than this many seconds, or by less than this part of the time left, is not worth a write.
+const MOVES: i64 = 3;
+const MOVES_BY: i64 = 4;
+
+impl Estimate {
+    /// Whether a reader of the one would be misled who should know the other.
+    fn is_off(&self, other: &Self, now: Timestamp) -> bool {
+        let left = self.latest.duration_since(now).as_secs().max(0);
+        let off =
+            |a: Timestamp, b: Timestamp| a.duration_since(b).as_secs().abs() > MOVES.max(left / MOVES_BY);
+        let earliest = match (self.earliest, other.earliest) {
+            (Some(a), Some(b)) => off(a, b),
+            (a, b) => a != b,
+        };
+        earliest || off(self.latest, other.latest)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -109,7 +139,7 @@ impl Status {
         self.blockers.iter_mut().filter_map(|blocker| blocker.since.as_mut()).for_each(shift);
         self.conditions.iter_mut().filter_map(|one| one.last_transition_time.as_mut()).for_each(shift);
         if let Some(Estimate { earliest, latest }) = &mut self.estimated_end {
-            shift(earliest);
+            earliest.iter_mut().for_each(shift);
             shift(latest);
         }
         self
@@ -263,12 +293,13 @@ impl Status {
     /// Not begun, or held up before the drain.
     pub fn wait(&mut self, reason: &str, message: &str, now: Timestamp) {
         self.phase = Some(Phase::Running);
+        self.estimated_end = None;
         message.clone_into(&mut self.last_error);
         self.state(WAITING, true, reason, message, now);
     }
 
     /// Takes in where the drain stands. Progress never runs backwards.
-    pub fn take(&mut self, survey: &Survey, empty: bool, began: Timestamp, now: Timestamp) {
+    pub fn take(&mut self, survey: &Survey, empty: bool, now: Timestamp) {
         self.state(WAITING, false, "Begun", "", now);
         let pending = i64::try_from(survey.pending.len()).unwrap_or(i64::MAX);
         if self.phase.is_none() || self.eviction_pods == 0 {
@@ -294,7 +325,7 @@ impl Status {
         let first = self.blockers.first();
         self.last_error =
             first.map(|first| format!("{}: {}", first.object, first.message)).unwrap_or_default();
-        self.estimate(survey, began, now);
+        self.estimated_end = survey.end.filter(|_| !empty).map(Estimate::from);
         let never =
             survey.blockers.iter().filter(|blocker| blocker.reason.severity() == Severity::Never).count();
         let said = format!("{never} of {pending} pods cannot leave");
@@ -321,22 +352,14 @@ impl Status {
             .collect();
     }
 
-    fn estimate(&mut self, survey: &Survey, began: Timestamp, now: Timestamp) {
-        let stuck = survey.blockers.iter().filter(|one| one.reason.severity() == Severity::Never).count();
-        let moving = survey.pending.len().saturating_sub(stuck);
-        let gone = usize::try_from(self.eviction_pods).unwrap_or(0).saturating_sub(survey.pending.len());
-        let at = |span: std::time::Duration| {
-            let span = SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
-            whole_seconds(now.checked_add(span).unwrap_or(Timestamp::MAX))
-        };
-        self.estimated_end = pace::forecast(began, now, gone, moving)
-            .map(|(best, worst)| Estimate { earliest: at(best), latest: at(worst) });
-    }
-
     /// Whether this says something else than before, apart from when.
-    pub fn differs(&self, before: &Self) -> bool {
+    pub fn differs(&self, before: &Self, now: Timestamp) -> bool {
         let bare = |status: &Self| Self { last_update: None, estimated_end: None, ..status.clone() };
-        bare(self) != bare(before)
+        let ends = match (&before.estimated_end, &self.estimated_end) {
+            (Some(before), Some(end)) => before.is_off(end, now),
+            (before, end) => before.is_some() != end.is_some(),
+        };
+        ends || bare(self) != bare(before)
     }
 
     /// Whether it can wait a moment to be told: only numbers moved.

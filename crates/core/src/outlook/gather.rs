@@ -74,7 +74,7 @@ pub(crate) fn outlook(
     Outlook::of(lanes)
 }
 
-/// Whether something is in the way of a pod of which nobody knows when it clears.
+/// Whether something is in the way of a pod that clears at an unknown time, or never.
 fn may_stay(run: &Run, verdict: &Verdict, now: Timestamp) -> bool {
     let Some(known) = run.pods.get(&verdict.uid) else { return verdict.fate == Fate::Blocked };
     if verdict.fate == Fate::Blocked || known.state == PodState::Failed {

@@ -166,7 +166,7 @@ fn changed(sample: &Sample) -> f64 {
         return 0.0;
     };
     let first_round = sample.total.is_none_or(|total| sample.processed <= total);
-    // Of later rounds nobody says how long they are; they have been going on for half of their time, on average.
+    // How long later rounds are is not in any metric; they have been going on for half of their time, on average.
     let sent = if first_round { sample.processed } else { sample.remaining };
     sent as f64 * dirty as f64 / rate as f64
 }

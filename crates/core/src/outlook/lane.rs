@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!  place 1  ███ gone ─ pause ─▶ ██████ gone ─ pause ─▶ …
-//!  place 2  ███████ gone ─ pause ─▶ ████ gone …            whoever is next takes the place that is free first
+//!  place 2  ███████ gone ─ pause ─▶ ████ gone …            the next in line takes the place that is free first
 //! ```
 
 use super::stretch::Stretch;
 
-/// What somebody needs a place for.
+/// What a guest or a pod needs a place for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stay {
     /// Until it is gone from the node.

@@ -75,6 +75,14 @@ impl Outlook {
     }
 }
 
+/// The end of a drain as two moments, for a reader who does not know when it was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Foretold {
+    /// Missing where only the ends of grace periods are known.
+    pub earliest: Option<Timestamp>,
+    pub latest: Timestamp,
+}
+
 /// Seconds that do not make a range less useful.
 const LITTLE: f64 = 2.0;
 
@@ -92,7 +100,7 @@ const FOLLOWS: f64 = 0.08;
 const FOLLOWS_AT_LEAST: f64 = 1.0;
 /// A range is told again after this part of what is left.
 const TELLINGS: f64 = 12.0;
-/// Pods come and go many times a second; looking more often than this tells nobody more.
+/// Pods come and go many times a second; looking more often than this shows a reader nothing new.
 const LOOKS: f64 = 0.5;
 /// What was told stands for so many seconds at least.
 const STANDS: f64 = 0.9;
@@ -114,7 +122,7 @@ impl Telling {
         let same_kind =
             known.is_some_and(|(_, before)| std::mem::discriminant(&before) == std::mem::discriminant(&raw));
         match (known, raw) {
-            // Nobody needs to be told that nothing is known before anything was.
+            // That nothing is known is no news before anything was.
             (None, Outlook::Unknown(_)) => return None,
             (Some((_, Outlook::Unknown(before))), Outlook::Unknown(why)) if before == why => return None,
             _ => {}
@@ -136,6 +144,19 @@ impl Telling {
         let gap = (left / TELLINGS).clamp(1.0, pause.as_secs_f64().max(1.0));
         self.next = Some(after(now, Duration::from_secs_f64(gap)));
         Some(outlook)
+    }
+
+    /// What was told last, as moments; nothing while the time left is unknown.
+    pub fn foretold(&self) -> Option<Foretold> {
+        let (at, outlook) = self.told?;
+        let moment = |seconds: f64| after(at, Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+        match outlook {
+            Outlook::Within(range) => {
+                Some(Foretold { earliest: Some(moment(range.at_least)), latest: moment(range.at_most) })
+            }
+            Outlook::AtMost(seconds) => Some(Foretold { earliest: None, latest: moment(seconds) }),
+            Outlook::Unknown(_) => None,
+        }
     }
 
     /// When to look at it again although nothing happens.

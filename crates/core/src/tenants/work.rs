@@ -51,7 +51,7 @@ pub struct Work {
     pub refusals: u32,
     pub writes_not_before: Option<Timestamp>,
     pub noted: Option<Timestamp>,
-    /// How far the system's clock was set forward since the work began. No time has passed by that, so nobody has used it up.
+    /// How far the system's clock was set forward since the work began. No time has passed by that, so the tenant has used none up.
     pub leap: SignedDuration,
 }
 

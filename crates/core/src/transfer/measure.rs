@@ -17,7 +17,7 @@ use crate::machines::{Instance, Migration, MigrationPhase};
 use crate::moving::{Move, unfinished};
 use crate::outlook::gather::{note_stopping, outlook};
 use crate::outlook::{Outlook, Telling};
-use crate::policy::{DryRun, Policy};
+use crate::policy::Policy;
 use crate::run::{PodRun, Run, after};
 use crate::step::{Event, Step};
 
@@ -50,10 +50,15 @@ pub(crate) fn measure(
     now: Timestamp,
     step: &mut Step,
 ) {
-    let Some(pause) = policy.measure.filter(|_| policy.dry_run == DryRun::None) else { return };
+    if policy.foretells().is_none() {
+        return;
+    }
     tell_copies(index, run, assessment, now, step);
     tell_outlook(index, policy, run, assessment, now, step);
-    read(index, run, assessment, pause, now, step);
+    // Without a person who looks on, the time left is told from what the drain sees anyway.
+    if let Some(pause) = policy.measure {
+        read(index, run, assessment, pause, now, step);
+    }
 }
 
 /// The guests of a node that are to be moved, with what is known of their way.
@@ -125,7 +130,7 @@ fn tell_outlook(
     note_stopping(index, run, assessment, now);
     let told = if run.tellings.entry(assessment.node.clone()).or_default().is_due(now) {
         let raw = outlook(index, policy, run, assessment, now);
-        let pause = policy.measure.unwrap_or_default();
+        let pause = policy.foretells().unwrap_or_default();
         run.tellings.entry(assessment.node.clone()).or_default().tell(raw, pause, now)
     } else {
         None

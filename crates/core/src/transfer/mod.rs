@@ -1,7 +1,7 @@
 //! How far the memory of guests has been copied.
 //!
 //! No API object says it: only the metrics of the node agent on the source do ([`exposition`] reads them). [`measure`] decides when they are
-//! read, and what is told of them; [`crate::outlook`] says when a node may be empty. All of it is for whoever watches: a drain goes the same way
+//! read, and what is told of them; [`crate::outlook`] says when a node may be empty. All of it is for the person who looks on: a drain goes the same way
 //! whether or not anything can be measured.
 
 pub mod exposition;

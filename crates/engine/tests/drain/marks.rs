@@ -155,6 +155,10 @@ async fn no_hostile_mark_becomes_true_by_a_drain_that_takes_it_over() {
         request.policy.take_over = true;
         let told = bench.drain(request).await;
         assert_eq!(of_others(&bench).await, before, "{what}: while it is drained");
+        // In the name of a maintenance: a drain does not take that over, and a forced cancel takes it off.
+        if !crate::is_drained(told.end()) && text.contains("node-maintenance") {
+            continue;
+        }
         drained += usize::from(crate::is_drained(told.end()));
         for (_, event) in &told.events {
             if let Event::Noted { reason, .. } = event {

@@ -30,7 +30,7 @@ async fn a_guest_that_made_a_round_trip_and_loses_its_launcher_is_started_again(
     migrate(&cluster, "a").await;
     migrate(&cluster, "a").await;
     assert_eq!(node_of(&cluster.get(&format!("{VMIS}/a")).await.unwrap()), node_of(&before));
-    // As when its node is gone: the pod is removed, and nobody has said that the guest has ended.
+    // As when its node is gone: the pod is removed, and no node agent has said that the guest has ended.
     cordon(&cluster, &node_of(&before)).await;
     cluster.world.kubelet(&node_of(&before)).power_off();
     let pod = launcher_of(&cluster, "a").await;

@@ -4,6 +4,9 @@
 //! everything has finished: a guest that is being copied is to be called migrating, one that starts is to be called starting. What is
 //! on its way to be said is waited for, by watching.
 
+mod maintenance;
+#[cfg(test)]
+mod maintenance_tests;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -26,6 +29,7 @@ const MACHINES: &str = "/apis/kubevirt.io/v1/virtualmachines";
 const INSTANCES: &str = "/apis/kubevirt.io/v1/virtualmachineinstances";
 const MIGRATIONS: &str = "/apis/kubevirt.io/v1/virtualmachineinstancemigrations";
 const MAINTENANCES: &str = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances";
+const FIRST_MAINTENANCES: &str = "/apis/kubevirt.io/v1alpha1/nodemaintenances";
 
 /// What the server has, and where to watch on from.
 async fn list(client: &kube::Client, path: &str) -> Result<Option<(Vec<Value>, String)>, kube::Error> {
@@ -46,7 +50,7 @@ async fn list(client: &kube::Client, path: &str) -> Result<Option<(Vec<Value>, S
 pub async fn picture(client: &kube::Client) -> Result<(Picture, Vec<String>), kube::Error> {
     let mut watches = Vec::new();
     let mut all = Vec::new();
-    for path in [NODES, PODS, MACHINES, INSTANCES, MIGRATIONS, MAINTENANCES] {
+    for path in [NODES, PODS, MACHINES, INSTANCES, MIGRATIONS, MAINTENANCES, FIRST_MAINTENANCES] {
         let found = list(client, path).await?;
         if let Some((_, version)) = &found {
             watches.push(format!("{path}?watch=1&resourceVersion={version}"));
@@ -61,7 +65,7 @@ pub async fn picture(client: &kube::Client) -> Result<(Picture, Vec<String>), ku
         machines: next(),
         instances: next(),
         migrations: next(),
-        maintenances: next(),
+        maintenances: next().into_iter().chain(next()).collect(),
     };
     Ok((picture, watches))
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::maintenance;
 use super::truth::{Doing, Resident, Truth};
 
 /// All that is said.
@@ -36,14 +37,11 @@ pub fn untrue(truth: &Truth, picture: &Picture) -> Vec<String> {
         }
         wrong.extend(strangers(truth, picture));
     }
-    for one in &picture.maintenances {
-        let say = |what: String| format!("maintenance {}: {what}", name(one));
-        wrong.extend(maintenance(picture, one).into_iter().map(say));
-    }
+    wrong.extend(maintenance::untrue(picture));
     wrong
 }
 
-fn name(object: &Value) -> String {
+pub(super) fn name(object: &Value) -> String {
     let part = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     if part("namespace").is_empty() {
         part("name").to_owned()
@@ -56,24 +54,24 @@ fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-fn phase(object: &Value) -> &str {
+pub(super) fn phase(object: &Value) -> &str {
     object["status"]["phase"].as_str().unwrap_or_default()
 }
 
-fn is_deleting(object: &Value) -> bool {
+pub(super) fn is_deleting(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-fn is_final(object: &Value) -> bool {
+pub(super) fn is_final(object: &Value) -> bool {
     matches!(phase(object), "Succeeded" | "Failed")
 }
 
-fn has(object: &Value, condition: &str) -> bool {
+pub(super) fn has(object: &Value, condition: &str) -> bool {
     let list = object["status"]["conditions"].as_array();
     list.is_some_and(|list| list.iter().any(|one| one["type"] == condition && one["status"] == "True"))
 }
 
-fn owner<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+pub(super) fn owner<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     owners.iter().find(|owner| owner["kind"] == kind)?["uid"].as_str()
 }
@@ -240,26 +238,4 @@ fn strangers(truth: &Truth, picture: &Picture) -> Vec<String> {
     strangers
         .map(|guest| format!("guest {} runs on {}, and no instance says so", guest.instance, guest.node))
         .collect()
-}
-
-/// A node that is said to be under maintenance is cordoned, and empty when that is said.
-fn maintenance(picture: &Picture, one: &Value) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let of = &one["spec"]["nodeName"];
-    if phase(one) != "Succeeded" || is_deleting(one) {
-        return wrong;
-    }
-    match picture.nodes.iter().find(|node| node["metadata"]["name"] == *of) {
-        None => wrong.push(format!("has emptied node {of}, which is not there")),
-        Some(node) if node["spec"]["unschedulable"] != true => {
-            wrong.push(format!("has emptied node {of}, which is not cordoned"));
-        }
-        Some(_) => {}
-    }
-    let left = picture.pods.iter().filter(|pod| {
-        let mirror = pod["metadata"]["annotations"].get("kubernetes.io/config.mirror").is_some();
-        pod["spec"]["nodeName"] == *of && !is_final(pod) && !mirror && owner(pod, "DaemonSet").is_none()
-    });
-    wrong.extend(left.map(|pod| format!("has emptied node {of}, and pod {} is on it", name(pod))));
-    wrong
 }

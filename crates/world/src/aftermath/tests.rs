@@ -102,15 +102,3 @@ fn a_guest_that_nobody_speaks_of_is_found() {
     let wrong = untrue(&truth(&[("n1", Doing::Running)], &[]), &said);
     assert_eq!(wrong, ["guest default/a runs on n1, and no instance says so"]);
 }
-
-#[test]
-fn a_maintenance_that_has_succeeded_on_a_node_with_pods_is_found() {
-    let mut said = picture("Running", "Running");
-    said.nodes = vec![json!({"metadata": {"name": "n1"}, "spec": {}})];
-    said.maintenances = vec![json!({
-        "metadata": {"name": "service"}, "spec": {"nodeName": "n1"}, "status": {"phase": "Succeeded"},
-    })];
-    let wrong = untrue(&truth(&[("n1", Doing::Running)], &[]), &said).join("\n");
-    assert!(wrong.contains("which is not cordoned"), "{wrong}");
-    assert!(wrong.contains("and pod default/launcher is on it"), "{wrong}");
-}

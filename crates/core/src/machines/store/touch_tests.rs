@@ -34,7 +34,7 @@ fn vm() -> Machine {
     machine("a", RunStrategy::Always)
 }
 
-/// The instances: of the machine, of the set, of nobody.
+/// The instances: of the machine, of the set, without an owner.
 fn bare(which: usize, phase: Phase) -> Instance {
     let mut vmi = match which {
         0 => boot(&vm(), phase),
@@ -220,7 +220,7 @@ proptest! {
                 continue;
             }
             let before = decisions(&machines);
-            // Identities do not come back here: whoever is gone may be seen again in this test.
+            // Identities do not come back here: an object that is gone may be seen again in this test.
             machines.gone = Gone::default();
             let mut touched = machines.apply(seen.clone());
             if machines.take_line_moved() {

@@ -1,0 +1,189 @@
+//! The rows of the acceptance catalogue about NodeMaintenance that are decisions, and what the earlier operator got wrong.
+
+mod course;
+mod marks;
+mod said;
+mod turns;
+
+use super::queue::{Limits, Turns};
+use super::status::{BLOCKED, DRAINED, PERMISSION_IGNORED, WAITING, YIELDED};
+use super::*;
+use crate::fact::{Health, Node};
+use crate::ownership::{MarkState, lease_key, new_mark};
+use crate::proof::Proof;
+use crate::reason::Reason;
+use crate::run::{Blocker, End};
+use crate::survey::{Standing, Survey};
+use crate::testing::{at, node};
+
+fn id(name: &str) -> Id {
+    Id { family: Family::Medik8s, name: name.into() }
+}
+
+fn object(name: &str, node: &str) -> Maintenance {
+    Maintenance {
+        id: id(name),
+        uid: Uid(format!("uid-{name}")),
+        resource_version: "1".into(),
+        node: node.into(),
+        reason: "disk swap".into(),
+        created: Some(at(0)),
+        deleting: false,
+        held: true,
+        other_finalizers: Vec::new(),
+        status: Status::default(),
+        on_uncordon: OnUncordon::Reapply,
+        may_shut_down: false,
+        may_touch_control_plane: false,
+    }
+}
+
+fn lease(node: &str, holder: &str, renewed: i64) -> Lease {
+    Lease {
+        key: lease_key(node),
+        holder: holder.into(),
+        renewed: Some(at(renewed)),
+        duration_seconds: LEASE_SECONDS,
+        resource_version: "7".into(),
+        transitions: 0,
+        asked: None,
+        answered: None,
+        record: None,
+    }
+}
+
+/// A cluster in which actions are carried out as if every request succeeded.
+struct Case {
+    registry: Registry,
+    limits: Limits,
+    now: i64,
+    told: Vec<&'static str>,
+    done: Vec<Action>,
+}
+
+impl Case {
+    fn new(nodes: &[&str]) -> Self {
+        let mut registry = Registry::default();
+        for name in nodes {
+            registry.apply(Seen::Node(Box::new(node(name))));
+        }
+        Self { registry, limits: Limits::default(), now: 0, told: Vec::new(), done: Vec::new() }
+    }
+
+    fn with(mut self, object: Maintenance) -> Self {
+        self.registry.apply(Seen::Object(Box::new(object)));
+        self
+    }
+
+    fn edit(&mut self, name: &str, change: impl FnOnce(&mut Maintenance)) {
+        let mut object = self.registry.object(&id(name)).unwrap().clone();
+        change(&mut object);
+        self.registry.apply(Seen::Object(Box::new(object)));
+    }
+
+    fn edit_node(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
+        let mut node = self.registry.node(name).unwrap().clone();
+        change(&mut node);
+        self.registry.apply(Seen::Node(Box::new(node)));
+    }
+
+    fn decide(&self, name: &str) -> Decision {
+        decide(&self.registry, &Turns::of(&self.registry, &self.limits), &id(name), at(self.now))
+    }
+
+    /// Decides and carries out until nothing more is wanted at this instant.
+    fn settle(&mut self, name: &str) -> Option<Timestamp> {
+        for _ in 0..20 {
+            let decision = self.decide(name);
+            if decision.actions.is_empty() {
+                return decision.look_again;
+            }
+            for action in decision.actions {
+                self.carry_out(&action);
+                self.done.push(action);
+            }
+        }
+        panic!("{name} never settles: {:?}", self.done.last());
+    }
+
+    fn carry_out(&mut self, action: &Action) {
+        match action {
+            Action::Finalize { id, held: true, .. } => self.edit(&id.name, |object| object.held = true),
+            Action::Finalize { id, uid, held: false, .. } => {
+                self.registry.apply(Seen::ObjectGone(id.clone(), uid.clone()));
+            }
+            Action::TakeLease { node, at, over, holder, record, .. } => {
+                let before = over.as_ref().and_then(|lease| lease.record.clone());
+                let record = record.clone().or(before);
+                let lease = Lease { renewed: Some(*at), record, ..lease(node, holder, 0) };
+                self.registry.apply(Seen::Lease(lease));
+            }
+            Action::ReturnLease { lease, .. } => {
+                self.registry.apply(Seen::LeaseGone(lease.clone(), at(self.now)));
+            }
+            Action::Begin { node, id, attire, may_shut_down } => {
+                let begun = Seen::Begun(node.clone(), id.clone(), *may_shut_down, at(self.now));
+                self.registry.apply(begun);
+                let seen = self.registry.node(node).unwrap().clone();
+                let mark = new_mark(&seen, OWNER, attire, at(self.now));
+                self.edit_node(node, |node| {
+                    node.taints = attire.taints_on(node).unwrap_or_else(|| node.taints.clone());
+                    node.labels.extend(attire.labels.clone());
+                    node.unschedulable = true;
+                    node.mark = Some(MarkState::Valid(Box::new(mark)));
+                });
+            }
+            Action::End { node } => {
+                self.registry.apply(Seen::Ended(node.clone()));
+            }
+            Action::Restore { node, keep_cordon, record } => self.edit_node(node, |node| {
+                let undo = crate::ownership::undo_of(node, OWNER, *keep_cordon, record.as_deref());
+                let Some(undo) = undo else { return };
+                node.taints = undo.taints.unwrap_or_else(|| node.taints.clone());
+                undo.labels.iter().for_each(|label| drop(node.labels.remove(label)));
+                node.unschedulable &= undo.unschedulable != Some(false);
+                node.mark = None;
+            }),
+            Action::WriteStatus { id, status, .. } => {
+                self.edit(&id.name, |object| object.status = *status.clone());
+            }
+            Action::Tell { reason, .. } => self.told.push(reason),
+            Action::CallBack { .. } | Action::AskQuorum { .. } | Action::Ascertain { .. } => {}
+        }
+    }
+
+    fn survey(&mut self, node: &str, standing: Standing, pending: &[&str]) {
+        let pending: Vec<Key> = pending.iter().map(|name| Key::new("default", *name)).collect();
+        let worn = self.node(node).unschedulable;
+        let survey = Survey {
+            node: node.into(),
+            standing,
+            worn,
+            total: pending.len(),
+            pending,
+            blockers: Vec::new(),
+            end: None,
+        };
+        self.registry.apply(Seen::Survey(survey));
+    }
+
+    fn drained(&mut self, node: &str) {
+        self.survey(node, Standing::Ended(End::Drained { proof: Proof::Yes }), &[]);
+    }
+
+    fn status(&self, name: &str) -> &Status {
+        &self.registry.object(&id(name)).unwrap().status
+    }
+
+    fn node(&self, name: &str) -> &Node {
+        self.registry.node(name).unwrap()
+    }
+}
+
+fn begun() -> Case {
+    let mut case = Case::new(&["n", "m"]).with(object("a", "n"));
+    case.settle("a");
+    case.survey("n", Standing::Draining, &["p", "q"]);
+    case.settle("a");
+    case
+}
