@@ -1,11 +1,12 @@
 //! The cluster's settings, from the KubeVirt object, the old ConfigMap and the HyperConverged object.
 
 use evac_core::machines::Config;
+use evac_core::machines::beside::Upstream;
 use evac_core::machines::strategy::{Origin, Strategy};
 use evac_core::selector::is_qualified_name;
 use serde_json::Value;
 
-use super::wire::{Configuration, Migrations};
+use super::wire::{Configuration, KubeVirt, Migrations};
 
 /// Where each setting may come from; later sources win over the defaults, and the KubeVirt object over the ConfigMap.
 #[derive(Debug, Clone, Default)]
@@ -103,6 +104,16 @@ fn overlay(config: &mut Config, from: &Migrations) {
     }
 }
 
+/// What the KubeVirt objects of a cluster say of its control plane. KubeVirt allows one; where somebody made another, the one virt-operator looks after counts.
+pub fn upstream(objects: &[KubeVirt]) -> Upstream {
+    let looked_after = objects.iter().find(|object| !object.status.phase.is_empty());
+    looked_after.map_or_else(Upstream::default, |object| Upstream {
+        phase: object.status.phase.clone(),
+        version: object.status.observed_kube_virt_version.clone(),
+        virt_api: false,
+    })
+}
+
 /// The eviction strategy of a HyperConverged object: v1 moved it.
 pub fn hyperconverged_strategy(object: &Value) -> Option<String> {
     object
@@ -171,6 +182,16 @@ mod tests {
         assert_eq!(origin(says(), "None"), Origin::KubeVirt);
         assert_eq!(origin(HyperConverged::Silent, "LiveMigrate"), Origin::NodeCount);
         assert_eq!(origin(HyperConverged::Absent, "LiveMigrate"), Origin::KubeVirt);
+    }
+
+    #[test]
+    fn the_object_that_virt_operator_looks_after_says_what_is_deployed() {
+        let read = |objects: Value| upstream(&serde_json::from_value::<Vec<KubeVirt>>(objects).unwrap());
+        assert!(!read(json!([{"spec": {}}])).is_in_charge(), "one for settings only");
+        let status = json!({"phase": "Deployed", "observedKubeVirtVersion": "v1.8.0"});
+        let known = read(json!([{"spec": {}}, {"status": status}]));
+        assert_eq!((known.phase.as_str(), known.version.as_str()), ("Deployed", "v1.8.0"));
+        assert!(known.is_in_charge());
     }
 
     #[test]

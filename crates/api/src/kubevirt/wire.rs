@@ -285,6 +285,15 @@ pub struct ContainerState {
 pub struct KubeVirt {
     pub metadata: Meta,
     pub spec: KubeVirtSpec,
+    pub status: KubeVirtStatus,
+}
+
+/// What virt-operator says of its work.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KubeVirtStatus {
+    pub phase: String,
+    pub observed_kube_virt_version: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -6,6 +6,7 @@
 
 pub mod action;
 pub mod admission;
+pub mod beside;
 pub mod condition;
 pub mod config;
 pub mod evacuation;
