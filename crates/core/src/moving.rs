@@ -18,6 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::action::{Action, Outcome};
 use crate::ahead::Room;
 use crate::assess::{Assessment, Fate};
+use crate::component::{self, SilentHook};
 use crate::fact::{Key, Pod, Uid};
 use crate::index::Index;
 use crate::machines::fact::asks_for_evacuation;
@@ -37,6 +38,8 @@ const FAILURES: u32 = 5;
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(20);
 /// A copy that has not come up after this long is looked at, and so is what else there is where none is made.
 const LOOK_AT_TARGET: Duration = Duration::from_secs(3);
+/// A controller that works takes note of a migration at once. After this long it is named.
+const PICKED_UP_AFTER: Duration = Duration::from_secs(5);
 /// A copy without a place gives way to other guests that wait after this long.
 const GIVE_WAY: Duration = Duration::from_secs(10);
 
@@ -305,6 +308,13 @@ pub(crate) fn waiting_for(
     if let Some(migration) = unfinished(machines, &instance.key) {
         let name = migration.key.name.clone();
         let copy = target_of(machines, migration, instance);
+        let seen = known.moving.as_deref().filter(|moving| moving.migration.as_ref() == Some(&migration.uid));
+        let unnoticed = seen.filter(|_| migration.phase == MigrationPhase::Unset);
+        let named_at = unnoticed.map(|moving| after(moving.phase_since, PICKED_UP_AFTER));
+        // A pod that was left is what it waits for, and says more.
+        if named_at.is_some_and(|at| at <= now) && left_over(machines, instance, pod).is_none() {
+            return (Some(VmReason::VmNotPickedUp { migration: name }.into()), None);
+        }
         let reason = match migration.phase {
             MigrationPhase::Unset | MigrationPhase::Pending => match left_over(machines, instance, pod) {
                 Some(other) => VmReason::VmPodLeft { migration: name, node: other.node.clone() },
@@ -317,7 +327,7 @@ pub(crate) fn waiting_for(
             }
             phase => VmReason::VmMigrating { migration: name, phase: phase.text().into() },
         };
-        return (Some(reason.into()), None);
+        return (Some(reason.into()), named_at.filter(|at| *at > now));
     }
     let moving = known.moving.as_deref();
     if let Some(failed) = failures(machines, &instance.key, since, now) {
@@ -359,6 +369,7 @@ pub(crate) fn began(known: &PodRun, reason: &Reason) -> Option<Timestamp> {
             let moving = known.moving.as_ref()?;
             Some(moving.no_place.as_ref().map_or(moving.phase_since, |known| known.since))
         }
+        Reason::Vm(VmReason::VmNotPickedUp { .. }) => Some(known.moving.as_ref()?.phase_since),
         _ => None,
     }
 }
@@ -370,6 +381,14 @@ pub(crate) fn refusal(outcome: &Outcome) -> Option<Reason> {
         Outcome::Forbidden { message } => VmReason::VmMoveForbidden { message: message.clone() }.into(),
         Outcome::Webhook { message, .. } => VmReason::VmMoveRefused { message: message.clone() }.into(),
         Outcome::Throttled { .. } => Reason::Throttled,
+        Outcome::Invalid { status, message } | Outcome::Server { status, message }
+            if component::is_strange(*status, message) =>
+        {
+            Reason::StrangeAnswer { status: *status, message: message.clone() }
+        }
+        Outcome::Server { message, .. } if SilentHook::in_message(message).is_some() => {
+            VmReason::VmMoveUnanswered { hook: SilentHook::in_message(message)? }.into()
+        }
         other => VmReason::VmMoveRefused { message: failure_text(other) }.into(),
     })
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use evac_api::Call;
 use evac_api::call::escape;
 use evac_api::kubevirt::project::Follow;
-use evac_api::kubevirt::settings::{HyperConverged, Sources};
+use evac_api::kubevirt::settings::{HyperConverged, Sources, upstream};
 use evac_api::kubevirt::{NAMESPACE, request, wire};
 use evac_api::wire::{List, Named};
 use evac_core::machines::strategy::{Course, course};
@@ -65,7 +65,10 @@ pub async fn settings_with_origin(http: &Http) -> Result<Config, HttpError> {
 async fn read_settings(http: &Http, undecided: bool, origin: bool) -> Result<Config, HttpError> {
     let mut sources = Sources::default();
     match http.read::<List<wire::KubeVirt>>(&Call::get("/apis/kubevirt.io/v1/kubevirts")).await {
-        Ok(list) => sources.kubevirt = list.items.into_iter().next().map(|object| object.spec.configuration),
+        Ok(list) => {
+            sources.upstream = upstream(&list.items);
+            sources.kubevirt = list.items.into_iter().next().map(|object| object.spec.configuration);
+        }
         Err(error) if error.is_not_found() => {}
         // Limits have defaults, and running migrations show better ones; a strategy is not guessed.
         Err(error) if error.is_forbidden() && !undecided => return Ok(Config::default()),

@@ -15,6 +15,8 @@ pub struct Sources {
     pub legacy: Option<Migrations>,
     pub kubevirt: Option<Configuration>,
     pub hyperconverged: HyperConverged,
+    /// What virt-operator says of its work.
+    pub upstream: Upstream,
     /// How many nodes there are: HyperConverged's default depends on it.
     pub nodes: usize,
 }
@@ -41,7 +43,7 @@ impl HyperConverged {
 
 impl Sources {
     pub fn config(&self) -> Config {
-        let mut config = Config::default();
+        let mut config = Config { upstream: self.upstream.clone(), ..Config::default() };
         if let Some(legacy) = &self.legacy {
             overlay(&mut config, legacy);
         }
@@ -141,6 +143,7 @@ mod tests {
             )
             .ok(),
             hyperconverged: HyperConverged::Says("LiveMigrate".into()),
+            upstream: Upstream::default(),
             nodes: 3,
         };
         let config = sources.config();

@@ -2,6 +2,7 @@
 //! is found, and what is said of that when it starts.
 
 use super::roles::{Role, Roles};
+use crate::vm_reason::VmReason;
 
 /// The Service of KubeVirt's API server. The role machines answers in its place, so it goes by its name.
 pub const VIRT_API: &str = "virt-api";
@@ -30,6 +31,31 @@ impl Upstream {
         let version = if self.version.is_empty() { String::new() } else { format!(" {}", self.version) };
         format!("KubeVirt{version} (phase {})", self.phase)
     }
+}
+
+/// The minor versions that the tests run beside, as `(major, minor)`.
+const TESTED: &[(u32, u32)] = &[(1, 8)];
+/// The same in words.
+pub const TESTED_WORDS: &str = "it was with v1.8";
+
+/// What is to be said of KubeVirt before its guests are moved.
+pub fn notes(upstream: &Upstream) -> Vec<VmReason> {
+    let mut notes = Vec::new();
+    if upstream.is_in_charge() && upstream.phase != "Deployed" {
+        notes.push(VmReason::KubeVirtNotDeployed { phase: upstream.phase.clone() });
+    }
+    // Where virt-operator says no version there is nothing to compare.
+    if !upstream.version.is_empty() && !minor(&upstream.version).is_some_and(|found| TESTED.contains(&found))
+    {
+        notes.push(VmReason::KubeVirtUntested { version: upstream.version.clone() });
+    }
+    notes
+}
+
+/// Reads `v1.8.0`, `1.8.0-beta.0`, …
+fn minor(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 /// How an operator starts.
@@ -175,6 +201,21 @@ mod tests {
             )
         );
         assert!(!forced.defines_machines);
+    }
+
+    #[test]
+    fn a_drain_is_told_of_a_kubevirt_that_is_not_ready_or_not_known() {
+        let codes = |phase: &str, version: &str| -> Vec<&str> {
+            let upstream = Upstream { phase: phase.into(), version: version.into(), virt_api: false };
+            notes(&upstream).iter().map(VmReason::code).collect()
+        };
+        assert!(codes("Deployed", "v1.8.3").is_empty() && codes("", "").is_empty());
+        assert!(codes("Deployed", "v1.8.0-beta.0-12-gabc").is_empty());
+        assert_eq!(codes("Deploying", "v1.8.0"), ["KubeVirtNotDeployed"]);
+        assert_eq!(codes("Deployed", "v2.1.0"), ["KubeVirtUntested"]);
+        assert_eq!(codes("Deleting", "devel"), ["KubeVirtNotDeployed", "KubeVirtUntested"]);
+        let said = notes(&upstream("Deploying"))[0].message();
+        assert!(said.contains("virt-operator says Deploying") && said.contains("virt-controller"), "{said}");
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod names;
 pub mod power;
 pub mod printable;
 mod put_off;
+pub mod remains;
 pub mod replica_set;
 pub mod roles;
 pub mod slots;
