@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use evac_core::Outcome;
+use evac_core::{Outcome, component};
 
 use crate::kubevirt::review::hide;
 use crate::wire::Status;
@@ -32,19 +32,33 @@ impl Answer {
         failure
     }
 
+    /// The title of the web page that it is, if it is one: no API server sends them, but proxies and login pages do.
+    pub fn web_page(&self) -> Option<String> {
+        component::web_page(&self.body)
+    }
+
+    fn text(&self) -> String {
+        let text = || String::from_utf8_lossy(&self.body).trim().to_owned();
+        self.web_page().map_or_else(text, |title| component::page_words(&title))
+    }
+
     fn described(&self) -> Status {
         serde_json::from_slice::<Status>(&self.body)
             .ok()
             .filter(|status| status.kind == "Status")
-            .unwrap_or_else(|| Status {
-                message: String::from_utf8_lossy(&self.body).trim().to_owned(),
-                code: self.status,
-                ..Status::default()
-            })
+            .unwrap_or_else(|| Status { message: self.text(), code: self.status, ..Status::default() })
     }
 }
 
 pub fn classify(answer: &Answer) -> Outcome {
+    if answer.web_page().is_some() {
+        let (status, message) = (answer.status, answer.failure().message);
+        return if status >= 500 {
+            Outcome::Server { status, message }
+        } else {
+            Outcome::Invalid { status, message }
+        };
+    }
     if answer.is_success() {
         return Outcome::Done;
     }
@@ -150,6 +164,19 @@ mod tests {
             outcome(429, Some(1), &flow),
             Outcome::Throttled { retry_after: Some(Duration::from_secs(1)) }
         );
+    }
+
+    #[test]
+    fn a_web_page_is_no_answer_whatever_its_status() {
+        let page = |status| {
+            let body = b"<!DOCTYPE html><title>Sign in</title>".to_vec();
+            classify(&Answer { status, retry_after: None, body })
+        };
+        let message = || "a web page, \"Sign in\"".to_owned();
+        for status in [200, 404, 403] {
+            assert_eq!(page(status), Outcome::Invalid { status, message: message() });
+        }
+        assert_eq!(page(502), Outcome::Server { status: 502, message: message() });
     }
 
     #[test]

@@ -132,7 +132,7 @@ async fn take_back(http: &Http, node: &str, owner: Option<&String>, dry_run: Dry
                 output::data(&format!("vmi {vmi} no longer marked for evacuation{suffix}"));
             }
             for left in &done.left {
-                output::warning(left);
+                output::warning(&left.sentence());
             }
             if done.left.is_empty() { Exit::Done } else { Exit::Error }
         }

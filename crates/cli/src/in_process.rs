@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evac_api::kubevirt::{NAMESPACE, review};
+use evac_api::kubevirt::{NAMESPACE, crds, review};
 use evac_apiserver::rest::reply::Reply;
 use evac_apiserver::server::Api;
 use evac_core::machines::{Role, Roles};
@@ -19,6 +19,8 @@ use serde_json::Value;
 pub async fn machines(api: &Arc<Api>, client: kube::Client, roles: Roles) -> Result<Operator, HttpError> {
     let http = Http::new(client, api.clock, Duration::ZERO);
     install::kinds(&http).await?;
+    // The sandbox stands for a whole cluster, with the product whose settings machines follow.
+    install::define(&http, &[crds::hyperconverged()]).await?;
     if roles.has(Role::Failover) {
         install::policies(&http).await?;
     }

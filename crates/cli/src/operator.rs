@@ -6,16 +6,18 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-use evac_api::kubevirt::{NAMESPACE, review};
+use evac_api::kubevirt::NAMESPACE;
+use evac_core::machines::beside::{self, Arrangement, Upstream};
 use evac_core::machines::{Role, Roles};
 use evac_core::maintenance::queue::{self, Share};
 use evac_core::tenants::Limits;
-use evac_engine::Http;
+use evac_engine::gate::Gate;
 use evac_engine::operator::front::{Front, Wanted};
 use evac_engine::operator::health::{Health, Vitals};
 use evac_engine::operator::leader::Candidate;
 use evac_engine::operator::publish::{Advertise, Reviews};
 use evac_engine::operator::{Operator, Settings, install, tenants};
+use evac_engine::{Http, HttpError};
 
 use crate::cluster::{ClusterArgs, instance};
 use crate::exit::{Exit, Failure};
@@ -33,7 +35,9 @@ pub struct OperatorArgs {
     /// failover; all is all but failover, which switches machines off and has to be named (all,failover)
     #[arg(long)]
     pub roles: Option<Roles>,
-    /// Create the kinds of virtual machines and of maintenance, and with the role failover of its policies, if they are missing
+    /// Create the kinds that the roles need (virtual machines, maintenance, failover policies), if they are missing
+    ///
+    /// Where KubeVirt is installed, the kinds of virtual machines are its own.
     #[arg(long)]
     pub install: bool,
     /// Serve admission reviews and the API to start and stop machines over HTTPS, such as 0.0.0.0:8443
@@ -44,9 +48,9 @@ pub struct OperatorArgs {
     /// Without it, a loopback address is reached as it is and any other through the service.
     #[arg(long, value_name = "HOW", requires = "listen")]
     pub advertise: Option<Advertise>,
-    /// The name of the Service that leads to the operator
-    #[arg(long, value_name = "NAME", default_value = review::SERVICE)]
-    pub service_name: String,
+    /// The name of the Service that leads to the operator (default: virt-api with the role machines, else evac)
+    #[arg(long, value_name = "NAME")]
+    pub service_name: Option<String>,
     /// Answer probes (/healthz, /livez, /readyz) and serve /metrics over HTTP, such as 0.0.0.0:8080
     #[arg(long, value_name = "ADDRESS")]
     pub health: Option<SocketAddr>,
@@ -81,20 +85,21 @@ pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
     args.log.begin()?;
     let (http, _) = args.cluster.connect().await?;
     let http = http.at_home_in(&args.home);
-    if args.install {
-        install::kinds(&http).await.map_err(|error| from_server(&error))?;
+    let upstream = upstream(args, &http).await?;
+    let arrangement = beside::arrange(args.roles.as_ref(), &upstream)
+        .map_err(|message| Failure { exit: Exit::Refused, message })?;
+    let roles = arrangement.roles.clone();
+    for said in arrangement.said.iter().chain(&arrangement.warning) {
+        log::say(said);
     }
-    let roles = match &args.roles {
-        Some(roles) => roles.clone(),
-        None if install::kubevirt_is_deployed(&http).await.map_err(|error| from_server(&error))? => {
-            log::say("KubeVirt is deployed here and does its own part");
-            Roles::all().beside_kubevirt()
-        }
-        None => Roles::all(),
-    };
     log::say(&format!("roles {roles}"));
-    if args.install && roles.has(Role::Failover) {
-        install::policies(&http).await.map_err(|error| from_server(&error))?;
+    let wanted = wanted(args, &arrangement);
+    if let Some(wanted) = &wanted {
+        // Before anything is written.
+        Front::look(&http, wanted).await.map_err(|error| Failure::error(error.to_string()))?;
+    }
+    if args.install {
+        install_kinds(&http, &arrangement).await.map_err(|error| from_server(&error))?;
     }
     if roles.is_empty() {
         let health = probe(args, &http, None, false).await?;
@@ -102,15 +107,8 @@ pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
         close(health).await;
         return Ok(Exit::Cancelled);
     }
-    let candidate = args.leader_elect.then(|| {
-        let me = format!("{}:{}", instance(), http.clock().now().as_millisecond());
-        Candidate::run(http.clone(), me)
-    });
-    let acting = match &candidate {
-        Some(candidate) => http.clone().behind(candidate.gate().clone()),
-        None => http.clone(),
-    };
-    let reviews = Reviews::of(&roles);
+    // Shut until everything is open that was asked for: a start that fails has done nothing.
+    let gate = Gate::shut();
     let tenants = tenants::Settings {
         limits: Limits { usual: args.tenant_timeout, longest: args.tenant_timeout_limit },
         loopback: args.cluster.is_on_this_machine().await?,
@@ -118,19 +116,29 @@ pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
     };
     let maintenance = queue::Limits { cluster: args.max_maintenance, zone: args.max_maintenance_per_zone };
     let fence_agents = args.fence_agents.clone();
+    let unasked = beside::unasked(&roles, &upstream).filter(|_| args.listen.is_none());
+    let acting = http.clone().behind(gate.clone());
     let operator = Operator::start_set(acting, roles, Settings { tenants, maintenance, fence_agents });
-    let health = probe(args, &http, Some(&operator), reviews.any() && args.listen.is_some()).await?;
-    let opening =
-        async { if reviews.any() { open(args, &http, &operator, reviews).await } else { Ok(None) } };
+    let health = probe(args, &http, Some(&operator), wanted.is_some()).await?;
     let mut ending = std::pin::pin!(stopped());
     let opened = tokio::select! {
-        front = opening => Some(front?),
+        front = open(&http, &operator, wanted.as_ref()) => Some(front?),
         // Told to end before it could begin.
         () = &mut ending => None,
     };
+    let mut candidate = None;
     if let Some(front) = &opened {
         if let (Some(health), Some(front)) = (&health, front) {
             health.front(front.waiting());
+        }
+        if let Some(unasked) = unasked {
+            log::say(&unasked);
+        }
+        if args.leader_elect {
+            let me = format!("{}:{}", instance(), http.clock().now().as_millisecond());
+            candidate = Some(Candidate::run_behind(gate, http.clone(), me));
+        } else {
+            gate.open();
         }
         log::say("running; Ctrl-C stops it and leaves machines as they are");
         ending.await;
@@ -145,6 +153,36 @@ pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
     operator.stop().await;
     close(health).await;
     Ok(Exit::Cancelled)
+}
+
+/// What is known of KubeVirt's control plane here. Who names the roles need not be able to look.
+async fn upstream(args: &OperatorArgs, http: &Http) -> Result<Upstream, Failure> {
+    match install::upstream(http, args.listen.is_none()).await {
+        Err(error) if error.is_forbidden() && args.roles.is_some() => Ok(Upstream::default()),
+        known => known.map_err(|error| from_server(&error)),
+    }
+}
+
+/// What is to be served, and how it is to be found.
+fn wanted(args: &OperatorArgs, arrangement: &Arrangement) -> Option<Wanted> {
+    let reviews = Reviews::of(&arrangement.roles);
+    let listen = args.listen.filter(|_| reviews.any())?;
+    let service = args.service_name.clone().unwrap_or_else(|| arrangement.service.to_owned());
+    Some(Wanted { listen, advertise: args.advertise.clone(), service, reviews })
+}
+
+async fn install_kinds(http: &Http, arrangement: &Arrangement) -> Result<(), HttpError> {
+    install::namespace(http, http.home()).await?;
+    if arrangement.defines_machines {
+        install::machines(http).await?;
+    }
+    if arrangement.roles.has(Role::Maintenance) {
+        install::maintenance(http).await?;
+    }
+    if arrangement.roles.has(Role::Failover) {
+        install::policies(http).await?;
+    }
+    Ok(())
 }
 
 /// A directory as it is now, in full; one that is not there would only be noticed when a node has failed.
@@ -182,19 +220,9 @@ async fn close(health: Option<Health>) {
     }
 }
 
-async fn open(
-    args: &OperatorArgs,
-    http: &Http,
-    operator: &Operator,
-    reviews: Reviews,
-) -> Result<Option<Front>, Failure> {
-    let Some(listen) = args.listen else {
-        log::say("reviews nothing, and machines cannot be started by command; give --listen");
-        return Ok(None);
-    };
-    let wanted =
-        Wanted { listen, advertise: args.advertise.clone(), service: args.service_name.clone(), reviews };
-    let front = Front::open(http, operator.view(), &wanted)
+async fn open(http: &Http, operator: &Operator, wanted: Option<&Wanted>) -> Result<Option<Front>, Failure> {
+    let Some(wanted) = wanted else { return Ok(None) };
+    let front = Front::open(http, operator.view(), wanted)
         .await
         .map_err(|error| Failure::error(error.to_string()))?;
     log::say(&format!(

@@ -1,8 +1,8 @@
 //! Which nodes a command is about: names or a label selector, never both.
 
 use clap::Args;
-use evac_core::Node;
 use evac_core::selector::Selector;
+use evac_core::{Node, component};
 use evac_engine::{Http, HttpError, nodes};
 
 use crate::exit::{Exit, Failure};
@@ -94,6 +94,9 @@ pub fn from_server(error: &HttpError) -> Failure {
         HttpError::Transport(message) => Failure::error(format!(
             "the server could not be reached: {message}; check that it runs and that the kubeconfig names the right one"
         )),
+        HttpError::Strange { .. } => {
+            Failure::error(format!("{error}. To do: {}", component::strange_fix(component::SERVER)))
+        }
         other => Failure::error(other.to_string()),
     }
 }

@@ -29,7 +29,7 @@ impl Room {
     pub const ENDLESS: Self = Self { pressing: usize::MAX, in_all: usize::MAX };
 
     pub fn of(machines: &Machines, node: &str) -> Self {
-        if machines.config.kubevirt_is_deployed {
+        if machines.config.upstream.is_in_charge() {
             return Self::beside_kubevirt(machines, node);
         }
         let limit = machines.config.at_once_from_a_node();

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::action::Outcome;
 use crate::budget::{Charges, Gate, cut_off, gate};
+use crate::component::{self, SilentHook};
 use crate::fact::{Health, Node, Pod, VmRole};
 use crate::index::Index;
 use crate::reason::{Reason, Severity};
@@ -98,6 +99,14 @@ pub(crate) fn refusal(pod: &Pod, outcome: &Outcome) -> Option<Reason> {
         Outcome::Forbidden { message } => Reason::Forbidden { message },
         Outcome::Unsupported => Reason::EvictionUnsupported,
         Outcome::Conflict { message } => Reason::ServerError { status: 409, message },
+        Outcome::Invalid { status, message } | Outcome::Server { status, message }
+            if component::is_strange(status, &message) =>
+        {
+            Reason::StrangeAnswer { status, message }
+        }
+        Outcome::Server { message, .. } if SilentHook::in_message(&message).is_some() => {
+            Reason::WebhookSilent { hook: SilentHook::in_message(&message)? }
+        }
         Outcome::Invalid { status, message } | Outcome::Server { status, message } => {
             Reason::ServerError { status, message }
         }

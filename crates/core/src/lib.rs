@@ -13,6 +13,7 @@ pub mod budget;
 pub mod certificates;
 pub mod check;
 pub mod claim;
+pub mod component;
 mod departures;
 mod event;
 pub mod explain;

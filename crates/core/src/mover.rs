@@ -30,7 +30,7 @@ pub(crate) fn is_tainted(index: &Index, node: &NodeRun) -> bool {
 /// Whether KubeVirt moves this guest.
 pub(crate) fn is_kubevirt(machines: &Machines, tainted: bool, instance: &Instance) -> bool {
     let marked = instance.evacuation_node.as_ref() == Some(&instance.node);
-    machines.config.kubevirt_is_deployed && (tainted || marked)
+    machines.config.upstream.is_in_charge() && (tainted || marked)
 }
 
 impl Move {

@@ -2,6 +2,7 @@
 
 use crate::action::Action;
 use crate::fact::{Fact, Node};
+use crate::machines::beside::Upstream;
 use crate::machines::testing::migration;
 use crate::machines::{Config, Instance, Migration, MigrationPhase, Seen, names};
 use crate::moving::tests::{Case, codes, guest, moved};
@@ -10,11 +11,16 @@ use crate::run::Run;
 use crate::step::{Event, Step};
 use crate::testing::taint;
 
+fn beside_kubevirt() -> Config {
+    let upstream = Upstream { phase: "Deployed".into(), ..Upstream::default() };
+    Config { upstream, ..Config::default() }
+}
+
 /// Two guests on node `n` beside KubeVirt's own control plane.
 fn case() -> (Vec<Instance>, Case) {
     let guests = vec![guest("a"), guest("b")];
     let mut case = Case::new(&guests);
-    case.index.configure(Config { kubevirt_is_deployed: true, ..Config::default() });
+    case.index.configure(beside_kubevirt());
     (guests, case)
 }
 
@@ -118,7 +124,7 @@ fn of_two_migrations_the_one_that_has_not_begun_is_called_off() {
 fn migrations_are_handed_to_kubevirt_one_after_another_and_none_to_wait_in_line() {
     let guests: Vec<Instance> = (0..4).map(|n| guest(&format!("g{n}"))).collect();
     let mut case = Case::new(&guests);
-    case.index.configure(Config { kubevirt_is_deployed: true, ..Config::default() });
+    case.index.configure(beside_kubevirt());
     let first = case.cordoned();
     assert_eq!(moved(&first), ["g0"]);
     let ours = case.carry_out(&first.actions[0]);

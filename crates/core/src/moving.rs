@@ -18,6 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::action::{Action, Outcome};
 use crate::ahead::Room;
 use crate::assess::{Assessment, Fate};
+use crate::component::{self, SilentHook};
 use crate::fact::{Key, Pod, Uid};
 use crate::index::Index;
 use crate::machines::line::{target_of, under_way};
@@ -36,6 +37,8 @@ use crate::vm_reason::{InLine, VmReason};
 const FAILURES: u32 = 5;
 /// The pause after the first failure; each further one doubles it, as the controller of migrations does.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(20);
+/// A controller that works takes note of a migration at once. After this long it is named.
+const PICKED_UP_AFTER: Duration = Duration::from_secs(5);
 
 /// What was seen and told of one guest's move.
 #[derive(Debug, Clone)]
@@ -294,6 +297,13 @@ pub(crate) fn waiting_for(
         let ours = migration.annotations.contains_key(names::DRAIN);
         let name = migration.key.name.clone();
         let copy = target_of(machines, migration, instance);
+        let seen = known.moving.as_deref().filter(|moving| moving.migration.as_ref() == Some(&migration.uid));
+        let unnoticed = seen.filter(|_| migration.phase == MigrationPhase::Unset);
+        let named_at = unnoticed.map(|moving| after(moving.phase_since, PICKED_UP_AFTER));
+        // A pod that was left is what it waits for, and says more.
+        if named_at.is_some_and(|at| at <= now) && left_over(machines, instance, pod).is_none() {
+            return (Some(VmReason::VmNotPickedUp { migration: name }.into()), None);
+        }
         let reason = match migration.phase {
             MigrationPhase::Unset | MigrationPhase::Pending => match left_over(machines, instance, pod) {
                 Some(other) => VmReason::VmPodLeft { migration: name, node: other.node.clone() },
@@ -310,7 +320,7 @@ pub(crate) fn waiting_for(
             }
             phase => VmReason::VmMigrating { migration: name, phase: phase.text().into() },
         };
-        return (Some(reason.into()), None);
+        return (Some(reason.into()), named_at.filter(|at| *at > now));
     }
     if nowhere.is_some() {
         return (nowhere, None);
@@ -356,6 +366,7 @@ pub(crate) fn began(known: &PodRun, reason: &Reason) -> Option<Timestamp> {
             let moving = known.moving.as_ref()?;
             Some(moving.placing.words().map_or(moving.phase_since, |known| known.since))
         }
+        Reason::Vm(VmReason::VmNotPickedUp { .. }) => Some(known.moving.as_ref()?.phase_since),
         _ => None,
     }
 }
@@ -367,6 +378,14 @@ pub(crate) fn refusal(outcome: &Outcome) -> Option<Reason> {
         Outcome::Forbidden { message } => VmReason::VmMoveForbidden { message: message.clone() }.into(),
         Outcome::Webhook { message, .. } => VmReason::VmMoveRefused { message: message.clone() }.into(),
         Outcome::Throttled { .. } => Reason::Throttled,
+        Outcome::Invalid { status, message } | Outcome::Server { status, message }
+            if component::is_strange(*status, message) =>
+        {
+            Reason::StrangeAnswer { status: *status, message: message.clone() }
+        }
+        Outcome::Server { message, .. } if SilentHook::in_message(message).is_some() => {
+            VmReason::VmMoveUnanswered { hook: SilentHook::in_message(message)? }.into()
+        }
         other => VmReason::VmMoveRefused { message: failure_text(other) }.into(),
     })
 }

@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::component::{self, SilentHook};
 use crate::fact::Key;
 use crate::ownership::{MAINTENANCE, is_role};
 use crate::vm_reason::VmReason;
@@ -135,6 +136,16 @@ pub enum Reason {
     OutcomeUnknown {
         message: String,
     },
+    /// The API server could not ask an admission webhook, and refuses for that.
+    WebhookSilent {
+        #[serde(flatten)]
+        hook: SilentHook,
+    },
+    /// An answer that no API server gives to such a request.
+    StrangeAnswer {
+        status: u16,
+        message: String,
+    },
     LaterWave,
 
     // What ends the work on a pod or node.
@@ -246,6 +257,8 @@ impl Reason {
             Self::ServerError { .. } => "ServerError",
             Self::Unreachable { .. } => "Unreachable",
             Self::OutcomeUnknown { .. } => "OutcomeUnknown",
+            Self::WebhookSilent { .. } => "WebhookSilent",
+            Self::StrangeAnswer { .. } => "StrangeAnswer",
             Self::LaterWave => "LaterWave",
             Self::Forbidden { .. } => "Forbidden",
             Self::EvictionUnsupported => "EvictionUnsupported",
@@ -300,8 +313,12 @@ impl Reason {
             | Self::Throttled
             | Self::ServerError { .. }
             | Self::Unreachable { .. }
+            | Self::WebhookSilent { .. }
             | Self::OutcomeUnknown { .. } => Severity::Slow,
-            Self::DaemonSetPod
+            // A proxy whose server is away for a moment says so with a web page, too.
+            Self::StrangeAnswer { status, .. } if *status >= 500 => Severity::Slow,
+            Self::StrangeAnswer { .. }
+            | Self::DaemonSetPod
             | Self::DaemonSetGone { .. }
             | Self::DaemonSetUnreadable { .. }
             | Self::LocalStorage
@@ -449,6 +466,13 @@ impl Reason {
             Self::OutcomeUnknown { message } => {
                 format!("may have been evicted, the answer was lost: {message}")
             }
+            Self::WebhookSilent { hook: SilentHook { webhook, component, why } } => format!(
+                "could not be evicted, {component} does not answer admission webhook {webhook} ({why}), and until it does the API server refuses"
+            ),
+            Self::StrangeAnswer { status, message } => {
+                let words = component::strange_words(component::SERVER, *status, message);
+                format!("could not be asked to leave, {words}")
+            }
             Self::LaterWave => "leaves after the pods that may need it".into(),
             Self::Forbidden { message } => format!("may not be evicted by you: {message}"),
             Self::EvictionUnsupported => "cannot be evicted because this server has no eviction API".into(),
@@ -521,6 +545,8 @@ impl Reason {
             Self::ServerError { status, .. } => format!("the server answered {status}"),
             Self::Unreachable { .. } => "the server was not reached".into(),
             Self::OutcomeUnknown { .. } => "the answer was lost".into(),
+            Self::WebhookSilent { hook } => format!("{} does not answer", hook.component),
+            Self::StrangeAnswer { status, .. } => format!("the server answered {status}, not in JSON"),
             Self::Forbidden { .. } => "you may not evict it".into(),
             Self::Vm(reason) => reason.brief(),
             other => other.message(),
@@ -552,6 +578,8 @@ impl Reason {
             Self::VmNotMigratable { .. } => "shut the machine down, or change what prevents its migration".into(),
             Self::NamespaceTerminating { .. } => "nothing, the namespace's deletion removes the pod".into(),
             Self::ServerError { .. } | Self::Unreachable { .. } => "check the API server and its webhooks".into(),
+            Self::WebhookSilent { hook } => hook.fix(),
+            Self::StrangeAnswer { .. } => component::strange_fix(component::SERVER),
             Self::Forbidden { .. } => "ask for the right to create pods/eviction".into(),
             Self::EvictionUnsupported => "use --disable-eviction to delete pods without asking budgets".into(),
             Self::CordonRefused { .. } => "ask for the right to patch nodes".into(),

@@ -20,6 +20,7 @@ use crate::explain::waiting_for;
 use crate::fact::{Key, Node, Pod, Uid, VmRole};
 use crate::forecast::{Forecast, forecast};
 use crate::index::Index;
+use crate::machines::beside;
 use crate::moving;
 use crate::ownership::{self, MarkState, Ownership};
 use crate::policy::{DryRun, Policy};
@@ -204,6 +205,9 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
         }
         Ownership::Free => {}
     }
+    if run.nodes[position].cordon_failures == 0 {
+        tell_of_kubevirt(index, &name, step);
+    }
     if node.unschedulable {
         step.events.push(Event::AlreadyCordoned { node: name.clone() });
     }
@@ -243,6 +247,16 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
     });
     run.nodes[position].record = noted;
     run.nodes[position].phase = NodePhase::Cordoning;
+}
+
+/// Whoever has guests to move should know how their control plane is.
+fn tell_of_kubevirt(index: &Index, name: &str, step: &mut Step) {
+    if !index.pods_on(name).any(|pod| matches!(pod.vm, VmRole::Launcher(_)) && !pod.phase.is_finished()) {
+        return;
+    }
+    for note in beside::notes(&index.machines().config.upstream) {
+        step.events.push(Event::Noted { node: name.to_owned(), reason: note.into() });
+    }
 }
 
 /// A trial tells what it is for.

@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::after::After;
+use crate::component::SilentHook;
+use crate::machines::beside;
 use crate::reason::Severity;
 use crate::tenants::Progress;
 
@@ -107,6 +109,23 @@ pub enum VmReason {
     VmMoveForbidden {
         message: String,
     },
+    /// No migration can be asked for: the API server would have to ask a webhook that does not answer.
+    VmMoveUnanswered {
+        #[serde(flatten)]
+        hook: SilentHook,
+    },
+    /// Its migration is there, and no controller has taken note of it.
+    VmNotPickedUp {
+        migration: String,
+    },
+
+    // What is said of the cluster's KubeVirt before guests are moved.
+    KubeVirtNotDeployed {
+        phase: String,
+    },
+    KubeVirtUntested {
+        version: String,
+    },
 }
 
 /// What a migration in line waits for: so many run, and more may not.
@@ -154,12 +173,19 @@ impl VmReason {
             Self::VmMoveGivenUp { .. } => "VmMoveGivenUp",
             Self::VmMoveRefused { .. } => "VmMoveRefused",
             Self::VmMoveForbidden { .. } => "VmMoveForbidden",
+            Self::VmMoveUnanswered { .. } => "VmMoveUnanswered",
+            Self::VmNotPickedUp { .. } => "VmNotPickedUp",
+            Self::KubeVirtNotDeployed { .. } => "KubeVirtNotDeployed",
+            Self::KubeVirtUntested { .. } => "KubeVirtUntested",
         }
     }
 
     pub fn severity(&self) -> Severity {
         match self {
-            Self::VmMigrates { .. } | Self::VmExternal { .. } => Severity::Note,
+            Self::VmMigrates { .. }
+            | Self::VmExternal { .. }
+            | Self::KubeVirtNotDeployed { .. }
+            | Self::KubeVirtUntested { .. } => Severity::Note,
             Self::VmShutDown { after, .. } if after.comes_back() => Severity::Note,
             Self::VmShutDown { .. } | Self::VmMigrationLeft { .. } => Severity::Warning,
             Self::VmNotAsked
@@ -174,6 +200,8 @@ impl VmReason {
             | Self::VmPodLeft { .. }
             | Self::VmNoPlace { .. }
             | Self::VmMoveFailed { .. }
+            | Self::VmMoveUnanswered { .. }
+            | Self::VmNotPickedUp { .. }
             | Self::VmMoveRefused { .. } => Severity::Slow,
             Self::VmStuck { .. }
             | Self::VmStaysOff { .. }
@@ -290,6 +318,20 @@ impl VmReason {
                 format!("could not be live-migrated, the server refused the migration: {message}")
             }
             Self::VmMoveForbidden { message } => format!("may not be live-migrated by you: {message}"),
+            Self::VmMoveUnanswered { hook: SilentHook { webhook, component, why } } => format!(
+                "could not be live-migrated, {component} does not answer admission webhook {webhook} ({why}), and until it does no migration can be \
+                 created; the guest keeps running here"
+            ),
+            Self::VmNotPickedUp { migration } => format!(
+                "waits for virt-controller, which has not picked up migration {migration}; the guest keeps running here"
+            ),
+            Self::KubeVirtNotDeployed { phase } => format!(
+                "has guests of KubeVirt, which is not ready (virt-operator says {phase}): they wait here until virt-api and virt-controller work"
+            ),
+            Self::KubeVirtUntested { version } => format!(
+                "has guests of KubeVirt {version}, with which evac was not tested ({}); the drain goes on all the same",
+                beside::TESTED_WORDS
+            ),
         }
     }
 
@@ -315,6 +357,8 @@ impl VmReason {
             Self::VmMoveGivenUp { failures, .. } => format!("failed {}", times(*failures)),
             Self::VmMoveRefused { .. } => "the server refused the migration".into(),
             Self::VmMoveForbidden { .. } => "you may not migrate it".into(),
+            Self::VmMoveUnanswered { hook } => format!("{} does not answer", hook.component),
+            Self::VmNotPickedUp { .. } => "virt-controller has not picked up its migration".into(),
             other => other.message(),
         }
     }
@@ -350,6 +394,10 @@ impl VmReason {
             Self::VmMoveFailed { .. } => "nothing, it is tried again; look at the migration if that goes on".into(),
             Self::VmMoveGivenUp { .. } => {
                 "look at the migration and at the machine; it keeps running here and is never shut down".into()
+            }
+            Self::VmMoveUnanswered { hook } => hook.fix(),
+            Self::VmNotPickedUp { .. } => {
+                "look at virt-controller (kubectl get pods -A -l kubevirt.io=virt-controller), or at the evac operator with the role machines".into()
             }
             Self::VmMoveForbidden { .. } => {
                 "ask for the right to create virtualmachineinstancemigrations".into()

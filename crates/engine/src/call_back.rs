@@ -6,6 +6,8 @@ use evac_api::call::{self, escape};
 use evac_api::kubevirt::{request, wire};
 use evac_api::{Answer, Call};
 use evac_core::Key;
+use evac_core::component;
+use evac_core::machines::remains::Remains;
 use evac_core::machines::{Instance, Kind, Migration, names};
 use serde_json::json;
 
@@ -20,8 +22,7 @@ pub struct CalledBack {
     pub aborted: Vec<Key>,
     /// Instances whose mark was cleared.
     pub unmarked: Vec<Key>,
-    /// Sentences about what is left.
-    pub left: Vec<String>,
+    pub left: Vec<Remains>,
 }
 
 /// Whose migrations are taken back.
@@ -57,7 +58,7 @@ pub async fn call_back(
             Ok((ours, _)) => ours,
             Err(error) if error.is_not_found() => return Ok(done),
             Err(error) if error.is_forbidden() => {
-                done.left.push(format!("migrations could not be looked for: {error}"));
+                done.left.push(Remains::Unread { what: "migrations", why: error.to_string() });
                 Vec::new()
             }
             Err(error) => return Err(error),
@@ -71,13 +72,17 @@ pub async fn call_back(
         if says(names::EVACUATION_MIGRATION) != Some(node) || !same_owner || migration.deleting {
             continue;
         }
-        let answer = http.send(&call::abort(&migration.key, &migration.uid, dry_run)).await?;
-        // One that is over or gone meanwhile needs no abort.
-        if answer.is_success() {
-            done.aborted.push(migration.instance);
-        } else if !matches!(answer.status, 404 | 409) {
-            done.left.push(format!("migration {}: {}", migration.key, answer.failure().message));
-        }
+        let why = match http.send(&call::abort(&migration.key, &migration.uid, dry_run)).await {
+            Ok(answer) if answer.is_success() => {
+                done.aborted.push(migration.instance);
+                continue;
+            }
+            // One that is over or gone meanwhile needs no abort.
+            Ok(answer) if matches!(answer.status, 404 | 409) => continue,
+            Ok(answer) => answer.failure().message,
+            Err(error) => error.to_string(),
+        };
+        done.left.push(Remains::Migration { migration: migration.key, why });
     }
     Ok(done)
 }
@@ -89,7 +94,7 @@ async fn clear_marks(http: &Http, node: &str, dry_run: bool, done: &mut CalledBa
         Ok((instances, _)) => instances,
         Err(error) if error.is_not_found() => return Ok(()),
         Err(error) if error.is_forbidden() => {
-            done.left.push(format!("marked instances could not be looked for: {error}"));
+            done.left.push(Remains::Unread { what: "marked virtual machines", why: error.to_string() });
             return Ok(());
         }
         Err(error) => return Err(error),
@@ -98,14 +103,28 @@ async fn clear_marks(http: &Http, node: &str, dry_run: bool, done: &mut CalledBa
         if instance.evacuation_node.as_deref() != Some(node) {
             continue;
         }
-        let answer = patiently(http, &unmark(&instance.key, node, dry_run)).await?;
-        if answer.is_success() {
-            done.unmarked.push(instance.key);
-        } else {
-            done.left.push(format!("instance {} keeps its mark: {}", instance.key, why(&answer)));
+        let why = match patiently(http, &unmark(&instance.key, node, dry_run)).await {
+            Ok(answer) if answer.is_success() => {
+                done.unmarked.push(instance.key);
+                continue;
+            }
+            Ok(answer) => why(&answer),
+            Err(error) => error.to_string(),
+        };
+        if is_marked(http, &instance.key, node).await {
+            done.left.push(Remains::Mark { instance: instance.key, node: node.to_owned(), why });
         }
     }
     Ok(())
+}
+
+/// Whether it still is: it may have arrived or ended meanwhile. What cannot be read is taken to be as it was.
+async fn is_marked(http: &Http, instance: &Key, node: &str) -> bool {
+    let path = request::object_path(Kind::Instance, instance);
+    match http.read::<wire::VirtualMachineInstance>(&Call::get(path)).await {
+        Ok(found) => Instance::from(found).evacuation_node.as_deref() == Some(node),
+        Err(error) => !error.is_not_found(),
+    }
 }
 
 /// Whoever answers this reads and writes; that somebody else wrote in between is told as a conflict or as a failure of its own.
@@ -124,9 +143,13 @@ const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn why(answer: &Answer) -> String {
+    let message = answer.failure().message;
     match answer.status {
-        404 | 405 | 501 => "this server cannot clear it, which KubeVirt can since v1.8".into(),
-        _ => answer.failure().message,
+        404 | 405 | 501 => "this virt-api cannot clear it, which KubeVirt's can since v1.8".into(),
+        status if component::is_strange(status, &message) => {
+            component::strange_words(component::VIRT_API, status, &message)
+        }
+        status => format!("virt-api, or the API server before it, answered {status}: {message}"),
     }
 }
 

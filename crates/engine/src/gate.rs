@@ -87,6 +87,13 @@ impl Gate {
         }
     }
 
+    /// Opens it for good, where there is no other who could act.
+    pub fn open(&self) {
+        if self.set(State::Always) != State::Always {
+            self.0.opened.send_modify(|count| *count += 1);
+        }
+    }
+
     pub fn close(&self) {
         self.set(State::Shut);
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use evac_api::Call;
 use evac_api::call::escape;
 use evac_api::kubevirt::project::Follow;
-use evac_api::kubevirt::settings::{HyperConverged, Sources};
+use evac_api::kubevirt::settings::{HyperConverged, Sources, upstream};
 use evac_api::kubevirt::{NAMESPACE, request, wire};
 use evac_api::wire::{List, Named};
 use evac_core::machines::strategy::{Course, course};
@@ -63,7 +63,7 @@ async fn read_settings(http: &Http, undecided: bool, origin: bool) -> Result<Con
     let mut sources = Sources::default();
     match http.read::<List<wire::KubeVirt>>(&Call::get("/apis/kubevirt.io/v1/kubevirts")).await {
         Ok(list) => {
-            sources.deployed = list.items.iter().any(wire::KubeVirt::is_deployed);
+            sources.upstream = upstream(&list.items);
             sources.kubevirt = list.items.into_iter().next().map(|object| object.spec.configuration);
         }
         Err(error) if error.is_not_found() => {}

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use evac_api::{Answer, Call};
 use evac_clock::Clock;
-use evac_core::Outcome;
 use evac_core::tenants::ration::Taken;
+use evac_core::{Outcome, component};
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
@@ -32,6 +32,9 @@ pub enum HttpError {
     /// The server answered with a failure.
     #[error("{message}")]
     Status { status: u16, reason: String, message: String },
+    /// The answer is not one of an API server.
+    #[error("{}", component::strange_words(component::SERVER, *status, message))]
+    Strange { status: u16, message: String },
     #[error("the answer of the server could not be read: {0}")]
     Body(#[source] serde_json::Error),
 }
@@ -49,7 +52,7 @@ impl HttpError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Transport(_) | Self::Lost(_) => true,
-            Self::Status { status, .. } => *status == 429 || *status >= 500,
+            Self::Status { status, .. } | Self::Strange { status, .. } => *status == 429 || *status >= 500,
             Self::Body(_) => false,
         }
     }
@@ -66,6 +69,12 @@ impl From<&HttpError> for Outcome {
             HttpError::Status { status: 404, .. } => Self::Gone,
             HttpError::Status { status, message, .. } => {
                 Self::Server { status: *status, message: message.clone() }
+            }
+            HttpError::Strange { status, message } if *status >= 500 => {
+                Self::Server { status: *status, message: message.clone() }
+            }
+            HttpError::Strange { status, message } => {
+                Self::Invalid { status: *status, message: message.clone() }
             }
             HttpError::Body(source) => Self::Invalid { status: 200, message: source.to_string() },
         }
@@ -304,10 +313,14 @@ pub fn parse<T: DeserializeOwned>(answer: &Answer) -> Result<T, HttpError> {
 
 /// The failure that the server answered with, if it did.
 fn refused(answer: &Answer) -> Result<(), HttpError> {
-    if answer.is_success() {
+    let is_page = answer.web_page().is_some();
+    if answer.is_success() && !is_page {
         return Ok(());
     }
     let failure = answer.failure();
+    if is_page || component::is_strange(answer.status, &failure.message) {
+        return Err(HttpError::Strange { status: answer.status, message: failure.message });
+    }
     let message =
         if failure.message.is_empty() { format!("HTTP status {}", answer.status) } else { failure.message };
     Err(HttpError::Status { status: answer.status, reason: failure.reason, message })
@@ -353,6 +366,26 @@ mod tests {
         let http = Http::new(client, Clock::real(), Duration::ZERO);
         let answer = http.send(&Call::get("/apis/subresources.kubevirt.io/v1/version")).await.unwrap();
         assert_eq!(answer.status, 202);
+    }
+
+    /// A login page in place of the server, whatever is asked for.
+    async fn login_page(request: http::Request<Body>) -> Result<http::Response<Body>, Infallible> {
+        let status = if request.uri().path() == "/missing" { 404 } else { 200 };
+        let page = Body::from(b"<!DOCTYPE html><html><title>Sign in</title></html>".to_vec());
+        Ok(http::Response::builder().status(status).body(page).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_web_page_is_neither_an_object_nor_a_sign_that_there_is_none() {
+        let client = kube::Client::new(tower::service_fn(login_page), "default");
+        let http = Http::new(client, Clock::real(), Duration::ZERO);
+        for path in ["/api/v1/nodes", "/missing"] {
+            let error = http.read::<serde_json::Value>(&Call::get(path)).await.unwrap_err();
+            assert!(!error.is_not_found() && !error.is_transient(), "{error:?}");
+            let said = error.to_string();
+            assert!(said.starts_with("the API server or a proxy before it answered"), "{said}");
+            assert!(said.contains("a web page, \"Sign in\", instead of Kubernetes' JSON"), "{said}");
+        }
     }
 
     #[tokio::test]

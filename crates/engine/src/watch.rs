@@ -13,6 +13,7 @@ use evac_api::call::escape;
 use evac_api::wire::{List, ListMeta};
 use evac_api::{Call, Project};
 use evac_core::Fact;
+use evac_core::component;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
@@ -243,6 +244,8 @@ where
     let mut events: Events<T> = match answer {
         Ok(events) => Box::pin(events),
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => return Err(NoStream::Refused),
+        // The list says in full what stands before the server.
+        Err(kube::Error::Api(status)) if is_strange(&status) => return Err(NoStream::Refused),
         Err(kube::Error::Api(status)) => return Err(NoStream::Failed(refused(&status))),
         Err(error) => return Err(NoStream::Failed(http.lost_or_unsent(&error))),
     };
@@ -272,6 +275,11 @@ where
             None => return Err(NoStream::Failed(HttpError::Lost("the list ended early".into()))),
         }
     }
+}
+
+/// No API server answers so; a web page with 404 does not mean that there is no such kind.
+fn is_strange(status: &kube::core::Status) -> bool {
+    component::is_strange(status.code, "") || component::web_page(status.message.as_bytes()).is_some()
 }
 
 fn refused(status: &kube::core::Status) -> HttpError {

@@ -26,12 +26,12 @@ pub fn all() -> Vec<Value> {
         replica_set().object(),
         migration().object(),
         kubevirt().object(),
-        hyperconverged(),
     ]
 }
 
-/// The object in which clusters with the HyperConverged operator keep their settings; only its strategy is read.
-fn hyperconverged() -> Value {
+/// The object in which clusters with the HyperConverged operator keep their settings; only its strategy is read. It is another product's, so it is
+/// never installed: this is for servers that stand for a cluster with that operator, the sandbox and those of tests.
+pub fn hyperconverged() -> Value {
     let version = |name: &str, storage: bool| {
         json!({
             "name": name,
@@ -276,10 +276,17 @@ mod tests {
 
     #[test]
     fn every_kind_is_served_in_both_versions_and_stored_once() {
-        for definition in all() {
+        for definition in all().into_iter().chain([hyperconverged()]) {
             let versions = definition["spec"]["versions"].as_array().unwrap();
             assert_eq!(versions.len(), 2, "{definition}");
             assert_eq!(versions.iter().filter(|version| version["storage"] == true).count(), 1);
+        }
+    }
+
+    #[test]
+    fn no_kind_of_another_product_is_installed() {
+        for definition in all() {
+            assert_eq!(definition["spec"]["group"], GROUP, "{}", definition["metadata"]["name"]);
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{GROUP, NAMESPACE, VERSIONS, wire};
 
 /// The service under which the reviewers are registered.
-pub const SERVICE: &str = "virt-api";
+pub const SERVICE: &str = evac_core::machines::beside::VIRT_API;
 pub const MACHINE_PATH: &str = "/virtualmachines-validate";
 pub const INSTANCE_PATH: &str = "/virtualmachineinstances-validate-create";
 pub const SETTINGS_PATH: &str = "/kubevirt-validate-update";

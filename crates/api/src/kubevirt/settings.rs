@@ -1,11 +1,12 @@
 //! The cluster's settings, from the KubeVirt object, the old ConfigMap and the HyperConverged object.
 
 use evac_core::machines::Config;
+use evac_core::machines::beside::Upstream;
 use evac_core::machines::strategy::{Origin, Strategy};
 use evac_core::selector::is_qualified_name;
 use serde_json::Value;
 
-use super::wire::{Configuration, Migrations};
+use super::wire::{Configuration, KubeVirt, Migrations};
 
 /// Where each setting may come from; later sources win over the defaults, and the KubeVirt object over the ConfigMap.
 #[derive(Debug, Clone, Default)]
@@ -13,9 +14,9 @@ pub struct Sources {
     /// `data.migrations` of the ConfigMap `kubevirt-config`, parsed.
     pub legacy: Option<Migrations>,
     pub kubevirt: Option<Configuration>,
-    /// KubeVirt's own operator says that its control plane is there.
-    pub deployed: bool,
     pub hyperconverged: HyperConverged,
+    /// What virt-operator says of its work.
+    pub upstream: Upstream,
     /// How many nodes there are: HyperConverged's default depends on it.
     pub nodes: usize,
 }
@@ -42,7 +43,7 @@ impl HyperConverged {
 
 impl Sources {
     pub fn config(&self) -> Config {
-        let mut config = Config { kubevirt_is_deployed: self.deployed, ..Config::default() };
+        let mut config = Config { upstream: self.upstream.clone(), ..Config::default() };
         if let Some(legacy) = &self.legacy {
             overlay(&mut config, legacy);
         }
@@ -105,6 +106,16 @@ fn overlay(config: &mut Config, from: &Migrations) {
     }
 }
 
+/// What the KubeVirt objects of a cluster say of its control plane. KubeVirt allows one; where somebody made another, the one virt-operator looks after counts.
+pub fn upstream(objects: &[KubeVirt]) -> Upstream {
+    let looked_after = objects.iter().find(|object| !object.status.phase.is_empty());
+    looked_after.map_or_else(Upstream::default, |object| Upstream {
+        phase: object.status.phase.clone(),
+        version: object.status.observed_kube_virt_version.clone(),
+        virt_api: false,
+    })
+}
+
 /// The eviction strategy of a HyperConverged object: v1 moved it.
 pub fn hyperconverged_strategy(object: &Value) -> Option<String> {
     object
@@ -132,8 +143,8 @@ mod tests {
             )
             .ok(),
             hyperconverged: HyperConverged::Says("LiveMigrate".into()),
+            upstream: Upstream { phase: "Deployed".into(), ..Upstream::default() },
             nodes: 3,
-            deployed: true,
         };
         let config = sources.config();
         assert_eq!(config.drain_taint_key, "mytaint/drain");
@@ -141,7 +152,7 @@ mod tests {
         assert_eq!(config.parallel_outbound_per_node, 2);
         assert_eq!(config.bandwidth_per_migration, "64Mi");
         assert_eq!(config.default_strategy(), "LiveMigrate");
-        assert!(config.kubevirt_is_deployed);
+        assert!(config.upstream.is_in_charge());
         assert_eq!(Sources::default().config(), Config::default());
     }
 
@@ -175,6 +186,16 @@ mod tests {
         assert_eq!(origin(says(), "None"), Origin::KubeVirt);
         assert_eq!(origin(HyperConverged::Silent, "LiveMigrate"), Origin::NodeCount);
         assert_eq!(origin(HyperConverged::Absent, "LiveMigrate"), Origin::KubeVirt);
+    }
+
+    #[test]
+    fn the_object_that_virt_operator_looks_after_says_what_is_deployed() {
+        let read = |objects: Value| upstream(&serde_json::from_value::<Vec<KubeVirt>>(objects).unwrap());
+        assert!(!read(json!([{"spec": {}}])).is_in_charge(), "one for settings only");
+        let status = json!({"phase": "Deployed", "observedKubeVirtVersion": "v1.8.0"});
+        let known = read(json!([{"spec": {}}, {"status": status}]));
+        assert_eq!((known.phase.as_str(), known.version.as_str()), ("Deployed", "v1.8.0"));
+        assert!(known.is_in_charge());
     }
 
     #[test]

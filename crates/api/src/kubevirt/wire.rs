@@ -285,22 +285,15 @@ pub struct ContainerState {
 pub struct KubeVirt {
     pub metadata: Meta,
     pub spec: KubeVirtSpec,
-    #[serde(deserialize_with = "nullable")]
     pub status: KubeVirtStatus,
 }
 
+/// What virt-operator says of its work.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct KubeVirtStatus {
-    /// As KubeVirt's operator writes it; empty where that does not run.
     pub phase: String,
-}
-
-impl KubeVirt {
-    /// Whether KubeVirt's own control plane looks after machines. While it is updated it still does.
-    pub fn is_deployed(&self) -> bool {
-        matches!(self.status.phase.as_str(), "Deployed" | "Deploying")
-    }
+    pub observed_kube_virt_version: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evac_api::maintenance::{Object, request};
-use evac_core::maintenance::status::PERMISSION_IGNORED;
-use evac_core::maintenance::{Family, Id, Maintenance, Phase};
+use evac_core::maintenance::status::{NOT_TAKEN_BACK, PERMISSION_IGNORED};
+use evac_core::maintenance::{FINALIZER, Family, Id, Maintenance, Phase};
 use evac_engine::Http;
 use evac_engine::watch::{Report, Source, follow_by};
 use tokio::sync::mpsc;
@@ -136,6 +136,9 @@ impl Waiting {
             self.taken_up.insert(object.id.clone());
         }
         if self.goal == Goal::Gone {
+            if object.status.says(NOT_TAKEN_BACK) {
+                self.not_taken_back(object);
+            }
             return;
         }
         let (status, node) = (&object.status, &object.node);
@@ -171,6 +174,18 @@ impl Waiting {
         }
     }
 
+    /// The node is given back, and something about its guests is not as it was.
+    fn not_taken_back(&mut self, object: &Maintenance) {
+        for left in &object.status.blockers {
+            output::error(&output::clean(&format!("{} {}. To do: {}", left.object, left.message, left.fix)));
+        }
+        output::talk(&format!(
+            "nodemaintenance/{} stays until that is done; the operator goes on trying (without its finalizer {FINALIZER} the object goes at once)",
+            object.id.name
+        ));
+        self.end(object, Exit::Error);
+    }
+
     fn end(&mut self, object: &Maintenance, exit: Exit) {
         self.left.remove(&object.id);
         self.ends.push(exit);
@@ -204,4 +219,33 @@ fn blocked(object: &Maintenance) -> String {
     let note = object.status.message(PERMISSION_IGNORED).map(output::clean);
     let lines = lines.chain(note);
     format!("node {}: {}", object.node, lines.collect::<Vec<_>>().join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_whose_guests_are_not_as_before_is_no_success() {
+        let object: Object = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "a", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [FINALIZER]},
+            "spec": {"nodeName": "n"},
+            "status": {
+                "conditions": [{"type": NOT_TAKEN_BACK, "status": "True", "reason": "GuestsNotRestored", "message": "m"}],
+                "blockers": [{"code": NOT_TAKEN_BACK, "object": "virtual machine shop/db", "message": "is marked", "fix": "f"}],
+            },
+        }))
+        .unwrap();
+        let object = object.of(Family::Medik8s);
+        let mut waiting = Waiting {
+            goal: Goal::Gone,
+            left: BTreeSet::from([object.id.clone()]),
+            said: BTreeMap::new(),
+            taken_up: BTreeSet::new(),
+            ends: Vec::new(),
+        };
+        waiting.seen(&object);
+        assert_eq!(waiting.ends, [Exit::Error]);
+        assert!(waiting.left.is_empty());
+    }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 
+use evac_api::kubevirt::crds;
 use evac_apiserver::front::Front;
 use evac_apiserver::identity::Identity;
 use evac_apiserver::server::{Api, Settings};
@@ -138,6 +139,7 @@ impl Cluster {
             (Server::Kubernetes { .. }, true) => {
                 let http = Http::new(client.clone(), clock, std::time::Duration::ZERO);
                 install::kinds(&http).await.expect("the kinds can be installed");
+                install::define(&http, &[crds::hyperconverged()]).await.expect("so can a neighbour's");
                 let candidate = Candidate::run(http.clone(), "scenario");
                 let operator = Operator::start_set(
                     http.clone().behind(candidate.gate().clone()),

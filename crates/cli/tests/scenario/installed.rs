@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
+use evac_api::kubevirt::crds;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
@@ -39,6 +40,8 @@ pub async fn prepare(kubeconfig: &Path, machines: bool) -> PathBuf {
     assert!(manifests.status.success());
     apply(kubeconfig, &[], &manifests.stdout).await;
     if machines {
+        // Another product's, as an installation finds it.
+        apply(kubeconfig, &[], crds::hyperconverged().to_string().as_bytes()).await;
         kubectl(kubeconfig, &["wait", "--for=condition=Established", "crd", "--all"]).await;
         let settings = json!({
             "apiVersion": "kubevirt.io/v1",

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use evac_api::kubevirt::crds;
 use evac_core::machines::names;
 use evac_engine::Http;
 use evac_engine::operator::install;
@@ -65,6 +66,7 @@ const LOOKED_AT: &[(&str, &str, &str, &str, bool)] = &[
 /// Installs what the controllers need, and starts them. Their words go to `log`.
 pub async fn start(client: &kube::Client, http: &Http, kubeconfig: &Path, log: &Path) -> Child {
     install::kinds(http).await.expect("the kinds can be installed");
+    install::define(http, &[crds::hyperconverged()]).await.expect("so can a neighbour's");
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     for (group, version, plural, kind, namespaced) in LOOKED_AT {
         let definition = serde_json::from_value(json!({

@@ -1,5 +1,6 @@
 //! The cluster's settings for virtual machines, with KubeVirt's defaults.
 
+use super::beside::Upstream;
 use super::strategy::Origin;
 
 /// Effective settings. [`Config::default`] is what an empty KubeVirt object means.
@@ -20,8 +21,8 @@ pub struct Config {
     pub unsafe_override: bool,
     pub bandwidth_per_migration: String,
     pub max_downtime_ms: i64,
-    /// KubeVirt's own control plane looks after machines: its evacuation controller obeys taints and marks, and its migration controller fills the slots.
-    pub kubevirt_is_deployed: bool,
+    /// What is known of KubeVirt's own control plane.
+    pub upstream: Upstream,
 }
 
 impl Default for Config {
@@ -41,7 +42,7 @@ impl Default for Config {
             unsafe_override: false,
             bandwidth_per_migration: "0".into(),
             max_downtime_ms: 900,
-            kubevirt_is_deployed: false,
+            upstream: Upstream::default(),
         }
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod action;
 pub mod admission;
+pub mod beside;
 pub mod condition;
 pub mod config;
 pub mod evacuation;
@@ -20,6 +21,7 @@ pub mod names;
 pub mod power;
 pub mod printable;
 mod put_off;
+pub mod remains;
 pub mod replica_set;
 pub mod roles;
 pub mod slots;

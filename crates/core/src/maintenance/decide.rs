@@ -101,6 +101,9 @@ impl<'a> Case<'a> {
         let ours = self.registry.first_for(&object.node) == Some(&object.id);
         // Another object wants the node empty: it goes on with the mark, the pre-image and the lease.
         if ours && !self.registry.has_successor(object) {
+            if self.says_what_is_left(object) {
+                return;
+            }
             self.restore(object);
         }
         self.finalize(object, false);
@@ -110,6 +113,19 @@ impl<'a> Case<'a> {
             "RemovedMaintenance",
             format!("Removed maintenance of node {}", object.node),
         );
+    }
+
+    /// What could not be undone so far is told before it is tried again; the object stays until it is.
+    fn says_what_is_left(&mut self, object: &'a Maintenance) -> bool {
+        let left = self.registry.left_on(&object.node);
+        if left.is_empty() {
+            return false;
+        }
+        let before = self.decision.actions.len();
+        let mut status = object.status.clone();
+        status.not_taken_back(left, self.now);
+        self.write(object, status);
+        self.decision.actions.len() > before
     }
 
     fn restore(&mut self, object: &'a Maintenance) {

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::vouched::Reviewing;
 use super::{Family, Id, Maintenance, OWNER, is_maintenance};
 use crate::fact::{Key, Lease, Node, Uid};
+use crate::machines::remains::Remains;
 use crate::ownership::{MarkState, lease_key};
 use crate::record::Record;
 use crate::run::after;
@@ -54,6 +55,8 @@ pub enum Seen {
     Unread(String, String, Timestamp),
     /// It can be read again.
     Read(String),
+    /// What giving a node back could not undo about its guests.
+    Left(String, Vec<Remains>),
 }
 
 /// What cannot be read, why, and since when.
@@ -110,6 +113,8 @@ pub struct Registry {
     /// Nodes of which the drain cannot say how they are.
     blind: BTreeMap<String, (String, Timestamp)>,
     unread: BTreeMap<String, (String, Timestamp)>,
+    /// By the node that was to be given back.
+    left: BTreeMap<String, Vec<Remains>>,
 }
 
 impl Registry {
@@ -199,6 +204,11 @@ impl Registry {
                 known.0 = why;
                 if same { Touched::Some(BTreeSet::new()) } else { Touched::Everybody }
             }
+            Seen::Left(node, left) => {
+                let touched = self.about(&node);
+                self.left.insert(node, left);
+                touched
+            }
             Seen::Read(what) => match self.unread.remove(&what) {
                 Some(_) => Touched::Everybody,
                 None => Touched::Some(BTreeSet::new()),
@@ -221,6 +231,11 @@ impl Registry {
             blind: false,
         });
         blind.or_else(|| lists.min_by_key(|unread| unread.since))
+    }
+
+    /// What giving this node back could not undo so far.
+    pub fn left_on(&self, node: &str) -> &[Remains] {
+        self.left.get(node).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The record of a node: what its lease says, or said a moment ago.
@@ -276,6 +291,7 @@ impl Registry {
             && let Some(ids) = self.by_node.get_mut(&object.node)
         {
             ids.remove(id);
+            self.left.remove(&object.node);
             if ids.is_empty() {
                 self.by_node.remove(&object.node);
             }

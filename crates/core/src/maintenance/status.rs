@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::registry::Unread;
 use crate::fact::Key;
+use crate::machines::remains::Remains;
 use crate::outlook::Foretold;
 use crate::reason::Severity;
 use crate::run::{Blocker, after};
@@ -181,6 +182,9 @@ pub const UNREAD: &str = "Unread";
 /// The code of the blocker that goes with it.
 const CANNOT_READ: &str = "CannotRead";
 
+/// The node is given back, but something about its guests could not be undone. Also the code of the blockers that say what.
+pub const NOT_TAKEN_BACK: &str = "NotTakenBack";
+
 /// The reason of [`BLOCKED`] when nothing that is left can leave.
 const STUCK: &str = "NothingMoves";
 
@@ -282,6 +286,22 @@ impl Status {
                 first.map(|first| format!("{}: {}", first.object, first.message)).unwrap_or_default();
         }
         self.state(UNREAD, false, "Read", "", now);
+    }
+
+    /// Says what giving the node back could not undo.
+    pub fn not_taken_back(&mut self, left: &[Remains], now: Timestamp) {
+        let blocker = |left: &Remains| StatusBlocker {
+            code: NOT_TAKEN_BACK.to_owned(),
+            object: left.object(),
+            message: left.message(),
+            fix: left.fix(),
+            since: None,
+        };
+        self.blockers = left.iter().take(NAMES).map(blocker).collect();
+        let first = left.first().map(|first| format!("{} {}", first.object(), first.message()));
+        let first = first.unwrap_or_default();
+        self.fail(first.clone());
+        self.state(NOT_TAKEN_BACK, true, "GuestsNotRestored", first, now);
     }
 
     pub fn fail(&mut self, error: impl Into<String>) {

@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use evac_api::call::escape;
 use evac_api::kubevirt::request;
+use evac_api::wire::Named;
 use evac_core::certificates::{AUTHORITY_LIFE, Known, SERVING_LIFE, Span, Work, decide};
 use jiff::Timestamp;
 use rcgen::{
@@ -30,6 +31,7 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use super::feeds::forever;
 use super::pass::{Key, Keys, Pass};
+use super::publish::PublishError;
 use crate::http::{Http, HttpError, parse};
 use crate::watch::{Report, Source, list};
 
@@ -38,6 +40,22 @@ pub const SECRET: &str = "evac-serving";
 
 fn secrets(home: &str) -> String {
     format!("/api/v1/namespaces/{}/secrets", escape(home))
+}
+
+/// Where the one secret is.
+pub(super) fn path(home: &str) -> String {
+    format!("{}/{SECRET}", secrets(home))
+}
+
+/// The one secret, if it is there.
+pub(super) async fn find(http: &Http) -> Result<Option<Named>, HttpError> {
+    let (found, _) = list::<Named>(http, &source(http.home())).await?;
+    Ok(found.into_iter().next())
+}
+
+/// Without it nothing can be served.
+pub(super) fn refused(http: &Http, source: HttpError) -> PublishError {
+    PublishError::Refused { kind: "Secret".into(), name: format!("{}/{SECRET}", http.home()), source }
 }
 
 #[derive(Debug, Error)]
@@ -429,5 +447,5 @@ fn write(home: &str, store: &Store, over: Option<&Secret>) -> evac_api::Call {
     });
     let Some(over) = over else { return request::create(&secrets(home), &body) };
     body["metadata"]["resourceVersion"] = json!(over.metadata.resource_version);
-    request::send("PUT", format!("{}/{SECRET}", secrets(home)), "application/json", &body)
+    request::send("PUT", path(home), "application/json", &body)
 }

@@ -16,6 +16,8 @@ pub enum FrontError {
     Serve(#[from] ServeError),
     #[error(transparent)]
     Publish(#[from] PublishError),
+    #[error("{why}; what was written meanwhile could not be removed: {left}")]
+    Left { why: PublishError, left: String },
 }
 
 /// Where to listen, and how to be found.
@@ -28,6 +30,19 @@ pub struct Wanted {
     pub reviews: Reviews,
 }
 
+impl Wanted {
+    /// The operator as the cluster is told of it, once it listens on this address.
+    fn place(&self, http: &Http, address: SocketAddr) -> Place {
+        Place {
+            advertise: self.advertise.clone().unwrap_or_else(|| Advertise::for_address(address)),
+            namespace: http.home().to_owned(),
+            service: self.service.clone(),
+            port: address.port(),
+            reviews: self.reviews,
+        }
+    }
+}
+
 /// A server that the cluster knows of.
 pub struct Front {
     server: Server,
@@ -36,21 +51,28 @@ pub struct Front {
 }
 
 impl Front {
-    /// Opens the server, waits until it has certificates, and tells the cluster.
+    /// Finds out whether the server can be published, without writing anything.
+    pub async fn look(http: &Http, wanted: &Wanted) -> Result<(), FrontError> {
+        Ok(publish::look(http, &wanted.place(http, wanted.listen)).await?)
+    }
+
+    /// Opens the server, waits until it has certificates, and tells the cluster. Where that fails nothing stays behind.
     pub async fn open(http: &Http, view: View, wanted: &Wanted) -> Result<Self, FrontError> {
-        let named = wanted.advertise.clone().unwrap_or_else(|| Advertise::for_address(wanted.listen));
-        let server =
-            Server::open(http, view, wanted.listen, named.names(&wanted.service, http.home())).await?;
-        let advertise = wanted.advertise.clone().unwrap_or_else(|| Advertise::for_address(server.address));
-        let place = Place {
-            advertise,
-            namespace: http.home().to_owned(),
-            service: wanted.service.clone(),
-            port: server.address.port(),
-            reviews: wanted.reviews,
-        };
+        let named = wanted.place(http, wanted.listen);
+        let before = publish::before(http, &named).await?;
+        let names = named.advertise.names(&wanted.service, http.home());
+        let server = Server::open(http, view, wanted.listen, names).await?;
+        let place = wanted.place(http, server.address);
         let mut identity = server.identity();
-        publish::publish(http, &place, &mut identity).await?;
+        if let Err(why) = publish::publish(http, &place, &mut identity).await {
+            // First the server, which keeps the certificates.
+            server.close().await;
+            let left = publish::take_back(http, &place, &before).await;
+            return Err(match left.is_empty() {
+                true => why.into(),
+                false => FrontError::Left { why, left: left.join(", ") },
+            });
+        }
         let mut keeping = JoinSet::new();
         keeping.spawn(publish::keep(http.clone(), place.clone(), identity));
         Ok(Self { server, place, _keeping: keeping })

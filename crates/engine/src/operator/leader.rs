@@ -26,7 +26,11 @@ pub struct Candidate {
 impl Candidate {
     /// Runs for leadership as `me`, which no other candidate may be called.
     pub fn run(http: Http, me: impl Into<String>) -> Self {
-        let gate = Gate::shut();
+        Self::run_behind(Gate::shut(), http, me)
+    }
+
+    /// The same, for a gate that was there before.
+    pub fn run_behind(gate: Gate, http: Http, me: impl Into<String>) -> Self {
         let (resign, resigned) = oneshot::channel();
         let state = State { http, me: me.into(), gate: gate.clone(), sight: None, tried: None };
         Self { gate, resign: Some(resign), task: tokio::spawn(state.run(resigned)) }

@@ -14,14 +14,14 @@ use evac_api::call::{FIELD_MANAGER, escape};
 use evac_api::kubevirt::{request, review};
 use evac_api::wire::Named;
 use evac_api::{failover, maintenance};
-use evac_core::machines::{Role, Roles};
+use evac_core::machines::{Role, Roles, beside};
 use http::Uri;
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::certificates::Identity;
+use super::certificates::{self, Identity};
 use super::feeds::forever;
 use super::power;
 use crate::http::{Http, HttpError, parse};
@@ -31,13 +31,11 @@ const OWNER: (&str, &str) = ("app.kubernetes.io/managed-by", "evac");
 const APPLY: &str = "application/apply-patch+yaml";
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+pub(super) const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 
 #[derive(Debug, Error)]
 pub enum PublishError {
-    #[error(
-        "{kind} {name} is there already and is not evac's; another control plane of virtual machines runs here"
-    )]
+    #[error("{}", beside::foreign(kind, name))]
     Foreign { kind: String, name: String },
     #[error("{kind} {name} could not be written: {source}")]
     Refused { kind: String, name: String, source: HttpError },
@@ -153,6 +151,60 @@ impl Reviews {
         let policies = self.failover.then(failover::review::configuration);
         machines.chain(self.maintenance.then(maintenance::review::configuration)).chain(policies).collect()
     }
+}
+
+/// What was there before the operator started.
+pub(super) struct Before {
+    paths: BTreeSet<String>,
+}
+
+/// Looks whether everything can be ours, before the first of it is written.
+pub async fn look(http: &Http, place: &Place) -> Result<(), PublishError> {
+    before(http, place).await.map(drop)
+}
+
+pub(super) async fn before(http: &Http, place: &Place) -> Result<Before, PublishError> {
+    let mut paths = BTreeSet::new();
+    for object in objects(place, "", str::to_owned) {
+        if let Some(path) = ours(http, &object).await? {
+            paths.insert(path);
+        }
+    }
+    if certificates::find(http).await.map_err(|error| certificates::refused(http, error))?.is_some() {
+        paths.insert(certificates::path(http.home()));
+    }
+    Ok(Before { paths })
+}
+
+/// Removes what a start that failed has written; says what could not be removed.
+pub(super) async fn take_back(http: &Http, place: &Place, before: &Before) -> Vec<String> {
+    let mut left = Vec::new();
+    let mut written = Vec::new();
+    for object in objects(place, "", str::to_owned) {
+        let path = format!("{}/{}", object.0, word(&object.1["metadata"]["name"]));
+        if !before.paths.contains(&path)
+            && let Ok(there) = http.read::<Named>(&Call::get(&path)).await
+            && is_ours(&there)
+        {
+            written.push((format!("{} {}", word(&object.1["kind"]), there.metadata.name), path, there));
+        }
+    }
+    let secret = certificates::path(http.home());
+    if !before.paths.contains(&secret)
+        && let Ok(Some(there)) = certificates::find(http).await
+    {
+        written.push((format!("Secret {}", certificates::SECRET), secret, there));
+    }
+    for (name, path, there) in written {
+        let same = json!({"uid": there.metadata.uid, "resourceVersion": there.metadata.resource_version});
+        let body = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": same});
+        let answer = http.send(&request::send("DELETE", path, "application/json", &body)).await;
+        // Another replica that has changed it since uses it.
+        if !answer.is_ok_and(|answer| answer.is_success() || matches!(answer.status, 404 | 409)) {
+            left.push(name);
+        }
+    }
+    left
 }
 
 /// Waits for certificates, then writes everything once.
@@ -284,19 +336,32 @@ fn service(place: &Place) -> Value {
     })
 }
 
-async fn write(http: &Http, (collection, object): &(String, Value)) -> Result<(), PublishError> {
-    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+fn word(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+pub(super) fn is_ours(object: &Named) -> bool {
+    object.metadata.labels.get(OWNER.0).is_some_and(|owner| owner == OWNER.1)
+}
+
+/// The path of an object that is there and ours; `None` if it is not there.
+async fn ours(http: &Http, (collection, object): &(String, Value)) -> Result<Option<String>, PublishError> {
+    let (kind, name) = (word(&object["kind"]), word(&object["metadata"]["name"]));
+    let path = format!("{collection}/{name}");
+    match http.read::<Named>(&Call::get(&path)).await {
+        Ok(there) if is_ours(&there) => Ok(Some(path)),
+        Ok(_) => Err(PublishError::Foreign { kind, name }),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(source) => Err(PublishError::Refused { kind, name, source }),
+    }
+}
+
+async fn write(http: &Http, wanted: &(String, Value)) -> Result<(), PublishError> {
+    ours(http, wanted).await?;
+    let (collection, object) = wanted;
     let (kind, name) = (word(&object["kind"]), word(&object["metadata"]["name"]));
     let path = format!("{collection}/{name}");
     let refused = |source| PublishError::Refused { kind: kind.clone(), name: name.clone(), source };
-    match http.read::<Value>(&Call::get(&path)).await {
-        Ok(there) if there["metadata"]["labels"][OWNER.0] != OWNER.1 => {
-            return Err(PublishError::Foreign { kind, name });
-        }
-        Ok(_) => {}
-        Err(error) if error.is_not_found() => {}
-        Err(error) => return Err(refused(error)),
-    }
     let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
     let answer = http.send(&request::send("PATCH", path, APPLY, object)).await.map_err(&refused)?;
     parse::<Value>(&answer).map(drop).map_err(refused)

@@ -9,6 +9,7 @@ mod cluster;
 #[path = "../drain/wire.rs"]
 mod counted;
 mod evacuation;
+mod given_back;
 mod guests;
 #[path = "../../../api/tests/corpus/marks.rs"]
 mod hostile_marks;

@@ -190,3 +190,30 @@ fn an_estimate_is_rounded_outwards() {
     let told = Foretold { earliest: Some(half(3)), latest: half(7) };
     assert_eq!(Estimate::from(told), Estimate { earliest: Some(at(3)), latest: at(8) });
 }
+
+#[test]
+fn what_giving_back_could_not_undo_is_written_before_it_is_tried_again_and_holds_the_object() {
+    let mut case = Case::new(&["n"]).with(object("a", "n"));
+    case.settle("a");
+    case.edit("a", |object| object.deleting = true);
+    let mark = crate::machines::remains::Remains::Mark {
+        instance: Key::new("shop", "db"),
+        node: "n".into(),
+        why: "virt-api answered 406".into(),
+    };
+    case.registry.apply(Seen::Left("n".into(), vec![mark]));
+    let decision = case.decide("a");
+    let written = decision.actions.iter().find_map(|action| match action {
+        Action::WriteStatus { status, .. } => Some(status),
+        _ => None,
+    });
+    let status = written.expect("it is said");
+    assert!(status.says(super::super::status::NOT_TAKEN_BACK));
+    assert!(
+        status.last_error.starts_with("virtual machine shop/db is still marked to leave node n"),
+        "{}",
+        status.last_error
+    );
+    assert!(status.blockers[0].fix.contains("evacuate-cancel vmi db -n shop"), "{:?}", status.blockers);
+    assert!(!decision.actions.iter().any(|action| matches!(action, Action::Finalize { .. })), "{decision:?}");
+}

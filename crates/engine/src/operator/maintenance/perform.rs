@@ -8,6 +8,7 @@ use evac_api::wire::Lease;
 use evac_api::{Answer, Call};
 use evac_clock::Clock;
 use evac_core::Lease as Judged;
+use evac_core::machines::remains::Remains;
 use evac_core::maintenance::{Action, Id, OWNER, Seen, cannot_spare, named};
 use evac_core::ownership::LEASE_NAMESPACE;
 use serde_json::json;
@@ -113,13 +114,21 @@ impl Performer {
                 Ok(())
             }
             Action::CallBack { node } => {
-                let back = call_back(&self.http, node, Whose::Everybody, false)
-                    .await
-                    .map_err(|error| failed(&error))?;
-                for left in back.left {
-                    tracing::warn!(node, left, "could not be taken back");
+                let back = call_back(&self.http, node, Whose::Everybody, false).await;
+                let left = back.map_or_else(
+                    |error| {
+                        vec![Remains::Unread { what: "guests and their migrations", why: error.to_string() }]
+                    },
+                    |back| back.left,
+                );
+                if left.is_empty() {
+                    return Ok(());
                 }
-                Ok(())
+                for left in &left {
+                    tracing::warn!(node, left = left.sentence(), "could not be taken back");
+                }
+                learned.push(Seen::Left(node.clone(), left));
+                Err(Ending::Failed)
             }
             Action::Ascertain { node } => {
                 let others = review::others_for(&self.http, node).await.map_err(|error| failed(&error))?;
