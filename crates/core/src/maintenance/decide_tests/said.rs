@@ -208,7 +208,7 @@ fn what_giving_back_could_not_undo_is_written_before_it_is_tried_again_and_holds
         _ => None,
     });
     let status = written.expect("it is said");
-    assert!(status.says(super::super::status::NOT_TAKEN_BACK));
+    assert!(status.says(crate::maintenance::status::NOT_TAKEN_BACK));
     assert!(
         status.last_error.starts_with("virtual machine shop/db is still marked to leave node n"),
         "{}",
