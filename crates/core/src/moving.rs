@@ -25,7 +25,7 @@ use crate::machines::line::{target_of, under_way};
 use crate::machines::slots::{self, Ledger};
 use crate::machines::{Instance, Launcher, Machines, Migration, MigrationPhase, condition, names};
 use crate::mover;
-use crate::placeless::{GivesWay, LOOK_AT_TARGET, Placing};
+use crate::placeless::{GivesWay, LOOK_AT_TARGET, Placing, Words};
 use crate::policy::{DryRun, Policy, back_off};
 use crate::reason::Reason;
 use crate::run::{FORGOTTEN_AFTER, PodRun, PodState, Run, after, failure_text};
@@ -275,7 +275,7 @@ impl Move {
     /// Why a migration failed: the words of the scheduler, if it was for them.
     fn why_failed(&self, failed: &Failures) -> String {
         match self.placing.words_about(&failed.last) {
-            Some(known) => format!("its copy found no place: {}", known.words),
+            Some(known) => format!("its copy found no place: {}", known.message),
             None => failed.why.clone(),
         }
     }
@@ -355,7 +355,7 @@ pub(crate) fn waiting_for(
     }
     // It gave way to others, and what it lacks has not changed because of that.
     let words = moving.and_then(|moving| moving.placing.words());
-    (Some(words.map_or_else(|| VmReason::VmNotAsked.into(), |words| words.reason())), None)
+    (Some(words.map_or_else(|| VmReason::VmNotAsked.into(), Words::reason)), None)
 }
 
 /// Since when something holds that was found out later: a copy without a place has had none since it was made, and KubeVirt is called idle when it has been so for a while.

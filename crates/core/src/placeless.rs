@@ -44,13 +44,13 @@ pub(crate) struct Placing {
 pub(crate) struct Words {
     pub migration: Uid,
     pub name: String,
-    pub words: String,
+    pub message: String,
     pub since: Timestamp,
 }
 
 impl Words {
     pub fn reason(&self) -> Reason {
-        VmReason::VmNoPlace { migration: self.name.clone(), message: self.words.clone() }.into()
+        VmReason::VmNoPlace { migration: self.name.clone(), message: self.message.clone() }.into()
     }
 }
 
@@ -86,7 +86,7 @@ impl Placing {
         self.words = Some(Words {
             migration: migration.uid.clone(),
             name: migration.key.name.clone(),
-            words: said.unwrap_or_default(),
+            message: said.unwrap_or_default(),
             since,
         });
     }

@@ -192,7 +192,6 @@ impl VmReason {
             | Self::VmLeftToKubeVirt { .. }
             | Self::VmQueued { .. }
             | Self::VmMigrating { .. } => Severity::Progress,
-            Self::VmFitsNowhere { lasting: true, .. } => Severity::Never,
             Self::VmHandedOver { .. }
             | Self::VmSettling { .. }
             | Self::VmKubeVirtIdle
@@ -203,7 +202,8 @@ impl VmReason {
             | Self::VmMoveUnanswered { .. }
             | Self::VmNotPickedUp { .. }
             | Self::VmMoveRefused { .. } => Severity::Slow,
-            Self::VmStuck { .. }
+            Self::VmFitsNowhere { lasting: true, .. }
+            | Self::VmStuck { .. }
             | Self::VmStaysOff { .. }
             | Self::VmUnreadable { .. }
             | Self::VmMoveGivenUp { .. }
