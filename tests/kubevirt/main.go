@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command evac-kubevirt holds the programs of KubeVirt that evac is tested
-// with, in one file: virtctl, the client, and virt-controller, the control
-// plane, which is run beside our simulated nodes.
+// with, in one file: virtctl, the client, and virt-api and virt-controller, the
+// control plane, which is run beside our simulated nodes. It also prints what
+// virt-operator would have installed for them.
 //
-// Nothing here needs a hypervisor: neither program links libvirt.
+// Nothing here needs a hypervisor: none of the programs links libvirt.
 package main
 
 import (
@@ -13,6 +14,9 @@ import (
 	"path/filepath"
 
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
+	"kubevirt.io/client-go/log"
+	"kubevirt.io/kubevirt/pkg/service"
+	virtapi "kubevirt.io/kubevirt/pkg/virt-api"
 	"kubevirt.io/kubevirt/pkg/virt-controller/watch"
 	"kubevirt.io/kubevirt/pkg/virtctl"
 )
@@ -20,7 +24,9 @@ import (
 const usage = `Usage: evac-kubevirt COMMAND [FLAGS]
 
   virtctl ARGS...           the client (also when called through the name virtctl)
+  virt-api FLAGS...         reviews and subresources of machines, in the foreground
   virt-controller FLAGS...  the controllers of machines, in the foreground
+  manifests FLAGS...        prints what virt-operator would install for the two
 
 Every command takes --help.
 `
@@ -29,7 +35,17 @@ Every command takes --help.
 // is what the programs of KubeVirt do, and returns the exit code.
 var commands = map[string]func() int{
 	"virtctl":         virtctl.Execute,
+	"virt-api":        runAPI,
 	"virt-controller": runController,
+	"manifests":       runManifests,
+}
+
+func runAPI() int {
+	log.InitializeLogging("virt-api")
+	app := virtapi.NewVirtApi()
+	service.Setup(app)
+	app.Execute()
+	return 0
 }
 
 func runController() int {

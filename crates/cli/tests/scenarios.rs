@@ -1,4 +1,5 @@
-//! Runs every file under `scenarios/` on the sandbox and on a real Kubernetes API server.
+//! Runs every file under `scenarios/` on the sandbox and on a real Kubernetes API server, and those about machines beside
+//! KubeVirt's own control plane too.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,6 +19,10 @@ fn on(arm: Arm, path: &Path) -> datatest_stable::Result<()> {
     let text = std::fs::read_to_string(path)?;
     let scenario = Scenario::parse(&text)?;
     if scenario.real_server_only && arm == Arm::Sandbox {
+        return Ok(());
+    }
+    if let (Arm::KubeVirt, Some(why)) = (arm, &scenario.not_beside_kubevirt) {
+        skip(&format!("scenario {} beside KubeVirt: {why}", path.display()));
         return Ok(());
     }
     let has_kubernetes = std::env::var_os("EVAC_KUBERNETES").is_some();
@@ -85,5 +90,5 @@ fn under_kubevirt(path: &Path) -> datatest_stable::Result<()> {
 datatest_stable::harness! {
     { test = on_the_sandbox, root = "../../scenarios", pattern = r"\.scenario$" },
     { test = on_a_real_server, root = "../../scenarios", pattern = r"\.scenario$" },
-    { test = under_kubevirt, root = "../../scenarios", pattern = r"/upstream\.scenario$" },
+    { test = under_kubevirt, root = "../../scenarios", pattern = r"(^|/)(vm|maintenance|failover|tenants)/[^/]+\.scenario$" },
 }

@@ -160,7 +160,7 @@ const LOOKED_AT: &[&str] = &[
     "/api/v1/pods",
 ];
 
-/// Every object of these kinds in a line, and the last words of KubeVirt's controllers if they run here.
+/// Every object of these kinds in a line, and the last words of KubeVirt's programs if they run here.
 pub async fn describe(cluster: &Cluster) -> String {
     let mut text = String::new();
     for path in LOOKED_AT {
@@ -195,9 +195,13 @@ fn brief(object: &Value) -> Value {
 }
 
 fn upstream_log(cluster: &Cluster) -> String {
-    let Ok(text) = std::fs::read_to_string(cluster.kubeconfig.with_file_name("virt-controller.log")) else {
-        return String::new();
-    };
-    let lines: Vec<&str> = text.lines().collect();
-    format!("--- virt-controller\n{}", lines[lines.len().saturating_sub(60)..].join("\n"))
+    let mut words = String::new();
+    for name in ["virt-controller", "virt-api"] {
+        if let Ok(text) = std::fs::read_to_string(super::upstream::log(&cluster.kubeconfig, name)) {
+            let lines: Vec<&str> = text.lines().collect();
+            let last = &lines[lines.len().saturating_sub(40)..];
+            let _ = writeln!(words, "--- {name}\n{}", last.join("\n"));
+        }
+    }
+    words
 }

@@ -32,7 +32,7 @@ pub enum Arm {
     Sandbox,
     /// A real Kubernetes control plane with simulated nodes.
     Kubernetes,
-    /// The same, with KubeVirt's own controllers of machines in place of ours.
+    /// The same, with KubeVirt's own control plane of machines in place of ours.
     KubeVirt,
     /// A real control plane on which the operator runs as `evac manifests` installs it: with its own account and rights.
     Installed,
@@ -50,9 +50,12 @@ pub struct Cluster {
     pub tenant: Option<Box<Cluster>>,
     world: World,
     operator: tokio::sync::Mutex<Option<Operator>>,
+    /// What the operator does.
+    roles: Roles,
     /// What the operator serves on a real server, and its claim to lead there.
     offered: Option<(Served, Candidate)>,
-    upstream: Option<Child>,
+    /// The installed operator, or KubeVirt.
+    processes: Vec<Child>,
     _dir: tempfile::TempDir,
     _server: Server,
 }
@@ -86,7 +89,7 @@ impl Cluster {
             Some((_, candidate)) => http.behind(candidate.gate().clone()),
             None => http,
         };
-        *operator = Some(Operator::start_set(http, Roles::all(), in_process::local()));
+        *operator = Some(Operator::start_set(http, self.roles.clone(), in_process::local()));
     }
 
     pub async fn start(arm: Arm, specs: Vec<NodeSpec>, machines: bool) -> Self {
@@ -110,7 +113,11 @@ impl Cluster {
                 (client, Server::Kubernetes { _child: child }, Options::kubelets_only(specs))
             }
         };
-        let world = World::start(client.clone(), clock, options);
+        let agents = match arm {
+            Arm::KubeVirt => super::upstream::agents(&kubeconfig).await,
+            _ => client.clone(),
+        };
+        let world = World::start(agents, clock, options);
         if let Server::Sandbox { _api: api, .. } = &server {
             world.answer_for_agents(api);
         }
@@ -118,45 +125,54 @@ impl Cluster {
         for name in &names {
             usable(&client, name).await;
         }
-        let log = dir.path().join("virt-controller.log");
         let mut person = kubeconfig.clone();
-        let upstream = if arm == Arm::Installed {
+        let mut roles = Roles::all();
+        let mut processes = Vec::new();
+        let http = Http::new(client.clone(), clock, std::time::Duration::ZERO);
+        if arm == Arm::Installed {
             person = super::installed::prepare(&kubeconfig, machines).await;
-            if machines { Some(super::installed::operator(&client, &kubeconfig).await) } else { None }
+            if machines {
+                processes.push(super::installed::operator(&client, &kubeconfig).await);
+            }
         } else if arm == Arm::KubeVirt {
-            let http = Http::new(client.clone(), clock, std::time::Duration::ZERO);
-            Some(super::upstream::start(&client, &http, &kubeconfig, &log).await)
-        } else {
-            None
-        };
+            processes = super::upstream::start(&http, &kubeconfig).await;
+            roles = roles.beside_kubevirt();
+        }
         let mut offered = None;
-        let operator = match (&server, machines && upstream.is_none()) {
+        let operator = match (&server, machines && processes.is_empty()) {
             (Server::Sandbox { _api: api, .. }, true) => Some(
                 in_process::machines(api, client.clone(), Roles::all())
                     .await
                     .expect("machines can be installed"),
             ),
             (Server::Kubernetes { .. }, true) => {
-                let http = Http::new(client.clone(), clock, std::time::Duration::ZERO);
                 install::kinds(&http).await.expect("the kinds can be installed");
                 install::define(&http, &[crds::hyperconverged()]).await.expect("so can a neighbour's");
                 let candidate = Candidate::run(http.clone(), "scenario");
                 let operator = Operator::start_set(
                     http.clone().behind(candidate.gate().clone()),
-                    Roles::all(),
+                    roles.clone(),
                     in_process::local(),
                 );
-                offered = Some((serve(&http, &operator).await, candidate));
+                let front = serve(&http, &operator, "virt-api", &roles).await;
+                served(&client).await;
+                offered = Some((front, candidate));
                 Some(operator)
             }
             // Beside KubeVirt's control plane ours does the rest.
             (_, false) if arm == Arm::KubeVirt => {
-                let http = Http::new(client.clone(), clock, std::time::Duration::ZERO);
-                Some(Operator::start_set(http, Roles::all().beside_kubevirt(), in_process::local()))
+                let candidate = Candidate::run(http.clone(), "scenario");
+                let operator = Operator::start_set(
+                    http.clone().behind(candidate.gate().clone()),
+                    roles.clone(),
+                    in_process::local(),
+                );
+                offered = Some((serve(&http, &operator, "evac-operator", &roles).await, candidate));
+                Some(operator)
             }
             (_, false) => None,
         };
-        if operator.is_some() || upstream.is_some() {
+        if operator.is_some() || !processes.is_empty() {
             for name in &names {
                 hosts_machines(&client, name).await;
             }
@@ -170,8 +186,9 @@ impl Cluster {
             tenant: None,
             world,
             operator,
+            roles,
             offered,
-            upstream,
+            processes,
             _dir: dir,
             _server: server,
         }
@@ -180,7 +197,7 @@ impl Cluster {
     /// The process of the installed operator.
     #[allow(dead_code, reason = "who is installed is looked at by another test")]
     pub fn operator_process(&self) -> Option<u32> {
-        self.upstream.as_ref().and_then(Child::id)
+        self.processes.first().and_then(Child::id)
     }
 
     pub fn world(&self) -> &World {
@@ -202,8 +219,8 @@ impl Cluster {
             candidate.hand_over().await;
             front.close().await;
         }
-        if let Some(mut upstream) = self.upstream {
-            let _ = upstream.kill().await;
+        for mut process in self.processes {
+            let _ = process.kill().await;
         }
         if let Some(tenant) = self.tenant {
             Box::pin(tenant.stop()).await;
@@ -215,18 +232,15 @@ impl Cluster {
     }
 }
 
-/// Serves reviews and `subresources.kubevirt.io` over HTTPS, as `evac operator --listen` does, and waits until the
-/// server uses both.
-async fn serve(http: &Http, operator: &Operator) -> Served {
+/// Serves what the roles are asked over HTTPS, as `evac operator --listen` does.
+async fn serve(http: &Http, operator: &Operator, service: &str, roles: &Roles) -> Served {
     let wanted = Wanted {
         listen: "127.0.0.1:0".parse().unwrap(),
         advertise: None,
-        service: "virt-api".into(),
-        reviews: Reviews::of(&Roles::all()),
+        service: service.into(),
+        reviews: Reviews::of(roles),
     };
-    let front = Served::open(http, operator.view(), &wanted).await.expect("the operator can serve");
-    served(http.client()).await;
-    front
+    Served::open(http, operator.view(), &wanted).await.expect("the operator can serve")
 }
 
 /// Waits until the server asks for reviews and forwards what is to start and stop machines.
@@ -333,9 +347,10 @@ async fn start_kubernetes(dir: &tempfile::TempDir, kubeconfig: &std::path::Path,
 }
 
 async fn connect(kubeconfig: &std::path::Path) -> kube::Client {
+    kube::Client::try_from(read(kubeconfig).await).unwrap()
+}
+
+pub async fn read(kubeconfig: &std::path::Path) -> kube::Config {
     let read = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default())
-        .await
-        .unwrap();
-    kube::Client::try_from(config).unwrap()
+    kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default()).await.unwrap()
 }

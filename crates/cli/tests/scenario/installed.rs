@@ -58,7 +58,7 @@ pub async fn prepare(kubeconfig: &Path, machines: bool) -> PathBuf {
     let who = format!("--serviceaccount={who}");
     kubectl(kubeconfig, &["create", "clusterrolebinding", PERSON, &cluster, &who]).await;
     kubectl(kubeconfig, &["create", "rolebinding", "-n", "kube-node-lease", PERSON, &lease, &who]).await;
-    account(kubeconfig, PERSON).await
+    account(kubeconfig, NAMESPACE, PERSON).await
 }
 
 /// Starts the operator with its own account, and waits until the server uses it.
@@ -70,7 +70,7 @@ pub async fn operator(client: &kube::Client, kubeconfig: &Path) -> Child {
 
 /// Starts an operator with its account that answers probes at this address.
 pub async fn start(kubeconfig: &Path, log: &str, health: &str) -> Child {
-    let own = account(kubeconfig, ACCOUNT).await;
+    let own = account(kubeconfig, NAMESPACE, ACCOUNT).await;
     let log = std::fs::File::create(kubeconfig.with_file_name(log)).unwrap();
     Command::new(env!("CARGO_BIN_EXE_evac"))
         .args(["operator", "--roles", ROLES, "--listen", "127.0.0.1:0", "--service-name", ACCOUNT])
@@ -88,8 +88,8 @@ pub async fn start(kubeconfig: &Path, log: &str, health: &str) -> Child {
 }
 
 /// The administrator's kubeconfig with the token of an account instead.
-async fn account(kubeconfig: &Path, name: &str) -> PathBuf {
-    let token = kubectl(kubeconfig, &["create", "token", "-n", NAMESPACE, name, "--duration=3h"]).await;
+pub async fn account(kubeconfig: &Path, namespace: &str, name: &str) -> PathBuf {
+    let token = kubectl(kubeconfig, &["create", "token", "-n", namespace, name, "--duration=3h"]).await;
     let token = String::from_utf8(token.stdout).unwrap();
     let text = std::fs::read_to_string(kubeconfig).unwrap();
     let lines: Vec<String> = text
@@ -114,7 +114,7 @@ pub async fn apply(kubeconfig: &Path, words: &[&str], objects: &[u8]) {
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(objects).await.unwrap();
-    assert!(child.wait().await.unwrap().success(), "what evac prints is accepted");
+    assert!(child.wait().await.unwrap().success(), "what is installed is accepted");
 }
 
 pub async fn kubectl(kubeconfig: &Path, words: &[&str]) -> Output {

@@ -8,6 +8,7 @@
 //! in tenant apply …                the step in that cluster: apply, until, check, patch, post, delete or kubelet
 //! operator restart                 the operator ends and another begins
 //! only on a real server            not on the sandbox
+//! not beside kubevirt: REASON      not where KubeVirt's own control plane runs; the reason is shown with what was left out
 //! unrest REASON                    at the end it is not checked that everything said is true; see `aftermath.rs`
 //! apply <<END                      objects, as kubectl apply would
 //! …YAML…

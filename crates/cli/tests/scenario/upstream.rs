@@ -1,158 +1,176 @@
-//! KubeVirt's own controllers in place of ours, on a real API server with our simulated nodes.
+//! KubeVirt's own control plane in place of ours, on a real API server with our simulated nodes.
 //!
-//! Only `virt-controller` is upstream's. What KubeVirt's operator would have installed is made here: our definitions
-//! of the kinds that matter, empty ones of those its controllers merely look at, and of what its API server fills in
-//! that without which its controllers go wrong.
+//! `virt-api` and `virt-controller` are upstream's, each with its own account and no other rights. What `virt-operator`
+//! would have installed for them is printed by upstream's own code (`evac-kubevirt manifests`). Two things are put
+//! differently: `virt-api` is a process beside the server, because nothing is routed to pods there, and the node agents
+//! are simulated ones with the account of `virt-handler`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use evac_api::kubevirt::crds;
 use evac_core::machines::names;
 use evac_engine::Http;
 use evac_engine::operator::install;
-use k8s_openapi::api::admissionregistration::v1::{MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use http::{HeaderValue, Method, Request};
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::client::{Body, ClientBuilder};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::runtime::{conditions, wait};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 use tokio::process::{Child, Command};
+use tower::util::MapRequestLayer;
 
-use super::cluster::kubevirt_program;
+use super::cluster::{kubevirt_program, read, served};
+use super::installed::{account, apply, kubectl};
 
-/// Kinds that upstream's controllers watch and that no machine of ours uses: group, version, plural, kind, is namespaced.
-const LOOKED_AT: &[(&str, &str, &str, &str, bool)] = &[
-    ("pool.kubevirt.io", "v1beta1", "virtualmachinepools", "VirtualMachinePool", true),
-    ("backup.kubevirt.io", "v1alpha1", "virtualmachinebackups", "VirtualMachineBackup", true),
-    ("backup.kubevirt.io", "v1alpha1", "virtualmachinebackuptrackers", "VirtualMachineBackupTracker", true),
-    ("export.kubevirt.io", "v1beta1", "virtualmachineexports", "VirtualMachineExport", true),
-    ("snapshot.kubevirt.io", "v1beta1", "virtualmachinesnapshots", "VirtualMachineSnapshot", true),
-    (
-        "snapshot.kubevirt.io",
-        "v1beta1",
-        "virtualmachinesnapshotcontents",
-        "VirtualMachineSnapshotContent",
-        true,
-    ),
-    ("snapshot.kubevirt.io", "v1beta1", "virtualmachinerestores", "VirtualMachineRestore", true),
-    ("migrations.kubevirt.io", "v1alpha1", "migrationpolicies", "MigrationPolicy", false),
-    ("clone.kubevirt.io", "v1beta1", "virtualmachineclones", "VirtualMachineClone", true),
-    (
-        "instancetype.kubevirt.io",
-        "v1beta1",
-        "virtualmachineinstancetypes",
-        "VirtualMachineInstancetype",
-        true,
-    ),
-    (
-        "instancetype.kubevirt.io",
-        "v1beta1",
-        "virtualmachineclusterinstancetypes",
-        "VirtualMachineClusterInstancetype",
-        false,
-    ),
-    ("instancetype.kubevirt.io", "v1beta1", "virtualmachinepreferences", "VirtualMachinePreference", true),
-    (
-        "instancetype.kubevirt.io",
-        "v1beta1",
-        "virtualmachineclusterpreferences",
-        "VirtualMachineClusterPreference",
-        false,
-    ),
-];
+const NAMESPACE: &str = "kubevirt";
+/// The account of the node agents.
+const HANDLER: &str = "system:serviceaccount:kubevirt:kubevirt-handler";
 
-/// Installs what the controllers need, and starts them. Their words go to `log`.
-pub async fn start(client: &kube::Client, http: &Http, kubeconfig: &Path, log: &Path) -> Child {
+/// What upstream's operator would install, and a folder with the certificates it would mount. It is the same for every
+/// cluster, and takes seconds to compute.
+struct Release {
+    objects: Value,
+    certificates: tempfile::TempDir,
+}
+
+fn release() -> &'static Release {
+    static RELEASE: OnceLock<Release> = OnceLock::new();
+    RELEASE.get_or_init(|| {
+        let certificates = tempfile::tempdir().unwrap();
+        let printed = std::process::Command::new(kubevirt_program().expect("EVAC_KUBEVIRT"))
+            .args(["manifests", "--namespace", NAMESPACE, "--certificates"])
+            .arg(certificates.path())
+            .output()
+            .expect("the manifests are printed");
+        assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+        Release { objects: serde_json::from_slice(&printed.stdout).unwrap(), certificates }
+    })
+}
+
+/// Installs KubeVirt and starts it. The words of its programs go to files beside the kubeconfig.
+pub async fn start(http: &Http, kubeconfig: &Path) -> Vec<Child> {
+    let client = http.client();
+    // Bound and not listened on, it is nobody else's, and virt-api can still have it.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    apply(kubeconfig, &["--force-conflicts"], led_to(&release().objects, port).to_string().as_bytes()).await;
+    kubectl(kubeconfig, &["wait", "--for=condition=Established", "crd", "--all"]).await;
+    // What of ours is beside KubeVirt; its own is there already.
     install::kinds(http).await.expect("the kinds can be installed");
     install::define(http, &[crds::hyperconverged()]).await.expect("so can a neighbour's");
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for (group, version, plural, kind, namespaced) in LOOKED_AT {
-        let definition = serde_json::from_value(json!({
-            "metadata": {"name": format!("{plural}.{group}")},
-            "spec": {
-                "group": group,
-                "scope": if *namespaced { "Namespaced" } else { "Cluster" },
-                "names": {"plural": plural, "kind": kind},
-                "versions": [{
-                    "name": version, "served": true, "storage": true,
-                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-                }],
-            },
-        }));
-        definitions.create(&PostParams::default(), &definition.unwrap()).await.unwrap();
-    }
-    for (group, _, plural, ..) in LOOKED_AT {
-        let name = format!("{plural}.{group}");
-        let known = conditions::is_crd_established();
-        wait::await_condition(definitions.clone(), &name, known).await.expect("the definition is accepted");
-    }
     deployed(client).await;
-    instances_are_held(client).await;
-    Command::new(kubevirt_program().expect("EVAC_KUBEVIRT"))
-        .args(["virt-controller", "--listen", "127.0.0.1", "--port", "0", "--kubeconfig"])
-        .arg(kubeconfig)
+    let api = program(kubeconfig, "virt-api", "kubevirt-apiserver", port).await;
+    let controller = program(kubeconfig, "virt-controller", "kubevirt-controller", 0).await;
+    served(client).await;
+    let mut answer = String::new();
+    let asking = async { while !is_held(client, &mut answer).await {} };
+    let asked = tokio::time::timeout(Duration::from_secs(30), asking).await;
+    assert!(asked.is_ok(), "new instances are not completed: {answer}");
+    vec![api, controller]
+}
+
+/// The objects, with whatever leads to virt-api leading to a port of this machine.
+///
+/// The API server takes the host from a service that only names one, and the port from the object that names the service. Which name the
+/// certificate has to bear is not changed by that.
+fn led_to(objects: &Value, port: u16) -> Value {
+    let mut objects = objects.clone();
+    for object in objects["items"].as_array_mut().into_iter().flatten() {
+        match object["kind"].as_str() {
+            Some("Service") if object["metadata"]["name"] == "virt-api" => {
+                object["spec"] = json!({"type": "ExternalName", "externalName": "127.0.0.1"});
+            }
+            Some("APIService") => object["spec"]["service"]["port"] = json!(port),
+            Some("ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
+                for hook in object["webhooks"].as_array_mut().into_iter().flatten() {
+                    hook["clientConfig"]["service"]["port"] = json!(port);
+                }
+            }
+            _ => {}
+        }
+        // Nobody has written it yet.
+        if let Some(fields) = object.as_object_mut() {
+            fields.remove("status");
+        }
+    }
+    objects
+}
+
+/// Starts one of upstream's programs with its account.
+async fn program(kubeconfig: &Path, name: &str, owner: &str, port: u16) -> Child {
+    let own = account(kubeconfig, NAMESPACE, owner).await;
+    let log = std::fs::File::create(log(kubeconfig, name)).unwrap();
+    let file = |secret: &str, file: &str| release().certificates.path().join(secret).join(file);
+    let certificates = match name {
+        "virt-api" => vec![
+            ("--tls-cert-file", file("kubevirt-virt-api-certs", "tls.crt")),
+            ("--tls-key-file", file("kubevirt-virt-api-certs", "tls.key")),
+            ("--handler-cert-file", file("kubevirt-virt-handler-certs", "tls.crt")),
+            ("--handler-key-file", file("kubevirt-virt-handler-certs", "tls.key")),
+        ],
+        _ => vec![
+            ("--prom-cert-file", file("kubevirt-controller-certs", "tls.crt")),
+            ("--prom-key-file", file("kubevirt-controller-certs", "tls.key")),
+        ],
+    };
+    let mut command = Command::new(kubevirt_program().expect("EVAC_KUBEVIRT"));
+    command.arg(name).args(["--listen", "127.0.0.1", "--port", &port.to_string(), "--kubeconfig"]).arg(own);
+    for (flag, path) in certificates {
+        command.arg(flag).arg(path);
+    }
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(std::fs::File::create(log).unwrap())
+        .stderr(log)
         .kill_on_drop(true)
         .spawn()
-        .expect("virt-controller starts")
+        .expect("a program of KubeVirt starts")
 }
 
-/// Has every new instance held until its pods are gone, as KubeVirt's API server does.
-///
-/// Without that an instance can be gone, and another of its name be there, while a pod of the first still ends.
-/// virt-controller keeps account of the pods it waits for by that name, and no longer recognises the old pod as its own
-/// when it goes: it may then wait for it for minutes, while the second instance has no pod.
-async fn instances_are_held(client: &kube::Client) {
-    let finalizer = names::INSTANCE_FINALIZER;
-    let add = |path: &str, value: &str| format!("[JSONPatch{{op: 'add', path: '{path}', value: {value}}}]");
-    let expression = format!(
-        "has(object.metadata.finalizers) ? {} : {}",
-        add("/metadata/finalizers/-", &format!("'{finalizer}'")),
-        add("/metadata/finalizers", &format!("['{finalizer}']")),
-    );
-    let policies: Api<MutatingAdmissionPolicy> = Api::all(client.clone());
-    let policy = serde_json::from_value(json!({
-        "metadata": {"name": "instances-are-held"},
-        "spec": {
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": ["kubevirt.io"], "apiVersions": ["v1"],
-                "resources": ["virtualmachineinstances"], "operations": ["CREATE"],
-            }]},
-            "failurePolicy": "Fail",
-            "reinvocationPolicy": "Never",
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
-        },
-    }));
-    policies.create(&PostParams::default(), &policy.unwrap()).await.unwrap();
-    let bindings: Api<MutatingAdmissionPolicyBinding> = Api::all(client.clone());
-    let binding = serde_json::from_value(json!({
-        "metadata": {"name": "instances-are-held"},
-        "spec": {"policyName": "instances-are-held"},
-    }));
-    bindings.create(&PostParams::default(), &binding.unwrap()).await.unwrap();
-    let asking = async { while !is_held(client, finalizer).await {} };
-    tokio::time::timeout(Duration::from_secs(60), asking).await.expect("the policy is in force in time");
+/// Where a program of KubeVirt writes what it does.
+pub fn log(kubeconfig: &Path, name: &str) -> PathBuf {
+    kubeconfig.with_file_name(format!("{name}.log"))
 }
 
-/// Whether an instance would be held: nothing tells when a policy is in force, but what comes of it does.
-async fn is_held(client: &kube::Client, finalizer: &str) -> bool {
+/// A client for simulated nodes: what is written about instances is written by the account of virt-handler, whom alone
+/// virt-api lets say on which node a guest is.
+pub async fn agents(kubeconfig: &Path) -> kube::Client {
+    let layer = MapRequestLayer::new(|mut request: Request<Body>| {
+        if request.method() != Method::GET && request.uri().path().starts_with("/apis/kubevirt.io/") {
+            request.headers_mut().insert("impersonate-user", HeaderValue::from_static(HANDLER));
+        }
+        request
+    });
+    ClientBuilder::try_from(read(kubeconfig).await).unwrap().with_layer(&layer).build()
+}
+
+/// Whether an instance would get what virt-api adds to it, and what the server said: nothing tells when the server has taken a configuration in, but what
+/// comes of it does.
+async fn is_held(client: &kube::Client, answer: &mut String) -> bool {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("kubevirt.io", "v1", "VirtualMachineInstance"));
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &kind);
-    let nobody = DynamicObject::new("nobody", &kind).data(json!({"spec": {"domain": {"devices": {}}}}));
+    let spec = json!({"spec": {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}}});
+    let nobody = DynamicObject::new("nobody", &kind).data(spec);
     let only_asked = PostParams { dry_run: true, ..PostParams::default() };
-    let made =
-        api.create(&only_asked, &nobody).await.map(|made| made.metadata.finalizers.unwrap_or_default());
-    made.is_ok_and(|finalizers| finalizers.iter().any(|one| one == finalizer))
+    let made = api.create(&only_asked, &nobody).await;
+    *answer = format!("{made:?}");
+    let finalizers = made.map(|made| made.metadata.finalizers.unwrap_or_default()).unwrap_or_default();
+    finalizers.iter().any(|one| one == names::INSTANCE_FINALIZER)
 }
 
 /// Says what KubeVirt's operator says when it has installed everything.
 async fn deployed(client: &kube::Client) {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("kubevirt.io", "v1", "KubeVirt"));
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "kubevirt", &kind);
-    let status = json!({"status": {"phase": "Deployed"}});
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &kind);
+    let status = json!({"status": {"phase": "Deployed", "defaultArchitecture": "amd64"}});
+    // As its administrators have it where guests are to move: on a bridge, which is the default, they cannot.
+    let spec = json!({"spec": {"configuration": {"network": {"defaultNetworkInterface": "masquerade"}}}});
+    api.patch("kubevirt", &PatchParams::default(), &Patch::Merge(&spec)).await.unwrap();
     api.patch_status("kubevirt", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
 }
