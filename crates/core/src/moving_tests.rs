@@ -491,7 +491,8 @@ fn a_pod_that_an_earlier_migration_left_is_named_as_what_the_next_one_waits_for(
         let mut case = Case::new(std::slice::from_ref(&vmi));
         let asked = case.cordoned();
         let [action] = asked.actions.as_slice() else { panic!("{asked:?}") };
-        case.carry_out(action);
+        let made = case.carry_out(action);
+        case.enter(&made, MigrationPhase::Pending);
         case.step();
         let looks = case.later(3);
         assert!(matches!(looks.actions.as_slice(), [Action::ReadLaunchers { .. }]), "{looks:?}");

@@ -141,6 +141,10 @@ fn lines(
             does = "would try to live-migrate it, and wait";
             reason = held.clone();
         }
+        Some(Prospect::Never { reason: held }) if fate == Fate::Migrate => {
+            does = "would try once to live-migrate it, and leave it here";
+            reason = held.clone();
+        }
         Some(Prospect::Waits { reason: held } | Prospect::Never { reason: held }) if fate == Fate::Evict => {
             does = "would not evict it, and wait";
             reason = held.clone();

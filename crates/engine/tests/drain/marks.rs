@@ -1,6 +1,7 @@
 //! Marks that no drain wrote: a kubelet may write annotations, and must not have others undo what it could not.
 
 use evac_core::ownership::MarkState;
+use evac_core::run::End;
 use evac_core::step::Event;
 use evac_engine::nodes;
 use serde_json::{Value, json};
@@ -146,7 +147,7 @@ async fn no_hostile_mark_has_an_uncordon_take_off_more_than_the_cordon() {
 #[tokio::test(start_paused = true)]
 async fn no_hostile_mark_becomes_true_by_a_drain_that_takes_it_over() {
     let (bench, before) = attacked().await;
-    let mut drained = 0;
+    let (mut drained, mut refused) = (0, 0);
     for (what, text) in hostile::corpus("tester") {
         if !forged(&bench, &text).await {
             continue;
@@ -156,7 +157,8 @@ async fn no_hostile_mark_becomes_true_by_a_drain_that_takes_it_over() {
         let told = bench.drain(request).await;
         assert_eq!(of_others(&bench).await, before, "{what}: while it is drained");
         // In the name of a maintenance: a drain does not take that over, and a forced cancel takes it off.
-        if !crate::is_drained(told.end()) && text.contains("node-maintenance") {
+        if matches!(told.end(), End::Refused { .. }) && text.contains("node-maintenance") {
+            refused += 1;
             continue;
         }
         drained += usize::from(crate::is_drained(told.end()));
@@ -169,5 +171,5 @@ async fn no_hostile_mark_becomes_true_by_a_drain_that_takes_it_over() {
         assert!(undone.is_some_and(|undone| !undone.uncordoned && !undone.taints_removed), "{what}");
         assert_eq!(of_others(&bench).await, before, "{what}");
     }
-    assert!(drained >= 35, "{drained}");
+    assert!(drained >= 30 && drained + refused >= 35, "{drained} drained, {refused} refused");
 }
