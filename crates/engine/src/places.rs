@@ -2,7 +2,8 @@
 
 use evac_api::call::escape;
 use evac_api::places::{self, Node, Pod};
-use evac_core::{Fate, Index, Policy, assess};
+use evac_core::machines::Instance;
+use evac_core::{Fate, Index, Key, Policy, assess};
 
 use crate::http::{Http, HttpError};
 use crate::watch::{Source, list};
@@ -10,7 +11,7 @@ use crate::watch::{Source, list};
 /// How closely other nodes are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// Their labels, taints and sizes: enough to know who can never find a place. Costs one list, and one of pods for each node.
+    /// Their labels and sizes, if a guest asks for certain nodes: enough to know who can never find a place. Costs one list, and one of pods for each node.
     Nodes,
     /// What pods take of them, too. Costs a list of all pods.
     Room,
@@ -25,7 +26,13 @@ pub async fn look(
     depth: Depth,
 ) -> Result<(), HttpError> {
     let now = http.clock().now();
-    let moves = |node: &String| assess(index, policy, node, now).of_fate(Fate::Migrate).next().is_some();
+    let matters = |instance: &Key| {
+        depth == Depth::Room || index.machines().instance(instance).is_some_and(Instance::is_choosy)
+    };
+    let moves = |node: &String| {
+        let assessment = assess(index, policy, node, now);
+        assessment.of_fate(Fate::Migrate).any(|verdict| verdict.instance.as_ref().is_some_and(matters))
+    };
     if !nodes.iter().any(moves) {
         return Ok(());
     }

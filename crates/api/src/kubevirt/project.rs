@@ -151,6 +151,7 @@ impl From<wire::VirtualMachineInstance> for Instance {
             migration: status.migration_state.map(Into::into),
             hotplug_change,
             memory: memory(&vmi.spec.domain, status.memory.as_ref()),
+            names_nodes: vmi.spec.node_selector || vmi.spec.affinity.node_affinity.is_some(),
             cpu_model,
             eviction_source,
             addresses,

@@ -84,6 +84,24 @@ pub struct InstanceSpec {
     pub eviction_strategy: Option<String>,
     pub termination_grace_period_seconds: Option<i64>,
     pub domain: Domain,
+    /// Whether it has a node selector.
+    #[serde(deserialize_with = "holds_something")]
+    pub node_selector: bool,
+    #[serde(deserialize_with = "nullable")]
+    pub affinity: InstanceAffinity,
+}
+
+/// Of a map only whether there is anything in it.
+fn holds_something<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    let map = Option::<BTreeMap<String, serde::de::IgnoredAny>>::deserialize(deserializer)?;
+    Ok(map.is_some_and(|map| !map.is_empty()))
+}
+
+/// Of the affinity whether it is about nodes.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct InstanceAffinity {
+    pub node_affinity: Option<serde::de::IgnoredAny>,
 }
 
 /// Of the hardware the model of the CPU, and how much memory there is, in the two places where that may be written.

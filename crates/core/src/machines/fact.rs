@@ -134,6 +134,8 @@ pub struct Instance {
     pub memory: u64,
     /// The CPU model it asks for; empty if it does not say.
     pub cpu_model: String,
+    /// It asks for certain nodes, by selector or affinity.
+    pub names_nodes: bool,
     /// Who asked for the eviction, if it was not a person: `descheduler`.
     pub eviction_source: Option<String>,
     /// The addresses of the guest.
@@ -153,6 +155,11 @@ impl Instance {
 
     pub fn is_migratable(&self) -> bool {
         condition::is_true(&self.conditions, "LiveMigratable")
+    }
+
+    /// Whether what it asks of a node may leave none but its own: certain nodes, or the CPU of its host.
+    pub fn is_choosy(&self) -> bool {
+        self.names_nodes || self.cpu_model == "host-model"
     }
 
     pub fn is_ready(&self) -> bool {

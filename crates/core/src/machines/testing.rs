@@ -47,6 +47,7 @@ pub fn instance(name: &str, phase: Phase) -> Instance {
         hotplug_change: false,
         memory: 1 << 30,
         cpu_model: String::new(),
+        names_nodes: false,
         eviction_source: None,
         addresses: Vec::new(),
         tenant: None,

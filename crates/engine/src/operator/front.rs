@@ -58,9 +58,9 @@ impl Front {
 
     /// Opens the server, waits until it has certificates, and tells the cluster. Where that fails nothing stays behind.
     pub async fn open(http: &Http, view: View, wanted: &Wanted) -> Result<Self, FrontError> {
-        let named = wanted.place(http, wanted.listen);
-        let before = publish::before(http, &named).await?;
-        let names = named.advertise.names(&wanted.service, http.home());
+        let asked = wanted.place(http, wanted.listen);
+        let before = publish::before(http, &asked).await?;
+        let names = asked.advertise.names(&wanted.service, http.home());
         let server = Server::open(http, view, wanted.listen, names).await?;
         let place = wanted.place(http, server.address);
         let mut identity = server.identity();
@@ -68,9 +68,10 @@ impl Front {
             // First the server, which keeps the certificates.
             server.close().await;
             let left = publish::take_back(http, &place, &before).await;
-            return Err(match left.is_empty() {
-                true => why.into(),
-                false => FrontError::Left { why, left: left.join(", ") },
+            return Err(if left.is_empty() {
+                why.into()
+            } else {
+                FrontError::Left { why, left: left.join(", ") }
             });
         }
         let mut keeping = JoinSet::new();

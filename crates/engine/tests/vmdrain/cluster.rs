@@ -33,6 +33,19 @@ impl Told {
         &self.result.as_ref().unwrap()[0].1
     }
 
+    /// When each guest was asked for and had gone, in seconds since the drain began.
+    pub fn moves(&self) -> Vec<(f64, &'static str, String)> {
+        let told = self.events.iter().filter_map(|(at, event)| {
+            let (what, instance) = match event {
+                Event::Moving { instance, .. } => ("asked for", instance),
+                Event::Moved { instance, .. } => ("gone", instance),
+                _ => return None,
+            };
+            Some((at.duration_since(self.began).as_secs_f64(), what, instance.name.clone()))
+        });
+        told.collect()
+    }
+
     pub fn named(&self) -> Vec<(&'static str, f64)> {
         self.events
             .iter()
