@@ -57,8 +57,8 @@ impl Cluster {
         let path = "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts";
         cluster.create(path, &kubevirt).await;
         let status = json!({"status": {"phase": "Deployed", "observedKubeVirtVersion": "v1.8.0"}});
-        let patch = "application/merge-patch+json";
-        let call = request::send("PATCH", format!("{path}/kubevirt/status"), patch, &status);
+        let merge = "application/merge-patch+json";
+        let call = request::send("PATCH", format!("{path}/kubevirt/status"), merge, &status);
         assert!(cluster.http.send(&call).await.unwrap().is_success());
         cluster.service("virt-api").await;
         cluster

@@ -93,7 +93,7 @@ pub struct InstanceSpec {
 
 /// Of a map only whether there is anything in it.
 fn holds_something<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    let map = Option::<BTreeMap<String, serde::de::IgnoredAny>>::deserialize(deserializer)?;
+    let map = Option::<BTreeMap<String, String>>::deserialize(deserializer)?;
     Ok(map.is_some_and(|map| !map.is_empty()))
 }
 

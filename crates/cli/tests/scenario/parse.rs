@@ -12,8 +12,6 @@ pub struct Scenario {
     pub tenant: Option<usize>,
     /// The embedded server cannot play this part.
     pub real_server_only: bool,
-    /// Why it cannot be told where KubeVirt's own control plane runs.
-    pub not_beside_kubevirt: Option<String>,
     /// Why what is said in the cluster need not be true when it ends.
     pub unrest: Option<String>,
     pub steps: Vec<(usize, Step)>,
@@ -119,7 +117,6 @@ impl Scenario {
             machines: false,
             tenant: None,
             real_server_only: false,
-            not_beside_kubevirt: None,
             unrest: None,
             steps: Vec::new(),
         };
@@ -160,12 +157,6 @@ impl Scenario {
                 }
                 "only" if rest == "on a real server" => {
                     scenario.real_server_only = true;
-                    continue;
-                }
-                "not" => {
-                    let why = rest.strip_prefix("beside kubevirt: ").filter(|why| !why.is_empty());
-                    let why = why.ok_or_else(|| wrong("expected beside kubevirt: REASON"))?;
-                    scenario.not_beside_kubevirt = Some(why.to_owned());
                     continue;
                 }
                 "apply" => {
