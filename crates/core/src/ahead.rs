@@ -46,13 +46,17 @@ impl Room {
         Self { pressing: at_once.saturating_sub(all), in_all: (at_once + limit).saturating_sub(all) }
     }
 
+    /// What others have waiting in line does not count: virt-controller begins with what arrives when a slot is free.
     fn beside_kubevirt(machines: &Machines, node: &str) -> Self {
         let (mut all, mut from_here, mut unbegun) = (0, 0, 0);
         for one in machines.unfinished() {
-            all += 1;
-            from_here +=
-                usize::from(machines.instance(&one.instance).is_some_and(|instance| instance.node == node));
-            unbegun += usize::from(!one.phase.is_under_way() && one.annotations.contains_key(names::DRAIN));
+            if one.phase.is_under_way() {
+                let source = machines.instance(&one.instance).map(|instance| instance.node.as_str());
+                all += 1;
+                from_here += usize::from(source == Some(node));
+            } else {
+                unbegun += usize::from(one.annotations.contains_key(names::DRAIN));
+            }
         }
         let config = &machines.config;
         let free = (config.parallel_outbound_per_node as usize)

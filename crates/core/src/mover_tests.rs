@@ -142,3 +142,15 @@ fn migrations_are_handed_to_kubevirt_one_after_another_and_none_to_wait_in_line(
     case.enter(&ours, MigrationPhase::Succeeded);
     assert_eq!(moved(&case.step()), ["g2"], "the slot that became free");
 }
+
+#[test]
+fn what_others_have_waiting_in_line_does_not_keep_ours_from_a_free_slot() {
+    let (_, mut case) = case();
+    for n in 0..9 {
+        let mut elsewhere = guest(&format!("other-{n}"));
+        elsewhere.node = "m".into();
+        let waiting = migration(&format!("theirs-{n}"), &elsewhere, MigrationPhase::Pending);
+        case.seen(Seen::Migration(Box::new(waiting)));
+    }
+    assert_eq!(moved(&case.cordoned()), ["a"]);
+}

@@ -567,7 +567,7 @@ fn look_after(
     }
 }
 
-/// Calls off the migrations of a drain that ends without being done, as far as nothing is being copied yet: they would move guests when nobody waits for that any more.
+/// Calls off the migrations of a drain that ends without being done, as far as nothing is being copied yet: they would move guests after the drain has given up.
 pub(crate) fn call_off(index: &Index, run: &mut Run, assessment: &Assessment) {
     let machines = index.machines();
     let owner = run.owner.clone();

@@ -249,7 +249,7 @@ fn begin(index: &Index, policy: &Policy, run: &mut Run, position: usize, now: Ti
     run.nodes[position].phase = NodePhase::Cordoning;
 }
 
-/// Whoever has guests to move should know how their control plane is.
+/// Before the first guest is moved, what there is to know about KubeVirt's control plane.
 fn tell_of_kubevirt(index: &Index, name: &str, step: &mut Step) {
     if !index.pods_on(name).any(|pod| matches!(pod.vm, VmRole::Launcher(_)) && !pod.phase.is_finished()) {
         return;

@@ -54,7 +54,7 @@ fn release() -> &'static Release {
 /// Installs KubeVirt and starts it. The words of its programs go to files beside the kubeconfig.
 pub async fn start(http: &Http, kubeconfig: &Path) -> Vec<Child> {
     let client = http.client();
-    // Bound and not listened on, it is nobody else's, and virt-api can still have it.
+    // Bound and not listened on, no other process gets the port, and virt-api can still have it.
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -94,7 +94,7 @@ fn led_to(objects: &Value, port: u16) -> Value {
             }
             _ => {}
         }
-        // Nobody has written it yet.
+        // virt-operator writes it later.
         if let Some(fields) = object.as_object_mut() {
             fields.remove("status");
         }
