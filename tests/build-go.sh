@@ -3,10 +3,11 @@
 #
 # Builds the Go program of one folder beside this, unless it is built already:
 #
-#     build-go.sh FOLDER LDFLAGS WHAT [LINK]
+#     build-go.sh FOLDER LDFLAGS WHAT [LINK [MODULES]]
 #
 # The program is called evac-FOLDER, WHAT is told to people who wait for it, and
-# LINK is another name for it in its folder. The last line on standard output is
+# LINK is another name for it in its folder. MODULES.mod and MODULES.sum say which
+# versions it is built from, go.mod and go.sum if not given. The last line on standard output is
 # the path of the program; everything else goes to standard error. It is kept in
 # target/FOLDER, or in $EVAC_FOLDER_CACHE, under a key made from its sources and
 # the Go version.
@@ -14,14 +15,14 @@
 set -euo pipefail
 export LC_ALL=C # the order of *.go must not depend on the locale
 
-folder=$1 flags="-s -w $2" what=$3 link=${4:-}
+folder=$1 flags="-s -w $2" what=$3 link=${4:-} modules=${5:-go}
 tests=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 here=$tests/$folder
 program=evac-$folder
 chosen="EVAC_$(printf %s "$folder" | tr '[:lower:]' '[:upper:]')_CACHE"
 cache=${!chosen:-$tests/../target/$folder}
 
-wanted=$(awk '$1 == "go" { print $2; exit }' "$here/go.mod")
+wanted=$(awk '$1 == "go" { print $2; exit }' "$here/$modules.mod")
 if ! command -v go >/dev/null; then
     echo "$program needs Go $wanted or newer to be built, and there is no go on the PATH." >&2
     exit 3
@@ -38,7 +39,7 @@ if [ "$oldest" != "$wanted" ]; then
 fi
 
 digest() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi; }
-key=$({ echo "$toolchain"; cd "$here" && cat go.mod go.sum ./*.go build.sh ../build-go.sh; } | digest | cut -c 1-16)
+key=$({ echo "$toolchain"; cd "$here" && cat "$modules.mod" "$modules.sum" ./*.go build.sh ../build-go.sh; } | digest | cut -c 1-16)
 
 mkdir -p "$cache"
 cache=$(cd "$cache" && pwd)
@@ -55,7 +56,7 @@ if [ ! -x "$binary" ]; then
     echo "building $program with $what; the first time takes some minutes" >&2
     temp=$(mktemp -d "$cache/build.XXXXXX")
     trap 'rm -rf "$temp"' EXIT
-    (cd "$here" && CGO_ENABLED=0 GOWORK=off go build -mod=readonly -buildvcs=false -trimpath \
+    (cd "$here" && CGO_ENABLED=0 GOWORK=off go build -mod=readonly -modfile="$modules.mod" -buildvcs=false -trimpath \
         -ldflags "$flags" -o "$temp/$program" .) >&2
     mkdir -p "$out"
     if [ -n "$link" ]; then

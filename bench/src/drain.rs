@@ -20,22 +20,22 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::process::Tree;
+use crate::process::{Tree, cpu_of_ended};
 use crate::report::{median, spread};
 use crate::unused::{Request, Room, unused};
 
 /// How long every pod takes to stop.
 const STOP: Duration = Duration::from_secs(1);
 
-struct Case {
-    name: &'static str,
+pub struct Case {
+    pub name: &'static str,
     pods: usize,
     /// How many may be away at once; `None` without a budget.
     budget: Option<usize>,
     daemon_sets: usize,
 }
 
-const CASES: &[Case] = &[
+pub const CASES: &[Case] = &[
     Case { name: "40 pods", pods: 40, budget: None, daemon_sets: 0 },
     Case { name: "40 pods, 2 DaemonSets", pods: 40, budget: None, daemon_sets: 2 },
     Case { name: "110 pods", pods: 110, budget: None, daemon_sets: 0 },
@@ -45,17 +45,19 @@ const CASES: &[Case] = &[
 /// How many bare evictions are under way at once.
 const WIDTHS: [usize; 3] = [16, 32, 64];
 
-struct Tool {
-    name: &'static str,
-    program: PathBuf,
+pub struct Tool {
+    pub name: &'static str,
+    pub program: PathBuf,
     /// How its requests are found in the audit log.
-    agent: &'static str,
+    pub agent: &'static str,
 }
 
 /// One measured drain.
-struct Measured {
-    seconds: f64,
-    requests: f64,
+pub struct Measured {
+    pub seconds: f64,
+    pub requests: f64,
+    /// What the program used.
+    pub cpu: Duration,
     /// Requests that were refused with 429.
     refused: f64,
     /// What the server took for one eviction.
@@ -82,7 +84,7 @@ pub async fn run(rounds: usize) -> Result<()> {
         let mut measured: [Vec<Measured>; 2] = [Vec::new(), Vec::new()];
         let mut floors: Vec<(String, Vec<f64>)> = Vec::new();
         for _ in 0..rounds {
-            for (at, (name, seconds)) in stage.floors(case).await?.into_iter().enumerate() {
+            for (at, (name, seconds)) in stage.floors(case, &WIDTHS).await?.into_iter().enumerate() {
                 match floors.get_mut(at) {
                     Some((_, all)) => all.push(seconds),
                     None => floors.push((name, vec![seconds])),
@@ -127,7 +129,7 @@ fn report(case: &Case, tools: &[Tool; 2], measured: &[Vec<Measured>; 2], floors:
 }
 
 /// A real control plane, two simulated nodes, and all pods on the first.
-struct Stage {
+pub struct Stage {
     tree: Tree,
     world: World,
     cluster: Cluster,
@@ -136,7 +138,7 @@ struct Stage {
 }
 
 impl Stage {
-    async fn set(kubernetes: &Path, case: &Case) -> Result<Self> {
+    pub async fn set(kubernetes: &Path, case: &Case) -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("evac-bench-drain-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir)?;
@@ -172,14 +174,14 @@ impl Stage {
     }
 
     /// What the work takes without a plan and a proof, by the ways to do it.
-    async fn floors(&self, case: &Case) -> Result<Vec<(String, f64)>> {
+    pub async fn floors(&self, case: &Case, widths: &[usize]) -> Result<Vec<(String, f64)>> {
         if case.budget.is_some() {
             return Ok(vec![("an eager client".into(), self.eager(case).await?)]);
         }
         let mut floors = Vec::new();
-        for width in WIDTHS {
+        for width in widths {
             let name = format!("bare evictions, {width} at once");
-            floors.push((name, self.bare_evictions(case, width).await?));
+            floors.push((name, self.bare_evictions(case, *width).await?));
         }
         Ok(floors)
     }
@@ -297,7 +299,7 @@ impl Stage {
     }
 
     /// Empties the node that has the pods, and makes the other one ready for the next turn.
-    async fn drain(&self, tool: &Tool, case: &Case) -> Result<Measured> {
+    pub async fn drain(&self, tool: &Tool, case: &Case) -> Result<Measured> {
         let from = self.busy_node().await?;
         let before = self.counted(tool)?;
         let notes = std::sync::Mutex::new(Vec::new());
@@ -307,11 +309,13 @@ impl Stage {
             if case.daemon_sets > 0 {
                 command.arg("--ignore-daemonsets");
             }
-            let began = now();
+            let (began, used) = (now(), cpu_of_ended().context("no account of CPU time")?);
             let output = command.output().await?;
-            anyhow::Ok((began.elapsed().as_secs_f64(), output))
+            let seconds = began.elapsed().as_secs_f64();
+            let cpu = cpu_of_ended().context("no account of CPU time")?.saturating_sub(used);
+            anyhow::Ok((seconds, cpu, output))
         };
-        let (seconds, output) = if case.budget.is_some() {
+        let (seconds, cpu, output) = if case.budget.is_some() {
             tokio::select! {
                 done = draining => done?,
                 broken = self.note_room(&notes) => return Err(broken.err().context("no watch")?),
@@ -339,13 +343,14 @@ impl Stage {
         Ok(Measured {
             seconds,
             requests: (after.total - before.total) as f64,
+            cpu,
             refused: (after.refused - before.refused) as f64,
             eviction_ms: median(&durations),
             unused,
         })
     }
 
-    async fn strike(self) {
+    pub async fn strike(self) {
         self.world.stop().await;
         self.tree.stop().await;
         let _ = fs::remove_dir_all(&self.dir);

@@ -1,15 +1,24 @@
 //! Side-by-side benchmarks. Both sides run in the same process tree on the same machine, by turns, and
-//! the results are ratios: `evac-bench apiserver|drain|evacuate|maintenance|outlook`.
+//! the results are ratios: `evac-bench apiserver|beside|compare|drain|evacuate|maintenance|outlook|scale`.
+// Objects of a real cluster have many fields, and a macro that writes them takes a step for each.
+#![recursion_limit = "512"]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod apiserver;
+mod audit;
+mod beside;
 mod cluster;
+mod compare;
 mod drain;
 mod evacuate;
+mod guests;
 mod maintenance;
+mod operator;
 mod outlook;
 mod process;
 mod report;
+mod scale;
+mod tool;
 mod unused;
 
 use anyhow::{Result, bail};
@@ -22,6 +31,8 @@ async fn main() -> Result<()> {
     match words.as_slice() {
         ["apiserver"] => apiserver::run(apiserver::Size::default()).await,
         ["apiserver", "--quick"] => apiserver::run(apiserver::Size::quick()).await,
+        ["beside", words @ ..] => beside::run(beside::Plan::read(words)?).await,
+        ["compare", words @ ..] => compare::run(words).await,
         ["drain"] => drain::run(3).await,
         ["drain", "--quick"] => drain::run(1).await,
         ["evacuate"] => evacuate::run(&[50, 200]).await,
@@ -39,8 +50,14 @@ async fn main() -> Result<()> {
             let size = outlook::Size { first: first.parse()?, seeds: seeds.parse()?, real: false };
             outlook::run(size, shape.first().copied())
         }
+        ["scale"] => scale::run(100_000).await,
+        ["scale", "--quick"] => scale::run(10_000).await,
+        // How the bench starts its server.
+        ["scale-server", instances, kubeconfig] => {
+            scale::serve(scale::Size::of(instances.parse()?), kubeconfig).await
+        }
         other => bail!(
-            "unknown benchmark {other:?}; there are: apiserver, drain, evacuate, maintenance and outlook, each with [--quick]"
+            "unknown benchmark {other:?}; there are: apiserver, beside, compare, drain, evacuate, maintenance, outlook and scale, each with [--quick]"
         ),
     }
 }

@@ -16,9 +16,9 @@ use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
-use tokio::process::{Child, Command};
 
 use crate::cluster::Cluster;
+use crate::operator::Operator;
 use crate::process::Tree;
 use crate::report::median;
 
@@ -32,10 +32,11 @@ pub async fn run(rounds: usize) -> Result<()> {
     let program = |name: &str| -> Result<PathBuf> {
         Ok(std::env::var_os(name).with_context(|| format!("{name} is not set; use bench/run.sh"))?.into())
     };
-    let stage = Stage::set(&program("EVAC_KUBERNETES")?, &program("EVAC")?).await?;
+    let stage = Stage::set(&program("EVAC_KUBERNETES")?).await?;
+    let operator = stage.operate(&program("EVAC")?).await?;
     println!("| {NODES} nodes, {PODS} pods each | | last node cordoned, s | last one empty, s | requests |");
     println!("|---|---|---|---|---|");
-    for owner in [Owner::Nobody, Owner::Deployment] {
+    for owner in OWNERS {
         let (mut floors, mut results) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             floors.push(stage.bare(owner).await?);
@@ -51,19 +52,22 @@ pub async fn run(rounds: usize) -> Result<()> {
             median(&all(|one| one.requests)),
         );
     }
+    operator.stop().await?;
     stage.strike().await;
     Ok(())
 }
 
 /// Whose pods they are.
 #[derive(Clone, Copy, PartialEq)]
-enum Owner {
+pub enum Owner {
     Nobody,
     Deployment,
 }
 
+pub const OWNERS: [Owner; 2] = [Owner::Nobody, Owner::Deployment];
+
 impl Owner {
-    fn words(self) -> &'static str {
+    pub fn words(self) -> &'static str {
         match self {
             Self::Nobody => "plain pods",
             Self::Deployment => "pods of a Deployment",
@@ -71,18 +75,18 @@ impl Owner {
     }
 }
 
-struct Measured {
+pub struct Measured {
     /// Since the last object was there.
     cordoned: f64,
     /// Since the first object was asked for.
-    empty: f64,
-    requests: f64,
+    pub empty: f64,
+    pub requests: f64,
 }
 
-struct Stage {
+/// A real control plane and simulated nodes; an operator is started on it.
+pub struct Stage {
     tree: Tree,
     world: World,
-    operator: Child,
     cluster: Cluster,
     audit: PathBuf,
     dir: PathBuf,
@@ -133,7 +137,7 @@ fn since(from: Timestamp) -> f64 {
 }
 
 impl Stage {
-    async fn set(kubernetes: &Path, evac: &Path) -> Result<Self> {
+    pub async fn set(kubernetes: &Path) -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("evac-bench-maintenance-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir)?;
@@ -146,19 +150,16 @@ impl Stage {
         let options = Options { parallel_writes: 32, ..Options::kubelets_only(NodeSpec::workers(2 * NODES)) };
         let world = World::start(kube::Client::try_from(config)?, Clock::real(), options);
         world.idle().await;
-        let log = fs::File::create(dir.join("operator.log"))?;
-        let operator = Command::new(evac)
-            .args(["operator", "--install", "--roles", "maintenance"])
-            .env("KUBECONFIG", &tree.kubeconfig)
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()?;
-        let stage = Self { tree, world, operator, cluster, audit, dir };
-        let leads = |all: &std::collections::BTreeMap<String, Value>| {
-            all.get("evac-operator").is_some_and(|lease| lease["spec"]["holderIdentity"].is_string())
-        };
-        stage.cluster.until("/apis/coordination.k8s.io/v1/namespaces/kubevirt/leases", leads).await?;
-        Ok(stage)
+        Ok(Self { tree, world, cluster, audit, dir })
+    }
+
+    /// Starts an operator and waits until it acts.
+    pub async fn operate(&self, evac: &Path) -> Result<Operator> {
+        let log = fs::File::create(self.dir.join("operator.log"))?;
+        let arguments = ["--install", "--roles", "maintenance"];
+        let mut operator = Operator::start(evac, &self.tree.kubeconfig, log, &arguments)?;
+        operator.leads(&self.cluster).await?;
+        Ok(operator)
     }
 
     /// Every pod is there and ready: what a round begins with.
@@ -246,7 +247,7 @@ impl Stage {
         if owner == Owner::Deployment { self.all_ready().await } else { Ok(()) }
     }
 
-    async fn bare(&self, owner: Owner) -> Result<f64> {
+    pub async fn bare(&self, owner: Owner) -> Result<f64> {
         self.populate(owner).await?;
         let (nodes, pods, version) = self.busy().await?;
         let began = now();
@@ -265,7 +266,7 @@ impl Stage {
         Ok(seconds)
     }
 
-    async fn maintain(&self, owner: Owner) -> Result<Measured> {
+    pub async fn maintain(&self, owner: Owner) -> Result<Measured> {
         self.populate(owner).await?;
         let (nodes, ..) = self.busy().await?;
         let before = self.requests()?;
@@ -333,8 +334,7 @@ impl Stage {
             .count())
     }
 
-    async fn strike(mut self) {
-        let _ = self.operator.kill().await;
+    pub async fn strike(self) {
         self.world.stop().await;
         self.tree.stop().await;
         let _ = fs::remove_dir_all(&self.dir);

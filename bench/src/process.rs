@@ -93,14 +93,39 @@ fn stat(pid: u32) -> Option<Vec<String>> {
 
 /// The CPU time that one process has used.
 pub fn cpu(pid: u32) -> Option<Duration> {
+    ticks(pid, 11)
+}
+
+/// The CPU time of all programs that this one has started and that have ended.
+pub fn cpu_of_ended() -> Option<Duration> {
+    ticks(std::process::id(), 13)
+}
+
+/// Time in user and in system mode, which are beside each other.
+fn ticks(pid: u32, at: usize) -> Option<Duration> {
     let fields = stat(pid)?;
-    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    let ticks: u64 = fields.get(at)?.parse::<u64>().ok()? + fields.get(at + 1)?.parse::<u64>().ok()?;
     // Linux reports in hundredths of a second on every platform we run on.
     Some(Duration::from_millis(ticks * 10))
 }
 
+/// The CPU time of all children of this program that have ended and were waited for.
+pub fn children_cpu() -> Result<Duration> {
+    let fields = stat(std::process::id()).context("this program is not in /proc")?;
+    let ticks = |field: usize| fields.get(field).and_then(|text| text.parse::<u64>().ok());
+    let ticks = ticks(13).zip(ticks(14)).context("/proc says nothing of children")?;
+    Ok(Duration::from_millis((ticks.0 + ticks.1) * 10))
+}
+
+/// The most memory that one process has had at a time.
+pub fn peak_kib(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// The proportional share of memory, so that pages of one binary run twice are not counted twice.
-fn proportional_kib(pid: u32) -> Option<u64> {
+pub fn proportional_kib(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let line = text.lines().find(|line| line.starts_with("Pss:"))?;
     line.split_whitespace().nth(1)?.parse().ok()

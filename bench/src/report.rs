@@ -9,7 +9,12 @@ pub fn median(values: &[f64]) -> f64 {
 
 /// `median (min–max)`.
 pub fn spread(values: &[f64]) -> String {
+    spread_to(values, 1)
+}
+
+/// The same with so many decimals.
+pub fn spread_to(values: &[f64], decimals: usize) -> String {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    format!("{:.1} ({low:.1}–{high:.1})", median(values))
+    format!("{:.decimals$} ({low:.decimals$}–{high:.decimals$})", median(values))
 }

@@ -1,10 +1,12 @@
-//! The chores of this repository behind one door: `cargo xtask test|lint|deploy|record`.
+//! The chores of this repository behind one door: `cargo xtask test|lint|deploy|reasons|compatibility|record`.
 //!
 //! `test` is what people and CI run. It needs only Rust; what it can do beyond that (the arm on a real
 //! Kubernetes API server and the programs of KubeVirt need Go) it does when the tool is there, and says what it left out when not.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
+mod compatibility;
 mod deploy;
+mod reasons;
 mod record;
 
 use std::fs;
@@ -21,15 +23,21 @@ fn main() -> ExitCode {
         ["lint"] => lint(),
         ["deploy"] => deploy::write(&root()),
         ["deploy", "--check"] => deploy::check(&root()),
+        ["reasons"] => reasons::write(&root()),
+        ["reasons", "--check"] => reasons::check(&root()),
+        ["compatibility"] => compatibility::write(&root()),
+        ["compatibility", "--check"] => compatibility::check(&root()),
         ["record"] => record::write(&root()),
         ["record", "--check"] => record::check(&root()),
-        [name @ ("kubernetes" | "kubevirt" | "helm")] => peer(name).map(|peer| match peer {
-            Peer::Built(path) => println!("{}", path.display()),
-            Peer::Missing(why) => println!("not built: {why}"),
-        }),
+        [name @ ("kubernetes" | "kubevirt" | "helm"), words @ ..] if words.len() < 2 => {
+            peer(name, words.first().copied()).map(|peer| match peer {
+                Peer::Built(path) => println!("{}", path.display()),
+                Peer::Missing(why) => println!("not built: {why}"),
+            })
+        }
         _ => {
             eprintln!(
-                "usage: cargo xtask test [ARGUMENTS OF cargo test] | lint | deploy [--check] | record [--check] | kubernetes | kubevirt | helm"
+                "usage: cargo xtask test [ARGUMENTS OF cargo test] | lint | deploy [--check] | reasons [--check] | compatibility [--check] | record [--check] | kubernetes | kubevirt [previous] | helm"
             );
             return ExitCode::from(2);
         }
@@ -53,13 +61,15 @@ enum Peer {
     Missing(String),
 }
 
-/// Builds `tests/NAME`, unless that was done before.
-fn peer(name: &str) -> Result<Peer> {
+/// Builds `tests/NAME`, perhaps in another version, unless that was done before.
+fn peer(name: &str, version: Option<&str>) -> Result<Peer> {
     let script = root().join("tests").join(name).join("build.sh");
-    let output = match Command::new("bash").arg(&script).stderr(std::process::Stdio::inherit()).output() {
-        Ok(output) => output,
-        Err(error) => return Ok(Peer::Missing(format!("bash cannot be run: {error}"))),
-    };
+    let output =
+        match Command::new("bash").arg(&script).args(version).stderr(std::process::Stdio::inherit()).output()
+        {
+            Ok(output) => output,
+            Err(error) => return Ok(Peer::Missing(format!("bash cannot be run: {error}"))),
+        };
     match output.status.code() {
         Some(0) => {
             let text = String::from_utf8_lossy(&output.stdout);
@@ -92,12 +102,13 @@ fn test(extra: &[&str]) -> Result<()> {
         cargo.env(RANDOM_CASES, "1");
     }
     let peers = [
-        ("kubernetes", "EVAC_KUBERNETES", "real Kubernetes API server"),
-        ("kubevirt", "EVAC_KUBEVIRT", "real programs of KubeVirt"),
-        ("helm", "EVAC_HELM", "Helm's own engine"),
+        ("kubernetes", None, "EVAC_KUBERNETES", "real Kubernetes API server"),
+        ("kubevirt", None, "EVAC_KUBEVIRT", "real programs of KubeVirt"),
+        ("kubevirt", Some("previous"), "EVAC_KUBEVIRT_PREVIOUS", "those of the release before"),
+        ("helm", None, "EVAC_HELM", "Helm's own engine"),
     ];
-    for (name, variable, what) in peers {
-        match peer(name)? {
+    for (name, version, variable, what) in peers {
+        match peer(name, version)? {
             Peer::Built(path) => {
                 println!("{what}: {}", path.display());
                 cargo.env(variable, path);
@@ -107,6 +118,7 @@ fn test(extra: &[&str]) -> Result<()> {
     }
     let status = cargo.status().context("cargo test cannot be run")?;
     report_skipped(&skipped)?;
+    compatibility::tell(&root())?;
     if !status.success() {
         bail!("tests failed");
     }
@@ -141,5 +153,9 @@ fn lint() -> Result<()> {
         }
     }
     println!("cargo xtask deploy --check");
-    deploy::check(&root())
+    deploy::check(&root())?;
+    println!("cargo xtask reasons --check");
+    reasons::check(&root())?;
+    println!("cargo xtask compatibility --check");
+    compatibility::check(&root())
 }

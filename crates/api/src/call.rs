@@ -1,11 +1,12 @@
 //! Actions become requests.
 
-use evac_core::claim;
+use evac_core::drain::claim;
+use evac_core::drain::ownership::{ANNOTATION, DrainMark, Undo};
+use evac_core::drain::record::{self, Record};
 use evac_core::machines::{Kind, names};
-use evac_core::ownership::{ANNOTATION, DrainMark, Undo};
-use evac_core::record::{self, Record};
 use evac_core::{Action, Key, Lease, Taint, Uid};
 use jiff::Timestamp;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use crate::kubevirt::{self, request};
@@ -46,17 +47,27 @@ impl Call {
     }
 }
 
-/// Escapes a value for the query part of an address.
+/// What means itself in every part of an address.
+const UNRESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Escapes a name for the path or a value for the query of an address.
 pub fn escape(value: &str) -> String {
-    value
-        .bytes()
-        .map(|byte| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                char::from(byte).to_string()
-            }
-            _ => format!("%{byte:02X}"),
-        })
-        .collect()
+    utf8_percent_encode(value, &UNRESERVED).to_string()
+}
+
+/// The query for the one object of this name.
+pub fn named(name: &str) -> String {
+    format!("fieldSelector={}", escape(&format!("metadata.name={name}")))
+}
+
+/// The query for the pods on a node.
+pub fn on_node(node: &str) -> String {
+    format!("fieldSelector={}", escape(&format!("spec.nodeName={node}")))
+}
+
+/// The query for the objects that a label selector matches.
+pub fn labelled(selector: &str) -> String {
+    format!("labelSelector={}", escape(selector))
 }
 
 pub fn node_path(name: &str) -> String {
@@ -74,7 +85,7 @@ pub fn agent_metrics_path(pod: &Key) -> String {
 }
 
 pub fn pods_on_node_path(node: &str) -> String {
-    format!("/api/v1/pods?fieldSelector={}", escape(&format!("spec.nodeName={node}")))
+    format!("/api/v1/pods?{}", on_node(node))
 }
 
 pub fn daemon_set_path(key: &Key) -> String {
@@ -400,7 +411,7 @@ pub fn abort(migration: &Key, uid: &Uid, dry_run: bool) -> Call {
 /// The pods of an instance.
 pub fn launchers_path(namespace: &str, instance: &Uid) -> String {
     let selector = format!("{}={instance}", names::CREATED_BY);
-    format!("{}?labelSelector={}", request::in_namespace(Kind::Pod, namespace), escape(&selector))
+    format!("{}?{}", request::in_namespace(Kind::Pod, namespace), labelled(&selector))
 }
 
 fn delete(pod: &Key, uid: &Uid, grace_seconds: Option<i64>, dry_run: bool) -> Call {
@@ -463,6 +474,12 @@ mod tests {
 
     #[test]
     fn selectors_are_escaped_in_addresses() {
+        assert_eq!(escape("a-b_c.d~e/f+g h%ä"), "a-b_c.d~e%2Ff%2Bg%20h%25%C3%A4");
+        assert_eq!(labelled("a in (b,c)"), "labelSelector=a%20in%20%28b%2Cc%29");
+        assert_eq!(
+            (named("n"), on_node("n")),
+            ("fieldSelector=metadata.name%3Dn".into(), "fieldSelector=spec.nodeName%3Dn".into())
+        );
         assert_eq!(pods_on_node_path("n1"), "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1");
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evac_core::place::{Amounts, Expression, Place, Places, Term, Toleration, Wants};
+use evac_core::cluster::place::{Amounts, Expression, Place, Places, Term, Toleration, Wants};
 use evac_core::{Key, Taint};
 use serde::Deserialize;
 

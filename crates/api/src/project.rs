@@ -1,15 +1,17 @@
 //! Objects become facts.
 
-use evac_core::fact::{Amount, Health, UnhealthyPolicy};
-use evac_core::ownership::{self, MarkState};
-use evac_core::record;
-use evac_core::selector::Selector;
+use evac_core::cluster::condition::{self, Condition};
+use evac_core::cluster::fact::{Amount, Health, Launcher, UnhealthyPolicy};
+use evac_core::cluster::names;
+use evac_core::cluster::selector::Selector;
+use evac_core::drain::ownership::{self, MarkState};
+use evac_core::drain::record;
 use evac_core::{Budget, Deletion, Fact, Key, Lease, Node, Owner, Pod, PodPhase, Uid, VmRole};
 
 use jiff::Timestamp;
 
 use crate::call;
-use crate::wire::{self, Condition, IntOrString, Meta};
+use crate::wire::{self, IntOrString, Meta, OwnerReference};
 
 /// An API object of which a fact can be made.
 pub trait Project: Sized {
@@ -18,13 +20,24 @@ pub trait Project: Sized {
     fn gone(self) -> Fact;
 }
 
-fn condition<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
-    conditions.iter().find(|condition| condition.kind == kind)
+/// What a namespaced object is called.
+pub(crate) fn key(meta: &Meta) -> Key {
+    Key::new(meta.namespace.clone(), meta.name.clone())
+}
+
+/// The owner that looks after an object.
+pub(crate) fn controller(references: &[OwnerReference]) -> Option<Owner> {
+    references.iter().find(|owner| owner.controller == Some(true)).map(|owner| Owner {
+        api_version: owner.api_version.clone(),
+        kind: owner.kind.clone(),
+        name: owner.name.clone(),
+        uid: Uid(owner.uid.clone()),
+    })
 }
 
 impl From<wire::Node> for Node {
     fn from(node: wire::Node) -> Self {
-        let ready = condition(&node.status.conditions, "Ready");
+        let ready = condition::find(&node.status.conditions, "Ready");
         let mark = node.metadata.annotations.get(ownership::ANNOTATION);
         let mark = mark.map(|text| MarkState::read(text, |text| serde_json::from_str(text).ok()));
         Self {
@@ -40,7 +53,9 @@ impl From<wire::Node> for Node {
                 Some("False") => Health::NotReady,
                 Some(_) => Health::Unknown,
             },
-            health_since: ready.and_then(|ready| ready.last_transition_time),
+            health_since: ready
+                .and_then(|ready| ready.last_transition_time.as_deref())
+                .and_then(|since| since.parse().ok()),
             mark,
             deleting: node.metadata.deletion_timestamp.is_some(),
         }
@@ -57,31 +72,27 @@ impl Project for wire::Node {
     }
 
     fn gone(self) -> Fact {
-        Fact::NodeGone(self.metadata.name)
+        Fact::NodeGone(self.metadata.name, Uid(self.metadata.uid))
     }
 }
 
 impl From<wire::Pod> for Pod {
     fn from(pod: wire::Pod) -> Self {
         let meta = pod.metadata;
-        let vm = if meta.name.starts_with("hp-volume-")
-            || meta.labels.get("kubevirt.io").is_some_and(|role| role == "hotplug-disk")
-        {
+        let role = meta.labels.get(names::APP).map(String::as_str);
+        let vm = if meta.name.starts_with("hp-volume-") || role == Some("hotplug-disk") {
             VmRole::Hotplug
-        } else if meta.labels.get("kubevirt.io").is_some_and(|role| role == "virt-launcher") {
-            VmRole::Launcher(
-                meta.annotations
-                    .get("kubevirt.io/domain")
-                    .or_else(|| meta.labels.get("vm.kubevirt.io/name"))
-                    .cloned(),
-            )
+        } else if role == Some("virt-launcher") {
+            VmRole::Launcher(Box::new(launcher(&meta, &pod.status)))
         } else {
             VmRole::None
         };
         Self {
             vm,
-            key: Key::new(meta.namespace, meta.name),
+            key: key(&meta),
+            controller: controller(&meta.owner_references),
             uid: Uid(meta.uid),
+            version: meta.resource_version,
             node: pod.spec.node_name.filter(|node| !node.is_empty()),
             phase: match pod.status.phase.as_deref() {
                 Some("Running") => PodPhase::Running,
@@ -91,19 +102,11 @@ impl From<wire::Pod> for Pod {
                 // The server fills in Pending; an object without a phase has not started either.
                 Some(_) | None => PodPhase::Pending,
             },
-            ready: condition(&pod.status.conditions, "Ready").is_some_and(|ready| ready.status == "True"),
+            ready: condition::is_true(&pod.status.conditions, "Ready"),
             deletion: meta.deletion_timestamp.map(|ends| Deletion {
                 ends,
                 grace_seconds: meta.deletion_grace_period_seconds.unwrap_or(0),
             }),
-            controller: meta.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(
-                |owner| Owner {
-                    api_version: owner.api_version,
-                    kind: owner.kind,
-                    name: owner.name,
-                    uid: Uid(owner.uid),
-                },
-            ),
             mirror: meta.annotations.contains_key("kubernetes.io/config.mirror"),
             empty_dir: pod.spec.volumes.iter().any(|volume| volume.empty_dir.is_some()),
             labels: meta.labels,
@@ -112,6 +115,34 @@ impl From<wire::Pod> for Pod {
             grace_seconds: pod.spec.termination_grace_period_seconds,
             created: meta.creation_timestamp,
         }
+    }
+}
+
+/// What a launcher says of the guest it runs.
+fn launcher(meta: &Meta, status: &wire::PodStatus) -> Launcher {
+    let owner = controller(&meta.owner_references).filter(|owner| owner.kind == "VirtualMachineInstance");
+    let label = |name: &str| meta.labels.get(name).cloned();
+    let named = meta.annotations.get(names::DOMAIN).cloned().or_else(|| label(names::MACHINE_NAME));
+    // The compute container counts as soon as it runs; everything beside it has to be ready.
+    let up = !status.container_statuses.is_empty()
+        && status.container_statuses.iter().all(|container| {
+            container.ready
+                || (matches!(container.name.as_str(), "compute" | "istio-proxy")
+                    && container.state.running.is_some())
+        });
+    let relevant = |one: &&Condition| {
+        matches!(one.kind.as_str(), "Ready" | "PodScheduled") || one.kind == names::UNPAUSED_GATE
+    };
+    Launcher {
+        instance_name: named.or_else(|| owner.as_ref().map(|owner| owner.name.clone())),
+        instance: label(names::CREATED_BY)
+            .map(Uid)
+            .or_else(|| owner.map(|owner| owner.uid))
+            .unwrap_or_default(),
+        job: label(names::MIGRATION_JOB_UID).map(Uid),
+        up,
+        conditions: status.conditions.iter().filter(relevant).cloned().collect(),
+        eviction_marked: meta.annotations.contains_key(names::EVICTION_IN_PROGRESS),
     }
 }
 
@@ -125,7 +156,7 @@ impl Project for wire::Pod {
     }
 
     fn gone(self) -> Fact {
-        Fact::PodGone(Key::new(self.metadata.namespace, self.metadata.name), Uid(self.metadata.uid))
+        Fact::PodGone(key(&self.metadata), Uid(self.metadata.uid))
     }
 }
 
@@ -138,24 +169,18 @@ fn amount(value: IntOrString) -> Amount {
 
 impl From<wire::Budget> for Budget {
     fn from(budget: wire::Budget) -> Self {
-        let selector = match budget.spec.selector {
-            None => Selector::nothing(),
-            Some(selector) => {
-                let expressions = selector
-                    .match_expressions
-                    .into_iter()
-                    .map(|expression| (expression.key, expression.operator, expression.values));
-                // The eviction API ignores budgets whose selector does not parse.
-                Selector::from_parts(&selector.match_labels, expressions)
-                    .unwrap_or_else(|_| Selector::nothing())
-            }
-        };
-        let sync_failed = condition(&budget.status.conditions, "DisruptionAllowed")
+        // The eviction API ignores budgets whose selector does not parse.
+        let selector = budget.spec.selector.and_then(|selector| selector.selector().ok());
+        let sync_failed = condition::find(&budget.status.conditions, "DisruptionAllowed")
             .filter(|allowed| allowed.status == "False" && allowed.reason.as_deref() == Some("SyncFailed"))
             .map(|allowed| allowed.message.clone().unwrap_or_default());
         Self {
-            key: Key::new(budget.metadata.namespace, budget.metadata.name),
-            selector,
+            key: key(&budget.metadata),
+            controller: controller(&budget.metadata.owner_references),
+            uid: Uid(budget.metadata.uid),
+            version: budget.metadata.resource_version,
+            deleting: budget.metadata.deletion_timestamp.is_some(),
+            selector: selector.unwrap_or_else(Selector::nothing),
             min_available: budget.spec.min_available.map(amount),
             max_unavailable: budget.spec.max_unavailable.map(amount),
             unhealthy: match budget.spec.unhealthy_pod_eviction_policy.as_deref() {
@@ -190,7 +215,7 @@ impl Project for wire::Budget {
     }
 
     fn gone(self) -> Fact {
-        Fact::BudgetGone(Key::new(self.metadata.namespace, self.metadata.name))
+        Fact::BudgetGone(key(&self.metadata), Uid(self.metadata.uid))
     }
 }
 
@@ -270,10 +295,26 @@ mod tests {
                 "name": "virt-launcher-a", "labels": {"kubevirt.io": "virt-launcher"},
                 "annotations": {"kubevirt.io/domain": "a"}
             })),
-            VmRole::Launcher(Some("a".into()))
+            VmRole::Launcher(Box::new(Launcher { instance_name: Some("a".into()), ..Launcher::default() }))
         );
         assert_eq!(role(serde_json::json!({"name": "hp-volume-x"})), VmRole::Hotplug);
         assert_eq!(role(serde_json::json!({"name": "web"})), VmRole::None);
+    }
+
+    #[test]
+    fn m22_a_launcher_is_up_when_compute_runs_and_the_others_are_ready() {
+        let up = |containers: serde_json::Value| {
+            let labels = serde_json::json!({"kubevirt.io": "virt-launcher"});
+            let status = serde_json::json!({"containerStatuses": containers});
+            let pod = serde_json::json!({"metadata": {"labels": labels}, "status": status});
+            Pod::from(serde_json::from_value::<wire::Pod>(pod).unwrap()).is_up()
+        };
+        assert!(!up(serde_json::json!([])));
+        assert!(up(serde_json::json!([{"name": "compute", "ready": false, "state": {"running": {}}}])));
+        assert!(!up(serde_json::json!([
+            {"name": "compute", "ready": true, "state": {"running": {}}},
+            {"name": "sidecar", "ready": false, "state": {"running": {}}}
+        ])));
     }
 
     #[test]

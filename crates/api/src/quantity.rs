@@ -1,59 +1,24 @@
-//! Quantities ("500m", "32Gi") as numbers.
+//! Quantities ("500m", "32Gi") as numbers, and what a pod takes of a node.
+
+use evac_apimachinery::quantity::Quantity;
+
+/// As Go reads it from an object: spaces around it do not count.
+fn read(text: &str) -> Option<Quantity> {
+    text.trim().parse().ok()
+}
 
 /// What a quantity says, in thousandths, rounded up; `None` when it is no quantity.
 pub fn parse(text: &str) -> Option<i128> {
-    let text = text.trim();
-    let (sign, digits) = match text.strip_prefix('-') {
-        Some(rest) => (-1, rest),
-        None => (1, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let end = digits.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(digits.len());
-    let (number, suffix) = digits.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() {
-        return None;
-    }
-    let mut mantissa: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    let mut scale: i128 = 1;
-    for digit in fraction.chars().take(12) {
-        mantissa = mantissa.checked_mul(10)?.checked_add(i128::from(digit.to_digit(10)?))?;
-        scale *= 10;
-    }
-    let (up, down) = multiplier(suffix)?;
-    let top = mantissa.checked_mul(up)?.checked_mul(1000)?;
-    let bottom = scale.checked_mul(down)?;
-    let rounded = if top % bottom == 0 { top / bottom } else { top / bottom + 1 };
-    Some(sign * rounded)
+    read(text).map(Quantity::milli_value)
 }
 
-fn multiplier(suffix: &str) -> Option<(i128, i128)> {
-    Some(match suffix {
-        "" => (1, 1),
-        "n" => (1, 1_000_000_000),
-        "u" => (1, 1_000_000),
-        "m" => (1, 1000),
-        "k" => (1000, 1),
-        "M" => (1_000_000, 1),
-        "G" => (1_000_000_000, 1),
-        "T" => (1_000_000_000_000, 1),
-        "P" => (1_000_000_000_000_000, 1),
-        "E" => (1_000_000_000_000_000_000, 1),
-        "Ki" => (1 << 10, 1),
-        "Mi" => (1 << 20, 1),
-        "Gi" => (1 << 30, 1),
-        "Ti" => (1 << 40, 1),
-        "Pi" => (1 << 50, 1),
-        "Ei" => (1 << 60, 1),
-        exponent => {
-            let power: i32 = exponent.strip_prefix(['e', 'E'])?.parse().ok()?;
-            let factor = 10_i128.checked_pow(power.unsigned_abs())?;
-            if power >= 0 { (factor, 1) } else { (1, factor) }
-        }
-    })
+/// An amount of memory in bytes, rounded up.
+pub fn bytes(text: &str) -> Option<u64> {
+    u64::try_from(read(text)?.value()).ok()
 }
 
 /// Resource name → thousandths of its unit.
-pub use evac_core::place::Amounts;
+pub use evac_core::cluster::place::Amounts;
 
 pub fn add(into: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
@@ -119,6 +84,7 @@ mod tests {
             ("1e3", 1_000_000),
             ("1n", 1),
             ("-2", -2000),
+            (" 1Ei ", (1 << 60) * 1000),
         ] {
             assert_eq!(parse(text), Some(milli), "{text}");
         }
@@ -128,6 +94,21 @@ mod tests {
     fn what_is_no_quantity_is_not_read() {
         for text in ["", "Gi", "1x"] {
             assert_eq!(parse(text), None, "{text}");
+            assert_eq!(bytes(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn memory_is_counted_in_whole_bytes_whatever_way_it_is_written() {
+        for (text, wanted) in [
+            ("1Gi", Some(1 << 30)),
+            ("0.1Gi", Some(107_374_183)),
+            ("1e9", Some(1_000_000_000)),
+            ("128974848000m", Some(128_974_848)),
+            ("1Pi", Some(1 << 50)),
+            ("-1", None),
+        ] {
+            assert_eq!(bytes(text), wanted, "{text}");
         }
     }
 }

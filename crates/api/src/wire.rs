@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use evac_core::cluster::condition::Condition;
+use evac_core::cluster::selector::{Selector, SelectorError};
 use serde::{Deserialize, Deserializer};
 
 /// Go writes empty lists and maps as `null`; read those as empty.
@@ -42,17 +44,6 @@ pub struct OwnerReference {
     pub name: String,
     pub uid: String,
     pub controller: Option<bool>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Condition {
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub status: String,
-    pub reason: Option<String>,
-    pub message: Option<String>,
-    pub last_transition_time: Option<jiff::Timestamp>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -103,11 +94,27 @@ pub struct Volume {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
     pub phase: Option<String>,
     #[serde(deserialize_with = "nullable")]
     pub conditions: Vec<Condition>,
+    #[serde(deserialize_with = "nullable")]
+    pub container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerStatus {
+    pub name: String,
+    pub ready: bool,
+    pub state: ContainerState,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerState {
+    pub running: Option<serde::de::IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -155,6 +162,14 @@ pub struct LabelSelector {
     pub match_labels: BTreeMap<String, String>,
     #[serde(deserialize_with = "nullable")]
     pub match_expressions: Vec<Expression>,
+}
+
+impl LabelSelector {
+    pub fn selector(&self) -> Result<Selector, SelectorError> {
+        let labels = self.match_labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let expressions = self.match_expressions.iter().cloned();
+        Selector::from_parts(labels, expressions.map(|one| (one.key, one.operator, one.values)))
+    }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

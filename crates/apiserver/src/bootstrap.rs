@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::server::{Api, meta_of, storage_of};
-use crate::store::{Expect, Key};
+use crate::server::Api;
 
 pub fn fill(api: &Arc<Api>) {
     api.webhooks.follow(&api.store);
@@ -119,12 +118,6 @@ fn put(api: &Arc<Api>, group: &str, version: &str, plural: &str, mut object: Val
     kind.default(&mut object);
     kind.prepare_create(&mut object, api.now());
     crate::schema::canonical::complete(kind.schema.get(), &mut object);
-    let metadata = &object["metadata"];
-    let key = Key::new(
-        metadata["namespace"].as_str().unwrap_or_default(),
-        metadata["name"].as_str().unwrap_or_default(),
-    );
-    let meta = meta_of(kind, &object);
     // The store is empty, so nothing can be in the way.
-    let _ = api.store.put(&storage_of(kind), &key, Expect::Absent, object, meta);
+    let _ = api.store_as_is(kind, object);
 }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use evac_listen::Listening;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::identity::Identity;
 use crate::server::Api;
@@ -35,8 +35,7 @@ pub enum FrontError {
 pub struct Front {
     pub address: SocketAddr,
     pub kubeconfig: String,
-    stop: CancellationToken,
-    tasks: TaskTracker,
+    listening: Listening,
 }
 
 impl Front {
@@ -50,57 +49,32 @@ impl Front {
         let token = api.credentials.grant(Identity::admin()).map_err(FrontError::Token)?;
         let kubeconfig = kubeconfig(address, &chain.authority_pem, &token);
         let acceptor = TlsAcceptor::from(Arc::new(chain.server));
-        let stop = CancellationToken::new();
-        let tasks = TaskTracker::new();
-        tasks.spawn(accept(listener, acceptor, Service::guarded(api), stop.clone(), tasks.clone()));
-        Ok(Self { address, kubeconfig, stop, tasks })
+        let (clock, service) = (api.clock, Service::guarded(api));
+        let listening = Listening::start(listener, clock, move |stream, stop| {
+            Some(converse(stream, acceptor.clone(), service.clone(), stop))
+        });
+        Ok(Self { address, kubeconfig, listening })
     }
 
     /// Closes all connections and stops listening.
     pub async fn close(self) {
-        self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.listening.close().await;
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    acceptor: TlsAcceptor,
-    service: Service,
-    stop: CancellationToken,
-    tasks: TaskTracker,
-) {
-    loop {
-        let stream = tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    continue;
-                }
-            },
-        };
-        // Small answers go out at once; waiting for more would cost every request 40 ms.
-        let _ = stream.set_nodelay(true);
-        let (acceptor, service, stop) = (acceptor.clone(), service.clone(), stop.clone());
-        tasks.spawn(async move {
-            let Ok(stream) = acceptor.accept(stream).await else { return };
-            let mut server = auto::Builder::new(TokioExecutor::new());
-            server.http2().max_concurrent_streams(1000);
-            let connection = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => {}
-                result = connection => {
-                    if let Err(error) = result {
-                        tracing::debug!(%error, "a connection ended early");
-                    }
-                }
+async fn converse(stream: TcpStream, acceptor: TlsAcceptor, service: Service, stop: CancellationToken) {
+    let Ok(stream) = acceptor.accept(stream).await else { return };
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    server.http2().max_concurrent_streams(1000);
+    let connection = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        result = connection => {
+            if let Err(error) = result {
+                tracing::debug!(%error, "a connection ended early");
             }
-        });
+        }
     }
 }
 

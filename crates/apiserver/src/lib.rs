@@ -12,7 +12,6 @@ mod ids;
 pub mod kinds;
 pub mod patch;
 pub mod protobuf;
-pub mod quantity;
 pub mod rest;
 pub mod schema;
 pub mod selector;

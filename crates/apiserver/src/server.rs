@@ -16,7 +16,7 @@ use crate::rest::documents::Documents;
 use crate::rest::proxy::Backend;
 use crate::rest::reply::Reply;
 use crate::status::{About, ApiError};
-use crate::store::{Key, Meta, Object, Store};
+use crate::store::{Expect, Key, Meta, Object, Stale, Store};
 
 /// What distinguishes one server from another.
 #[derive(Debug, Clone)]
@@ -144,6 +144,14 @@ impl Api {
     /// In-process answers to admission webhooks that name a service.
     pub fn webhooks(&self) -> &crate::admission::webhooks::Dispatcher {
         &self.webhooks
+    }
+
+    /// Stores a new object as it is, past admission, defaults and validation: for what is known to be right, such as a whole cluster made at once.
+    pub fn store_as_is(&self, kind: &Kind, object: Value) -> Result<Object, Stale> {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let key = Key::new(text("namespace"), text("name"));
+        let meta = meta_of(kind, &object);
+        self.store.put(&storage_of(kind), &key, Expect::Absent, object, meta)
     }
 
     /// Reads a stored object of a built-in kind by its storage name.

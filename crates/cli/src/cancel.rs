@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use evac_core::claim;
+use evac_core::drain::claim;
+use evac_core::drain::ownership::MarkState;
 use evac_core::maintenance::refusal::Wish;
-use evac_core::ownership::MarkState;
 use evac_engine::call_back::{Whose, call_back};
 use evac_engine::{Http, nodes};
 

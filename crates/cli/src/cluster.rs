@@ -226,7 +226,7 @@ fn host() -> String {
         .unwrap_or_else(|| "localhost".into())
 }
 
-/// Which of our runs this is: the host and the process, so that whoever finds the lease knows where to look.
+/// Which of our runs this is: the host and the process, so that an operator who finds the lease knows where to look.
 pub fn instance() -> String {
     format!("{}:{}", host(), std::process::id())
 }

@@ -2,8 +2,8 @@
 //!
 //! What matters least goes first when there is no room: the bytes behind us, the bar, the rate. The share stays.
 
-use evac_core::fact::Key;
-use evac_core::transfer::Copied;
+use evac_core::cluster::fact::Key;
+use evac_core::drain::transfer::Copied;
 
 const BAR: usize = 12;
 
@@ -73,7 +73,7 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use evac_core::transfer::Share;
+    use evac_core::drain::transfer::Share;
 
     use super::*;
 

@@ -62,7 +62,7 @@ async fn tell(cluster: &kube::Client, kubeconfig: &str) -> Result<Exit, Failure>
     let drained = shell(kubeconfig, &["drain", "node-1", "--ignore-daemonsets"]).await?;
 
     say("");
-    say("Now somebody sets a budget that can never be met. The drain says so instead of hanging.");
+    say("Now there is a budget that can never be met. The drain says so instead of hanging.");
     apply(cluster, &budget("database", 3)).await?;
     let blocked = shell(kubeconfig, &["drain", "node-2", "--ignore-daemonsets", "--timeout", "4s"]).await?;
 

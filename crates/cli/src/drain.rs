@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use evac_core::run::End;
+use evac_core::drain::run::End;
 use evac_core::{DryRun, Policy};
 use evac_engine::{DrainError, DrainRequest};
 use tokio_util::sync::CancellationToken;
@@ -106,7 +106,7 @@ pub struct DrainArgs {
     /// Read lists in pages of this size, 0 reads them whole; without it each list comes with its watch
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = crate::number::any, help_heading = HOW)]
     pub chunk_size: Option<i64>,
-    /// Drain a node that somebody else is draining
+    /// Drain a node that another owner is draining
     #[arg(long, help_heading = HOW)]
     pub take_over: bool,
     #[command(flatten)]
@@ -259,7 +259,8 @@ async fn interrupted() {
 mod tests {
     use std::time::Duration;
 
-    use evac_core::run::{Blocker, Left};
+    use evac_core::drain::run::{Blocker, Left};
+    use evac_core::reasons::{FilterReason, NodeReason, OwnerReason};
     use evac_core::{Key, Proof, Reason};
 
     use super::*;
@@ -284,7 +285,12 @@ mod tests {
         }
         let blockers = || {
             let since = jiff::Timestamp::UNIX_EPOCH;
-            vec![Blocker { pod: Key::new("a", "b"), owner: None, reason: Reason::NoController, since }]
+            vec![Blocker {
+                pod: Key::new("a", "b"),
+                owner: None,
+                reason: Reason::Filter(FilterReason::NoController),
+                since,
+            }]
         };
         let ends = [
             (End::Rehearsed { blockers: Vec::new() }, Exit::Done),
@@ -292,8 +298,11 @@ mod tests {
             (End::NotStarted { blockers: blockers() }, Exit::Blocked),
             (End::Blocked { blockers: blockers() }, Exit::Blocked),
             (End::TimedOut { after: Duration::from_secs(1), blockers: Vec::new() }, Exit::TimedOut),
-            (End::Failed { reason: Reason::NodeMissing, blockers: Vec::new() }, Exit::Error),
-            (End::Refused { reason: Reason::CancelledElsewhere }, Exit::Refused),
+            (
+                End::Failed { reason: Reason::Node(NodeReason::NodeMissing), blockers: Vec::new() },
+                Exit::Error,
+            ),
+            (End::Refused { reason: Reason::Owner(OwnerReason::CancelledElsewhere) }, Exit::Refused),
             (
                 End::Stopped { left: Left::Nothing, to_leave: Vec::new(), blockers: Vec::new() },
                 Exit::Cancelled,

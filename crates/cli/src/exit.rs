@@ -11,7 +11,7 @@ pub enum Exit {
     /// Something is in the way that waiting does not remove.
     Blocked = 3,
     TimedOut = 4,
-    /// The node belongs to somebody else, or the request was refused.
+    /// Another drain or a maintenance holds the node, or the request was refused.
     Refused = 5,
     Cancelled = 6,
 }

@@ -3,8 +3,9 @@
 mod machine;
 
 use clap::Args;
-use evac_core::forecast::{Forecast, PodForecast};
-use evac_core::ownership::{Ownership, lease_key, ownership};
+use evac_core::drain::forecast::{Forecast, PodForecast};
+use evac_core::drain::ownership::{Ownership, lease_key, ownership};
+use evac_core::reasons::NodeReason;
 use evac_core::{Fact, Index, Key, Policy, Reason, forecast};
 use evac_engine::{Http, nodes, places};
 use jiff::Timestamp;
@@ -20,7 +21,7 @@ use crate::select::from_server;
 /// Explain how the pods of a node, one pod or one virtual machine may leave and what stands in the way
 ///
 /// Takes the flags of drain and judges as drain would. Nothing is changed. Exit code 3 says that something is in the way, 5 that the node
-/// belongs to somebody else.
+/// is held by another drain or a maintenance.
 #[derive(Debug, Clone, Args)]
 pub struct ExplainArgs {
     /// NODE, node/NODE, pod/NAME, vm/NAME, vmi/NAME (with -n) or NAMESPACE/NAME of a pod
@@ -66,10 +67,10 @@ pub async fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
             let mut index = read_node(&http, &policy, &name).await?;
             let lease = lease_key(&name);
             match nodes::lease(&http, &lease).await {
-                Ok(Some(lease)) => index.apply(Fact::Lease(lease)),
+                Ok(Some(lease)) => drop(index.apply(Fact::Lease(lease))),
                 Ok(None) => {}
                 Err(error) => output::warning(&format!(
-                    "whether somebody holds node {name} is not known: lease {lease} cannot be read: {error}"
+                    "whether a remediation operator holds node {name} is not known: lease {lease} cannot be read: {error}"
                 )),
             }
             Ok(explain_node(&index, &policy, &name, now, args.output))
@@ -133,8 +134,10 @@ fn explain_node(index: &Index, policy: &Policy, name: &str, now: Timestamp, form
     let mut refused = false;
     if let Some(node) = index.node(name) {
         sentences.push(match ownership(index, node, &OwnerArgs::default().name(), now) {
-            Ownership::Free => format!("node {name} is in use and belongs to nobody"),
-            Ownership::ForeignCordon => format!("node {name} {}", Reason::ForeignCordon.message()),
+            Ownership::Free => format!("node {name} is in use, and no drain or maintenance holds it"),
+            Ownership::ForeignCordon => {
+                format!("node {name} {}", Reason::Node(NodeReason::ForeignCordon).message())
+            }
             Ownership::Ours(mark) => {
                 format!("node {name} is being drained by you ({}) since {}", mark.owner, mark.since)
             }

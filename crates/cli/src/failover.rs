@@ -40,7 +40,7 @@ pub enum ReleaseArg {
 ///
 /// First it says what is known: since when the node is silent, which volumes are attached to it, which virtual machines would
 /// come back and which would not. Then the node is cordoned. A node that does not answer may still run its guests, so
-/// nothing is released until somebody or something has proven that the machine is off.
+/// nothing is released until a person, a fence agent or the provider has proven that the machine is off.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct FailoverArgs {
@@ -111,7 +111,7 @@ Exit codes:
   2  wrong usage
   3  not proven to be off: nothing was released; or released, and a machine cannot start
   4  timed out
-  5  the node is Ready, somebody else's, seen alive, or needed for the quorum of etcd
+  5  the node is Ready, held by another owner, seen alive, or needed for the quorum of etcd
   6  cancelled";
 
 pub async fn run(args: &FailoverArgs) -> Result<Exit, Failure> {
@@ -324,12 +324,16 @@ mod tests {
     #[test]
     fn a_guest_that_cannot_start_and_a_node_that_cannot_be_spared_are_not_done() {
         use evac_core::Key;
+        use evac_core::drain::quorum::Shortage;
         use evac_core::failover::{LetGo, Refusal};
-        use evac_core::quorum::Shortage;
         let unplaced =
             LetGo { instance: Key::new("default", "a"), why: "finds no place".into(), wanted: true };
         assert_eq!(exit_of(&End::Left { returned: 1, off: 0, guests: vec![unplaced] }), Exit::Blocked);
-        assert_eq!(exit_of(&End::Done { returned: 1, off: 1 }), Exit::Done, "nobody wants the other one");
+        assert_eq!(
+            exit_of(&End::Done { returned: 1, off: 1 }),
+            Exit::Done,
+            "the other one is not meant to run"
+        );
         assert_eq!(exit_of(&End::Refused(Refusal::Quorum(Shortage::Unseen))), Exit::Refused);
     }
 

@@ -2,9 +2,9 @@
 //! the node. Who refuses is decided in [`evac_core::maintenance::refusal`].
 
 use clap::Args;
+use evac_core::drain::ownership::{is_marked_by_other, lease_key};
 use evac_core::maintenance::Maintenance;
 use evac_core::maintenance::refusal::{ByObjects, Wish, by_holder, by_objects};
-use evac_core::ownership::{is_marked_by_other, lease_key};
 use evac_core::{Fact, Index, Node};
 use evac_engine::{Http, life, nodes};
 
@@ -41,7 +41,7 @@ pub struct Held {
 pub async fn look(http: &Http, node: &Node, wish: Wish<'_>, dry_run: bool) -> Result<Held, Failure> {
     let name = &node.name;
     let mut index = Index::new();
-    index.reset_nodes(vec![node.clone()]);
+    index.apply(Fact::Node(Box::new(node.clone())));
     let objects = maintenances(http).await?;
     match by_objects(node, objects.as_deref(), &wish) {
         ByObjects::Refused(refusal) => {
@@ -59,7 +59,7 @@ pub async fn look(http: &Http, node: &Node, wish: Wish<'_>, dry_run: bool) -> Re
     } else if node.unschedulable && !wish.force {
         let key = lease_key(name);
         match nodes::lease(http, &key).await {
-            Ok(Some(lease)) => index.apply(Fact::Lease(lease)),
+            Ok(Some(lease)) => drop(index.apply(Fact::Lease(lease))),
             Ok(None) => {}
             // Without the right to look at them, leases of other operators are not respected; docs/drain.md says so.
             Err(error) if error.is_forbidden() => {}

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use evac_api::call::escape;
+use evac_api::call::on_node;
 use evac_api::wire;
-use evac_core::claim::ANSWER_WITHIN;
+use evac_core::cluster::index::ListedAt;
+use evac_core::drain::claim::ANSWER_WITHIN;
 use evac_core::{Fact, Index, Key, Node};
 use evac_engine::watch::{Source, list};
 use evac_engine::{Http, HttpError, guests, life, nodes};
@@ -41,16 +42,17 @@ pub async fn look(http: &Http, chosen: Vec<Node>) -> Result<Index, Failure> {
     let marked: Vec<String> =
         chosen.iter().filter(|node| node.mark.is_some()).map(|node| node.name.clone()).collect();
     let names: Vec<String> = chosen.iter().map(|node| node.name.clone()).collect();
-    index.reset_nodes(chosen);
+    index.reset_nodes(chosen, &ListedAt::default());
     let claims = marked.iter().map(|name| ask(http, name));
     for fact in join_all(claims).await.into_iter().flatten() {
         index.apply(fact);
     }
     for name in &names {
-        let query = format!("fieldSelector={}", escape(&format!("spec.nodeName={name}")));
+        let query = on_node(name);
         let source = Source { path: "/api/v1/pods".into(), query, page: 500 };
-        let (pods, _) = list::<wire::Pod>(http, &source).await.map_err(|error| from_server(&error))?;
-        index.reset_pods(name, pods.into_iter().map(Into::into).collect());
+        let (pods, version) = list::<wire::Pod>(http, &source).await.map_err(|error| from_server(&error))?;
+        let at = ListedAt { version, rewound: false };
+        index.reset_pods(name, pods.into_iter().map(Into::into).collect(), &at);
     }
     let daemon_sets: BTreeSet<Key> = index.pods().filter_map(evac_core::Pod::daemon_set).collect();
     for key in daemon_sets {
@@ -61,8 +63,11 @@ pub async fn look(http: &Http, chosen: Vec<Node>) -> Result<Index, Failure> {
     let source =
         Source { path: "/apis/policy/v1/poddisruptionbudgets".into(), query: String::new(), page: 500 };
     match list::<wire::Budget>(http, &source).await {
-        Ok((budgets, _)) => index.reset_budgets(budgets.into_iter().map(Into::into).collect()),
-        // Someone who may not read budgets still gets the rest of the answer.
+        Ok((budgets, version)) => {
+            let at = ListedAt { version, rewound: false };
+            index.reset_budgets(budgets.into_iter().map(Into::into).collect(), &at);
+        }
+        // A user who may not read budgets still gets the rest of the answer.
         Err(HttpError::Status { status: 401 | 403, .. }) => {}
         Err(error) => return Err(from_server(&error)),
     }

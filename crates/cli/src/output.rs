@@ -1,7 +1,8 @@
 //! The one place that writes: data to stdout, talk to stderr.
 //!
-//! A closed pipe ends the talking, not the work. Names and messages come from the cluster, and whoever may write a pod's status or answer a
-//! webhook chooses their text; so nothing in them may end our line and begin another that looks like ours.
+//! A closed pipe ends the talking, not the work. Names and messages come from the cluster, where a
+//! controller that may write a pod's status, or a webhook, chooses their text; so nothing in them may end our line and
+//! begin another that looks like ours.
 
 use std::io::{IsTerminal, Write};
 

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evac_core::explain::{explain, span};
-use evac_core::fact::Key;
-use evac_core::forecast::{Expected, Forecast};
-use evac_core::run::{Blocker, End, Left};
-use evac_core::step::Event;
-use evac_core::tenants::Progress;
+use evac_core::cluster::fact::Key;
+use evac_core::cluster::tenant::TenantProgress;
+use evac_core::drain::explain::{explain, span};
+use evac_core::drain::forecast::{Expected, Forecast};
+use evac_core::drain::run::{Blocker, End, Left};
+use evac_core::drain::step::Event;
 use evac_core::{Fate, Reason};
 use jiff::Timestamp;
 
@@ -220,7 +220,7 @@ fn text_lines(at: Timestamp, event: &Event, dry_run: DryRunArg) -> Vec<Line> {
     }
 }
 
-/// What a trial says of pods: who would be asked, and what nobody can know before.
+/// What a trial says of pods: which would be asked, and what cannot be known before.
 fn foretold_lines(forecast: &Forecast, dry_run: DryRunArg) -> Vec<Line> {
     let mut lines = Vec::new();
     if forecast.expected == Expected::NotStarted {
@@ -243,7 +243,7 @@ fn foretold_lines(forecast: &Forecast, dry_run: DryRunArg) -> Vec<Line> {
 }
 
 /// Host node, machine, node in the tenant, what is left on it, what is in the way, and for how long at most.
-fn of_tenant(instance: &Key, tenant: &Progress, at: Timestamp) -> String {
+fn of_tenant(instance: &Key, tenant: &TenantProgress, at: Timestamp) -> String {
     let left = span(tenant.deadline.duration_since(at).as_secs().max(0));
     let blocker = tenant.blocker().map_or(String::new(), |blocker| format!(": {blocker}"));
     format!("vmi {instance}: {}{blocker}; deleted in {left} at the latest", tenant.words())

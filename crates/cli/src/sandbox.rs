@@ -266,7 +266,7 @@ fn must_be_ours(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Removes the kubeconfig, unless another sandbox has written its own there since, or somebody has put other clusters into it.
+/// Removes the kubeconfig, unless another sandbox has written its own there since, or other clusters were put into it.
 fn remove_ours(path: &Path, kubeconfig: &str) {
     if fs::read_to_string(path).is_ok_and(|text| ours::is_of_this(&text, kubeconfig)) {
         let _ = fs::remove_file(path);

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use evac_core::explain::span;
-use evac_core::fact::Key;
-use evac_core::step::Event;
+use evac_core::cluster::fact::Key;
+use evac_core::drain::explain::span;
+use evac_core::drain::step::Event;
 use evac_core::{Fate, Severity};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use jiff::Timestamp;

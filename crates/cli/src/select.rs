@@ -1,7 +1,7 @@
 //! Which nodes a command is about: names or a label selector, never both.
 
 use clap::Args;
-use evac_core::selector::Selector;
+use evac_core::cluster::selector::Selector;
 use evac_core::{Node, component};
 use evac_engine::{Http, HttpError, nodes};
 

@@ -2,9 +2,9 @@
 
 use clap::{Args, ValueEnum};
 use comfy_table::Table;
-use evac_core::claim::{self, Life};
-use evac_core::explain::span;
-use evac_core::ownership::MarkState;
+use evac_core::drain::claim::{self, Life};
+use evac_core::drain::explain::span;
+use evac_core::drain::ownership::MarkState;
 use evac_core::{Fate, Index, Key, Node, Policy, assess};
 use evac_engine::nodes;
 use serde_json::json;
@@ -103,9 +103,8 @@ impl Row {
             .filter(|verdict| verdict.fate != Fate::Leave && !is_over(&verdict.pod))
             .filter_map(|verdict| verdict.instance.as_ref())
             .collect();
-        let under_way = |vmi: &&&Key| {
-            index.machines().migrations_of(vmi).iter().any(|migration| !migration.phase.is_final())
-        };
+        let under_way =
+            |vmi: &&&Key| index.migrations_of(vmi).iter().any(|migration| !migration.phase.is_final());
         let moving = guests.iter().filter(under_way).count();
         let guests = guests.len();
         let (owner, since) = match &node.mark {

@@ -1,7 +1,7 @@
 //! `evac taint`: kubectl's taint, with its words.
 
 use clap::{Args, ValueEnum};
-use evac_core::taints;
+use evac_core::cluster::taints;
 use evac_engine::nodes::{self, NodeError, TaintRequest};
 use serde_json::Value;
 

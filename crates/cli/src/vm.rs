@@ -3,10 +3,10 @@
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::Table;
 use evac_api::Call;
-use evac_api::call::escape;
+use evac_api::call::{escape, labelled};
 use evac_api::kubevirt::request;
 use evac_api::wire::List;
-use evac_core::explain::span;
+use evac_core::drain::explain::span;
 use evac_core::machines::Kind;
 use evac_engine::http::parse;
 use evac_engine::operator::power;
@@ -151,7 +151,7 @@ async fn read(
     selector: Option<&str>,
 ) -> Result<Vec<Value>, HttpError> {
     let path = scope.map_or_else(|| request::collection(kind), |space| request::in_namespace(kind, space));
-    let query = selector.map(|text| format!("?labelSelector={}", escape(text))).unwrap_or_default();
+    let query = selector.map(|text| format!("?{}", labelled(text))).unwrap_or_default();
     let list: List<Value> = http.read(&Call::get(format!("{path}{query}"))).await?;
     Ok(list.items)
 }

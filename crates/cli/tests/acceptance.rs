@@ -57,26 +57,6 @@ fn every_promise_is_there_with_what_would_break_it_and_every_test_named_in_it_ex
     check("safety.md", "failover", &rows);
 }
 
-/// Scripts look codes up; one that no document has is of no use to them.
-#[test]
-fn every_code_of_a_reason_is_documented() {
-    let events = fs::read_to_string(root().join("docs/events.md")).unwrap();
-    let codes: BTreeSet<String> = ["reason.rs", "vm_reason.rs"]
-        .iter()
-        .flat_map(|file| codes_in(&fs::read_to_string(root().join("crates/core/src").join(file)).unwrap()))
-        .collect();
-    assert!(codes.len() > 60, "only {} were found", codes.len());
-    let missing: Vec<&String> = codes.iter().filter(|code| !events.contains(&format!("`{code}`"))).collect();
-    assert!(missing.is_empty(), "not in docs/events.md: {missing:?}");
-}
-
-/// The texts in the body of `fn code`.
-fn codes_in(source: &str) -> Vec<String> {
-    let body = source.split("fn code(&self)").nth(1).unwrap_or_default();
-    let body = body.split("\n    }\n").next().unwrap_or_default();
-    body.split('"').skip(1).step_by(2).map(str::to_owned).collect()
-}
-
 fn check(document: &str, scenarios: &str, wanted: &BTreeSet<String>) {
     let table = fs::read_to_string(root().join("docs").join(document)).unwrap();
     let mut code = String::new();

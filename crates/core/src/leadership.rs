@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::fact::{Key, Lease};
-use crate::version::is_older;
+use crate::cluster::fact::{Key, Lease};
+use crate::cluster::version::is_older;
 
 pub const NAME: &str = "evac-operator";
 /// A lease that looks the same for this long has lost its holder.

@@ -3,68 +3,37 @@
 //! Nothing here talks to a cluster, reads a clock or draws a random number. Time comes in as an argument,
 //! facts come in through [`Index::apply`], and what should happen leaves as [`Action`] values. The same functions
 //! serve the command line, the operator, plans and simulations, so these cannot disagree about rules.
+//!
+//! Each room knows only those to its left:
+//!
+//! ```text
+//!  cluster ◀─ reasons ◀─ machines ◀─ drain ◀─ maintenance · tenants · failover
+//! ```
 
-mod aborts;
-pub mod action;
-pub mod after;
-mod ahead;
-pub mod assess;
-pub mod budget;
 pub mod certificates;
-pub mod check;
-pub mod claim;
-pub mod component;
-mod departures;
-mod event;
-pub mod explain;
-pub mod fact;
+pub mod cluster;
+pub mod drain;
 pub mod failover;
-pub mod forecast;
-pub mod guest;
-pub mod index;
 pub mod leadership;
 pub mod machines;
 pub mod maintenance;
-mod mover;
-mod moving;
-pub mod outlook;
-pub mod ownership;
-pub mod place;
-mod placeless;
-pub mod policy;
-pub mod proof;
-pub mod quorum;
-pub mod reason;
-pub mod record;
-pub mod run;
-pub mod selector;
-mod send;
-mod standing;
-pub mod step;
-#[cfg(test)]
-mod step_tests;
-pub mod survey;
-pub mod taints;
+pub mod reasons;
 pub mod tenants;
 #[cfg(test)]
 #[allow(clippy::return_self_not_must_use, reason = "builders for tests")]
 mod testing;
-pub mod transfer;
-pub mod unread;
-pub mod version;
-pub mod vm_reason;
 
-pub use action::{Action, Outcome};
-pub use assess::{Assessment, Fate, Verdict, assess};
-pub use explain::explain;
-pub use fact::{
+pub use cluster::fact::{
     Budget, Deletion, Existence, Fact, Key, Lease, Node, Owner, Pod, PodPhase, Taint, Uid, VmRole,
 };
-pub use forecast::{Forecast, forecast};
-pub use index::{Index, Sight};
-pub use ownership::{DrainMark, Ownership};
-pub use policy::{DryRun, Policy};
-pub use proof::{Proof, prove};
-pub use reason::{Reason, Severity};
-pub use run::{NodePhase, Run};
-pub use step::{Event, Step, step};
+pub use cluster::index::{Index, Sight};
+pub use drain::action::{Action, Outcome};
+pub use drain::assess::{Assessment, Fate, Verdict, assess};
+pub use drain::explain::explain;
+pub use drain::forecast::{Forecast, forecast};
+pub use drain::ownership::{DrainMark, Ownership};
+pub use drain::policy::{DryRun, Policy};
+pub use drain::proof::{Proof, prove};
+pub use drain::run::{NodePhase, Run};
+pub use drain::step::{Event, Step, step};
+pub use reasons::{Reason, Severity, component};

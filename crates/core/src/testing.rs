@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::fact::{
-    Budget, Deletion, Health, Key, Node, Owner, Pod, PodPhase, Taint, Uid, UnhealthyPolicy, VmRole,
+use crate::cluster::fact::{
+    Budget, Deletion, Health, Key, Launcher, Node, Owner, Pod, PodPhase, Taint, Uid, UnhealthyPolicy, VmRole,
 };
-use crate::index::Index;
-use crate::selector::{Requirement, Selector};
+use crate::cluster::index::{Index, ListedAt};
+use crate::cluster::selector::Selector;
 
 /// Seconds after the beginning of all tests.
 pub fn at(seconds: i64) -> Timestamp {
@@ -40,6 +40,7 @@ pub fn pod(name: &str) -> Pod {
     Pod {
         key: Key::new("default", name),
         uid: Uid(format!("uid-{name}")),
+        version: "1".into(),
         node: Some("n".into()),
         phase: PodPhase::Running,
         ready: true,
@@ -58,6 +59,17 @@ pub fn pod(name: &str) -> Pod {
 }
 
 impl Pod {
+    /// Runs the guest of an instance.
+    pub fn running(mut self, instance: &str, uid: &str) -> Self {
+        self.vm = VmRole::Launcher(Box::new(Launcher {
+            instance: Uid(uid.into()),
+            instance_name: Some(instance.into()),
+            up: true,
+            ..Launcher::default()
+        }));
+        self
+    }
+
     pub fn on(mut self, node: &str) -> Self {
         self.node = Some(node.into());
         self
@@ -108,7 +120,11 @@ impl Pod {
 pub fn budget(name: &str) -> Budget {
     Budget {
         key: Key::new("default", name),
-        selector: Selector::of(vec![Requirement::Equals("app".into(), name.into())]),
+        uid: Uid(format!("uid-{name}")),
+        version: "1".into(),
+        deleting: false,
+        controller: None,
+        selector: Selector::from_labels([("app", name)]),
         min_available: None,
         max_unavailable: None,
         unhealthy: UnhealthyPolicy::IfHealthyBudget,
@@ -134,11 +150,11 @@ impl Budget {
 /// An index with node `n`, these pods, and these budgets, in a cluster without virtual machines.
 pub fn index(pods: Vec<Pod>, budgets: Vec<Budget>) -> Index {
     let mut index = Index::new();
-    index.reset_nodes(vec![node("n")]);
+    index.reset_nodes(vec![node("n")], &ListedAt::default());
     for pod in pods {
-        index.apply(crate::fact::Fact::Pod(Box::new(pod)));
+        index.apply(crate::cluster::fact::Fact::Pod(Box::new(pod)));
     }
-    index.reset_budgets(budgets);
-    index.set_sight(crate::index::Sight::Absent);
+    index.reset_budgets(budgets, &ListedAt::default());
+    index.set_sight(crate::cluster::index::Sight::Absent);
     index
 }

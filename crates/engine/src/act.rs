@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use evac_api::kubevirt::project::Follow;
-use evac_api::kubevirt::wire::{LauncherPod, Migration};
+use evac_api::Project;
+use evac_api::kubevirt::wire::Migration;
 use evac_api::wire::{self, List};
 use evac_api::{Call, call, call_for, classify};
-use evac_core::transfer::exposition;
-use evac_core::{Action, Fact, Outcome, Pod, claim};
+use evac_core::cluster::index::ListedAt;
+use evac_core::drain::claim;
+use evac_core::drain::transfer::exposition;
+use evac_core::{Action, Fact, Outcome, Pod};
 
 use crate::http::{Http, HttpError, parse};
 use crate::life;
@@ -29,7 +31,7 @@ pub struct Done {
 pub enum Learned {
     Fact(Fact),
     /// A complete, consistent reading of a node's pods.
-    Pods(String, Vec<Pod>),
+    Pods(String, Vec<Pod>, ListedAt),
 }
 
 pub async fn perform(http: &Http, action: Action) -> Done {
@@ -37,7 +39,7 @@ pub async fn perform(http: &Http, action: Action) -> Done {
         let (outcome, learned) = match read_node(http, node).await {
             Ok(learned) => (Outcome::Done, learned),
             Err(error) if error.is_not_found() => {
-                (Outcome::Done, vec![Learned::Fact(Fact::NodeGone(node.clone()))])
+                (Outcome::Done, vec![Learned::Fact(Fact::NodeAbsent(node.clone()))])
             }
             Err(error) => (Outcome::from(&error), Vec::new()),
         };
@@ -47,16 +49,16 @@ pub async fn perform(http: &Http, action: Action) -> Done {
         let (outcome, fact) = match http.read_patiently::<wire::Node>(&Call::get(call::node_path(node))).await
         {
             Ok(found) => (Outcome::Done, Some(Fact::Node(Box::new(found.into())))),
-            Err(error) if error.is_not_found() => (Outcome::Done, Some(Fact::NodeGone(node.clone()))),
+            Err(error) if error.is_not_found() => (Outcome::Done, Some(Fact::NodeAbsent(node.clone()))),
             Err(error) => (Outcome::from(&error), None),
         };
         return Done { action, outcome, learned: fact.into_iter().map(Learned::Fact).collect() };
     }
     if let Action::ReadLaunchers { instance, uid } = &action {
         let call = Call::get(call::launchers_path(&instance.namespace, uid));
-        let (outcome, learned) = match http.read::<List<LauncherPod>>(&call).await {
+        let (outcome, learned) = match http.read::<List<wire::Pod>>(&call).await {
             Ok(list) => {
-                let pods = list.items.into_iter().map(|pod| Learned::Fact(Fact::Machine(pod.seen())));
+                let pods = list.items.into_iter().map(|pod| Learned::Fact(pod.seen()));
                 (Outcome::Done, pods.collect())
             }
             Err(error) => (Outcome::from(&error), Vec::new()),
@@ -94,7 +96,7 @@ pub async fn perform(http: &Http, action: Action) -> Done {
                 }
                 (Action::Migrate { dry_run: false, .. }, Outcome::Done) => {
                     if let Ok(migration) = parse::<Migration>(&answer) {
-                        learned.push(Learned::Fact(Fact::Machine(migration.seen())));
+                        learned.push(Learned::Fact(migration.seen()));
                     }
                 }
                 (Action::Hold { .. }, Outcome::Done) => {
@@ -122,6 +124,8 @@ async fn read_node(http: &Http, node: &str) -> Result<Vec<Learned>, HttpError> {
     let pods = Call::get(call::pods_on_node_path(node));
     let (object, pods) =
         futures::join!(http.read::<wire::Node>(&object), http.read::<List<wire::Pod>>(&pods));
-    let pods = pods?.items.into_iter().map(Pod::from).collect();
-    Ok(vec![Learned::Fact(Fact::Node(Box::new(object?.into()))), Learned::Pods(node.to_owned(), pods)])
+    let pods = pods?;
+    let at = ListedAt { version: pods.metadata.resource_version, rewound: false };
+    let pods = pods.items.into_iter().map(Pod::from).collect();
+    Ok(vec![Learned::Fact(Fact::Node(Box::new(object?.into()))), Learned::Pods(node.to_owned(), pods, at)])
 }

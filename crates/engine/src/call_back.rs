@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use evac_api::call::{self, escape};
+use evac_api::call::{self, escape, labelled};
 use evac_api::kubevirt::{request, wire};
 use evac_api::{Answer, Call};
+use evac_apimachinery::backoff::Backoff;
 use evac_core::Key;
 use evac_core::component;
 use evac_core::machines::remains::Remains;
@@ -12,7 +13,7 @@ use evac_core::machines::{Instance, Kind, Migration, names};
 use serde_json::json;
 
 use crate::guests;
-use crate::http::{Http, HttpError};
+use crate::http::{Http, HttpError, Patience};
 use crate::watch::{Source, list};
 
 /// What was taken back, and what could not be.
@@ -48,7 +49,7 @@ pub async fn call_back(
     // First the marks: a migration that is aborted while its instance is still marked is followed by another one.
     clear_marks(http, node, dry_run, &mut done).await?;
     let query = match whose {
-        Whose::Owner(_) | Whose::Drains => format!("labelSelector={}", escape(names::DRAIN)),
+        Whose::Owner(_) | Whose::Drains => labelled(names::DRAIN),
         Whose::Everybody => String::new(),
     };
     let ours =
@@ -129,18 +130,14 @@ async fn is_marked(http: &Http, instance: &Key, node: &str) -> bool {
 
 /// Whoever answers this reads and writes; that somebody else wrote in between is told as a conflict or as a failure of its own.
 async fn patiently(http: &Http, call: &Call) -> Result<Answer, HttpError> {
-    for number in 1..TRIES {
-        let answer = http.send(call).await?;
-        if !matches!(answer.status, 409 | 500) {
-            return Ok(answer);
-        }
-        http.clock().sleep(PAUSE * number).await;
-    }
-    http.send(call).await
+    let passes = |sent: &Result<Answer, HttpError>| {
+        sent.as_ref().is_ok_and(|answer| matches!(answer.status, 409 | 500))
+    };
+    http.try_again(PATIENCE, || http.send(call), passes).await
 }
 
-const TRIES: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(50);
+const PATIENCE: Patience =
+    Patience { tries: 5, backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)) };
 
 fn why(answer: &Answer) -> String {
     let message = answer.failure().message;

@@ -7,16 +7,16 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use evac_api::call::{self, escape};
+use evac_api::call::{self, labelled, named, on_node};
 use evac_api::kubevirt::wire::{Migration, VirtualMachineInstance};
 use evac_api::wire::{self, List};
 use evac_api::{Call, Project};
 use evac_clock::Clock;
-use evac_core::fact::Existence;
-use evac_core::ownership::lease_key;
-use evac_core::run::{End, Left};
-use evac_core::step::Event;
-use evac_core::{DryRun, Fact, Index, Key, NodePhase, Policy, Run, check, step};
+use evac_core::cluster::fact::Existence;
+use evac_core::drain::ownership::lease_key;
+use evac_core::drain::run::{End, Left};
+use evac_core::drain::step::Event;
+use evac_core::{DryRun, Fact, Index, Key, NodePhase, Policy, Run, drain::check, step};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -265,7 +265,7 @@ impl Loop<'_> {
 
     fn start_watches(&mut self, tasks: &mut JoinSet<()>, sender: &mpsc::UnboundedSender<Input>) {
         let one_node = match self.request.nodes.as_slice() {
-            [node] => format!("fieldSelector={}", escape(&format!("metadata.name={node}"))),
+            [node] => named(node),
             _ => String::new(),
         };
         self.follow(tasks, sender, "/api/v1/nodes", one_node, Input::Node);
@@ -281,11 +281,11 @@ impl Loop<'_> {
         sender: &mpsc::UnboundedSender<Input>,
         node: &str,
     ) -> AbortHandle {
-        let mut query = format!("fieldSelector={}", escape(&format!("spec.nodeName={node}")));
+        let mut query = on_node(node);
         // A rehearsal proves nothing about the node, so pods that are not meant need not be read; kubectl asks the same.
         let policy = &self.request.policy;
         if policy.dry_run == DryRun::Client && !policy.pod_selector.is_everything() {
-            let _ = write!(query, "&labelSelector={}", escape(&policy.pod_selector.to_string()));
+            let _ = write!(query, "&{}", labelled(&policy.pod_selector.to_string()));
         }
         let name = node.to_owned();
         self.follow(tasks, sender, "/api/v1/pods", query, move |report| Input::Pod(name.clone(), report))
@@ -319,9 +319,9 @@ impl Loop<'_> {
     /// Puts one report into the index and, if it is an answer, into the run.
     fn take(&mut self, input: Input) -> Result<(), DrainError> {
         match input {
-            Input::Node(Report::Listed(nodes)) => {
+            Input::Node(Report::Listed(nodes, at)) => {
                 let wanted = nodes.into_iter().filter(|node| self.concerns_us(&node.metadata.name));
-                self.index.reset_nodes(wanted.map(Into::into).collect());
+                self.index.reset_nodes(wanted.map(Into::into).collect(), &at);
                 self.missing.nodes = false;
             }
             Input::Node(Report::Failed { error, final_ }) => {
@@ -337,8 +337,8 @@ impl Loop<'_> {
                     self.index.apply(fact);
                 }
             }
-            Input::Pod(node, Report::Listed(pods)) => {
-                self.index.reset_pods(&node, pods.into_iter().map(Into::into).collect());
+            Input::Pod(node, Report::Listed(pods, at)) => {
+                self.index.reset_pods(&node, pods.into_iter().map(Into::into).collect(), &at);
                 self.missing.pods.remove(&node);
             }
             Input::Pod(node, Report::Failed { error, final_ }) => {
@@ -352,8 +352,8 @@ impl Loop<'_> {
                     self.index.apply(fact);
                 }
             }
-            Input::Budget(Report::Listed(budgets)) => {
-                self.index.reset_budgets(budgets.into_iter().map(Into::into).collect());
+            Input::Budget(Report::Listed(budgets, at)) => {
+                self.index.reset_budgets(budgets.into_iter().map(Into::into).collect(), &at);
                 self.missing.budgets = false;
             }
             Input::Budget(Report::Failed { error, final_ }) => {
@@ -377,7 +377,7 @@ impl Loop<'_> {
                 for learned in learned {
                     match learned {
                         Learned::Fact(fact) => self.learn(fact),
-                        Learned::Pods(node, pods) => self.index.reset_pods(&node, pods),
+                        Learned::Pods(node, pods, at) => drop(self.index.reset_pods(&node, pods, &at)),
                     }
                 }
                 let now = self.clock.now();

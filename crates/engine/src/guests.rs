@@ -6,11 +6,12 @@
 use std::collections::BTreeSet;
 
 use evac_api::Call;
-use evac_api::call::escape;
-use evac_api::kubevirt::project::Follow;
+use evac_api::Project;
+use evac_api::call::labelled;
 use evac_api::kubevirt::settings::{HyperConverged, Sources, upstream};
 use evac_api::kubevirt::{NAMESPACE, request, wire};
 use evac_api::wire::{List, Named};
+use evac_core::cluster::index::ListedAt;
 use evac_core::machines::strategy::{Course, course};
 use evac_core::machines::{Config, Kind, names};
 use evac_core::{Fact, Index, Key, Sight, VmRole};
@@ -29,10 +30,10 @@ const SELECTED_NODES: usize = 50;
 /// The query for the instances on these nodes.
 pub fn on_nodes(nodes: &[String]) -> String {
     match nodes {
-        [node] => format!("labelSelector={}", escape(&format!("{}={node}", names::NODE_NAME))),
+        [node] => labelled(&format!("{}={node}", names::NODE_NAME)),
         some if some.len() <= SELECTED_NODES => {
             let selector = format!("{} in ({})", names::NODE_NAME, some.join(","));
-            format!("labelSelector={}", escape(&selector))
+            labelled(&selector)
         }
         _ => String::new(),
     }
@@ -50,7 +51,7 @@ pub fn sight_after(error: &HttpError) -> Sight {
 
 /// How the cluster is set up, as far as it bears on the instances in the index.
 pub async fn settings(http: &Http, index: &Index) -> Result<Config, HttpError> {
-    let undecided = index.machines().instances().any(|instance| instance.eviction_strategy.is_none());
+    let undecided = index.instances().any(|instance| instance.eviction_strategy.is_none());
     read_settings(http, undecided, false).await
 }
 
@@ -96,11 +97,10 @@ async fn read_settings(http: &Http, undecided: bool, origin: bool) -> Result<Con
 
 /// Machines whose instances on these nodes would be shut down, so that it matters what they do then.
 pub fn machines_that_matter(index: &Index, nodes: &[String]) -> BTreeSet<Key> {
-    let machines = index.machines();
     nodes
         .iter()
-        .flat_map(|node| machines.instances_on(node))
-        .filter(|instance| course(instance, &machines.config) == Course::ShutDown)
+        .flat_map(|node| index.instances_on(node))
+        .filter(|instance| course(instance, &index.config) == Course::ShutDown)
         .filter_map(|instance| {
             let owner = instance.owner.as_ref().filter(|owner| owner.kind == "VirtualMachine")?;
             Some(Key::new(instance.key.namespace.clone(), owner.name.clone()))
@@ -110,7 +110,7 @@ pub fn machines_that_matter(index: &Index, nodes: &[String]) -> BTreeSet<Key> {
 
 /// Reads these machines: a few by name, many with one list. One that cannot be read stays unknown.
 pub async fn read_machines(http: &Http, wanted: &BTreeSet<Key>) -> Vec<Fact> {
-    let fact = |machine: wire::VirtualMachine| Fact::Machine(machine.seen());
+    let fact = |machine: wire::VirtualMachine| machine.seen();
     if wanted.len() > MACHINES_BY_NAME {
         let source =
             Source { path: "/apis/kubevirt.io/v1/virtualmachines".into(), query: String::new(), page: 500 };
@@ -144,9 +144,10 @@ pub async fn look(http: &Http, index: &mut Index, nodes: &[String]) -> Result<()
         list::<wire::Migration>(http, &migrations)
     );
     match (instances, migrations) {
-        (Ok((instances, _)), Ok((migrations, _))) => {
-            index.reset_machines(Kind::Instance, instances.into_iter().map(Follow::seen).collect());
-            index.reset_machines(Kind::Migration, migrations.into_iter().map(Follow::seen).collect());
+        (Ok((instances, first)), Ok((migrations, second))) => {
+            let at = |version| ListedAt { version, rewound: false };
+            index.reset(Kind::Instance, instances.into_iter().map(Project::seen).collect(), &at(first));
+            index.reset(Kind::Migration, migrations.into_iter().map(Project::seen).collect(), &at(second));
         }
         (Err(error), _) | (_, Err(error)) => {
             index.set_sight(sight_after(&error));

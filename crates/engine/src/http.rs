@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evac_api::{Answer, Call};
+use evac_apimachinery::backoff::Backoff;
 use evac_clock::Clock;
 use evac_core::tenants::ration::Taken;
 use evac_core::{Outcome, component};
@@ -285,22 +286,44 @@ impl Http {
 
     /// As [`Self::read`], for what is read once and then decided on: one failure of the server is no answer yet.
     pub async fn read_patiently<T: DeserializeOwned>(&self, call: &Call) -> Result<T, HttpError> {
-        for number in 1..READ_TRIES {
-            match self.read(call).await {
-                Err(error) if error.is_transient() => self.clock.sleep(READ_PAUSE * number).await,
-                settled => return settled,
+        let passes = |read: &Result<T, HttpError>| read.as_ref().is_err_and(HttpError::is_transient);
+        self.try_again(READ_PATIENCE, || self.read(call), passes).await
+    }
+
+    /// Tries until the result is not one that passes, or patience ends; gives the last result.
+    pub(crate) async fn try_again<T, F>(
+        &self,
+        patience: Patience,
+        attempt: impl Fn() -> F,
+        passes: impl Fn(&T) -> bool,
+    ) -> T
+    where
+        F: Future<Output = T>,
+    {
+        for earlier in 0..patience.tries - 1 {
+            let result = attempt().await;
+            if !passes(&result) {
+                return result;
             }
+            self.clock.sleep(patience.backoff.pause(earlier)).await;
         }
-        self.read(call).await
+        attempt().await
     }
 }
 
 /// What an answer may be. KubeVirt's virt-api answers its subresources only to those who take anything, as virtctl and client-go do.
 const OBJECTS: &str = "application/json, */*";
 
-/// How often something is read before its failure is believed, and the pause after the first try.
-const READ_TRIES: u32 = 3;
-const READ_PAUSE: Duration = Duration::from_millis(250);
+/// How often something is tried in one go, and the pauses in between.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    pub tries: u32,
+    pub backoff: Backoff,
+}
+
+/// How often something is read before its failure is believed.
+const READ_PATIENCE: Patience =
+    Patience { tries: 3, backoff: Backoff::new(Duration::from_millis(250), Duration::from_secs(1)) };
 
 fn not_leading() -> HttpError {
     HttpError::Transport("not sent: another operator may be leading".into())

@@ -1,8 +1,8 @@
 //! Asks the drain of a node whether it is still at work, for the commands that are not drains themselves.
 
-use evac_api::call::{self, CLAIMS, escape};
+use evac_api::call::{self, CLAIMS, named};
 use evac_api::{Call, wire};
-use evac_core::claim::{self, ANSWER_WITHIN, Life, life_of};
+use evac_core::drain::claim::{self, ANSWER_WITHIN, Life, life_of};
 use evac_core::{Fact, Lease};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -42,7 +42,7 @@ pub async fn ask(http: &Http, node: &str) -> Option<Fact> {
     let (sender, mut reports) = mpsc::unbounded_channel();
     let (path, _) = CLAIMS;
     let key = claim::key(node);
-    let query = format!("fieldSelector={}", escape(&format!("metadata.name={}", key.name)));
+    let query = named(&key.name);
     let source = Source { path: path.into(), query, page: 1 };
     // Ends with this function.
     let mut watching = JoinSet::new();
@@ -56,7 +56,7 @@ pub async fn ask(http: &Http, node: &str) -> Option<Fact> {
             () = clock.sleep_until(deadline) => None,
         };
         match report {
-            Some(Report::Listed(leases)) => {
+            Some(Report::Listed(leases, _)) => {
                 let lease = leases.into_iter().map(Lease::from).find(|lease| lease.key == key);
                 fact = lease.map_or_else(|| Fact::LeaseGone(key.clone()), Fact::Lease);
             }

@@ -1,12 +1,12 @@
 //! Reading and changing nodes outside a drain: cordon, uncordon, cancel, taint, and finding nodes.
 
-use evac_api::call::{self, escape};
+use evac_api::call::{self, labelled};
 use evac_api::{Call, wire};
-use evac_core::fact::Existence;
-use evac_core::ownership::{Attire, MarkState, lease_key};
-use evac_core::record::{self, Record};
-use evac_core::taints::{self, Changed, TaintChange, TaintError};
-use evac_core::{Key, Node, Taint, claim, ownership};
+use evac_core::cluster::fact::Existence;
+use evac_core::cluster::taints::{self, Changed, TaintChange, TaintError};
+use evac_core::drain::ownership::{Attire, MarkState, lease_key};
+use evac_core::drain::record::{self, Record};
+use evac_core::{Key, Node, Taint, drain::claim, drain::ownership};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -32,8 +32,7 @@ pub async fn get(http: &Http, name: &str) -> Result<Node, HttpError> {
 }
 
 pub async fn by_selector(http: &Http, selector: &str, page: u32) -> Result<Vec<Node>, HttpError> {
-    let query =
-        if selector.is_empty() { String::new() } else { format!("labelSelector={}", escape(selector)) };
+    let query = if selector.is_empty() { String::new() } else { labelled(selector) };
     let source = Source { path: "/api/v1/nodes".into(), query, page };
     let (nodes, _) = list::<wire::Node>(http, &source).await?;
     Ok(nodes.into_iter().map(Into::into).collect())

@@ -1,6 +1,6 @@
 //! What other nodes have to offer to guests that are to be moved.
 
-use evac_api::call::escape;
+use evac_api::call::on_node;
 use evac_api::places::{self, Node, Pod};
 use evac_core::machines::Instance;
 use evac_core::{Fate, Index, Key, Policy, assess};
@@ -26,9 +26,8 @@ pub async fn look(
     depth: Depth,
 ) -> Result<(), HttpError> {
     let now = http.clock().now();
-    let matters = |instance: &Key| {
-        depth == Depth::Room || index.machines().instance(instance).is_some_and(Instance::is_choosy)
-    };
+    let matters =
+        |instance: &Key| depth == Depth::Room || index.instance(instance).is_some_and(Instance::is_choosy);
     let moves = |node: &String| {
         let assessment = assess(index, policy, node, now);
         assessment.of_fate(Fate::Migrate).any(|verdict| verdict.instance.as_ref().is_some_and(matters))
@@ -40,10 +39,7 @@ pub async fn look(
     let (all, _) = list::<Node>(http, &source("/api/v1/nodes", String::new())).await?;
     let queries: Vec<String> = match depth {
         Depth::Room => vec![String::new()],
-        Depth::Nodes => {
-            let on = |node: &String| format!("fieldSelector={}", escape(&format!("spec.nodeName={node}")));
-            nodes.iter().filter(|node| moves(node)).map(on).collect()
-        }
+        Depth::Nodes => nodes.iter().filter(|node| moves(node)).map(|node| on_node(node)).collect(),
     };
     let mut pods: Vec<Pod> = Vec::new();
     for query in queries {

@@ -1,9 +1,9 @@
 //! Finds out how etcd is. Nothing that could not be read counts as good news.
 
 use evac_api::Call;
-use evac_api::call::escape;
+use evac_api::call::on_node;
 use evac_api::wire::{Budget, List, Pod};
-use evac_core::quorum::{Around, Etcd, Guard, Member};
+use evac_core::drain::quorum::{Around, Etcd, Guard, Member};
 use serde_json::Value;
 
 use crate::http::{Http, HttpError};
@@ -45,10 +45,7 @@ async fn guard(http: &Http, node: &str) -> Result<Guard, HttpError> {
     let list: List<Budget> = http.read(&call).await?;
     let [budget] = list.items.as_slice() else { return Ok(Guard::Budgets(list.items.len())) };
     let budget = evac_core::Budget::from(budget.clone());
-    let call = Call::get(format!(
-        "/api/v1/namespaces/openshift-etcd/pods?fieldSelector={}",
-        escape(&format!("spec.nodeName={node}"))
-    ));
+    let call = Call::get(format!("/api/v1/namespaces/openshift-etcd/pods?{}", on_node(node)));
     let pods: List<Pod> = http.read(&call).await?;
     let guards = pods.items.into_iter().map(evac_core::Pod::from);
     let guard = guards.into_iter().find(|pod| budget.selector.matches(&pod.labels));

@@ -72,7 +72,7 @@ impl Stated {
             Action::Cordon { mark, .. } => mark.since = self.clock.on_calendar(mark.since),
             Action::Hold { node, at, answered, .. } => {
                 *at = self.clock.on_calendar(*at);
-                let known = self.known.get(&evac_core::claim::key(node));
+                let known = self.known.get(&evac_core::drain::claim::key(node));
                 *answered = answered.map(|time| match known {
                     Some((Times { asked: Some(question), .. }, placed)) if placed.asked == Some(time) => {
                         *question
@@ -91,7 +91,7 @@ impl Stated {
 mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
 
-    use evac_core::{Uid, claim};
+    use evac_core::{Uid, drain::claim};
     use jiff::SignedDuration;
 
     use super::*;

@@ -12,7 +12,10 @@ use std::time::Duration;
 use evac_api::call::escape;
 use evac_api::wire::{List, ListMeta};
 use evac_api::{Call, Project};
+use evac_apimachinery::backoff::Backoff;
 use evac_core::Fact;
+use evac_core::cluster::index::ListedAt;
+use evac_core::cluster::version::is_older;
 use evac_core::component;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -26,8 +29,8 @@ use crate::http::{Http, HttpError};
 /// What a watch loop reports.
 #[derive(Debug)]
 pub enum Report<T> {
-    /// The whole state as of now.
-    Listed(Vec<T>),
+    /// The whole state, and of which moment.
+    Listed(Vec<T>, ListedAt),
     Seen(T),
     Gone(T),
     /// The list failed, or it may be listed and not watched; the loop tries again unless it makes no sense.
@@ -43,7 +46,7 @@ impl<T: Project> Report<T> {
         match self {
             Self::Seen(object) => Some(object.seen()),
             Self::Gone(object) => Some(object.gone()),
-            Self::Listed(_) | Self::Failed { .. } => None,
+            Self::Listed(..) | Self::Failed { .. } => None,
         }
     }
 }
@@ -155,6 +158,7 @@ pub async fn follow_opened<T, M>(
     T: DeserializeOwned + Clone + Send + 'static,
 {
     let mut failures = 0_u32;
+    let mut position = String::new();
     loop {
         let mut opened = None;
         if opening == Opening::Stream {
@@ -183,13 +187,16 @@ pub async fn follow_opened<T, M>(
             }
         };
         failures = 0;
-        for report in std::iter::once(Report::Listed(items)).chain(changes) {
+        // A list is asked for after the last event has come: if it is older than that, etcd was restored from a backup.
+        let at = ListedAt { rewound: is_older(&version, &position), version: version.clone() };
+        for report in std::iter::once(Report::Listed(items, at)).chain(changes) {
             if reports.send(wrap(report)).is_err() {
                 return;
             }
         }
-        if watch_from(&http, &source, version, rest, &reports, &wrap, &version_of).await.is_err() {
-            return;
+        match watch_from(&http, &source, version, rest, &reports, &wrap, &version_of).await {
+            Ok(last) => position = last,
+            Err(Closed) => return,
         }
     }
 }
@@ -296,8 +303,10 @@ fn count(http: &Http, path: &str, error: Option<&kube::Error>, began: Timestamp)
     http.trace("GET", path, code, began);
 }
 
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(16));
+
 async fn pause(http: &Http, failures: &mut u32) {
-    let wait = Duration::from_millis(250).saturating_mul(1 << (*failures).min(6));
+    let wait = BACKOFF.pause(*failures);
     *failures += 1;
     http.clock().sleep(wait).await;
 }
@@ -316,7 +325,7 @@ where
     Ok(Box::pin(answer?))
 }
 
-/// Watches from one position; comes back when a new list is needed.
+/// Watches from one position; comes back with the last one when a new list is needed.
 async fn watch_from<T, M>(
     http: &Http,
     source: &Source,
@@ -325,7 +334,7 @@ async fn watch_from<T, M>(
     reports: &mpsc::UnboundedSender<M>,
     wrap: &impl Fn(Report<T>) -> M,
     version_of: &impl Fn(&T) -> String,
-) -> Result<(), Closed>
+) -> Result<String, Closed>
 where
     T: DeserializeOwned + Clone + Send + 'static,
 {
@@ -337,9 +346,9 @@ where
             Some(events) => events,
             None => match watch(http, source, &version).await {
                 // It was said that this cannot be read. A list says that it can, also where nothing happens.
-                Ok(_) if refused_before => return Ok(()),
+                Ok(_) if refused_before => return Ok(version),
                 Ok(events) => events,
-                Err(kube::Error::Api(status)) if status.code == 410 => return Ok(()),
+                Err(kube::Error::Api(status)) if status.code == 410 => return Ok(version),
                 Err(error) => {
                     tracing::debug!(path = %source.path, %error, "watch was refused");
                     if let kube::Error::Api(status) = &error
@@ -355,7 +364,7 @@ where
                     }
                     pause(http, &mut failures).await;
                     if failures > 8 {
-                        return Ok(());
+                        return Ok(version);
                     }
                     continue;
                 }
@@ -366,7 +375,7 @@ where
                 biased;
                 event = stream.next() => event,
                 () = reports.closed() => return Err(Closed),
-                () = clock.sleep(SILENCE) => return Ok(()),
+                () = clock.sleep(SILENCE) => return Ok(version),
             };
             if matches!(event, Some(Ok(_))) && http.take(0, 1).is_err() {
                 return Err(Closed);
@@ -387,7 +396,7 @@ where
                 Some(Ok(WatchEvent::Error(status))) => {
                     tracing::debug!(path = %source.path, code = status.code, "watch ended by the server");
                     if status.code == 410 {
-                        return Ok(());
+                        return Ok(version);
                     }
                     pause(http, &mut failures).await;
                     break;
@@ -405,7 +414,7 @@ where
             }
         }
         if failures > 8 {
-            return Ok(());
+            return Ok(version);
         }
         http.metrics().watch_restart(&source.path);
     }

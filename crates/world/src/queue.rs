@@ -1,8 +1,10 @@
 //! Which decisions are due: keys that changed, first come first served, and keys to look at later.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use evac_apimachinery::backoff::Backoff;
+use jiff::Timestamp;
 
 use crate::actor::Actor;
 use crate::objects::Key;
@@ -23,8 +25,7 @@ pub struct Queue {
     failures: BTreeMap<Task, u32>,
 }
 
-const FIRST_RETRY_MS: i64 = 50;
-const LAST_RETRY_MS: i64 = 30_000;
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(30));
 
 impl Queue {
     pub fn push(&mut self, actor: Actor, key: Key) {
@@ -57,10 +58,9 @@ impl Queue {
     /// Tries again after a pause that doubles with each failure in a row.
     pub fn failed(&mut self, task: &Task, now: Timestamp) {
         let count = self.failures.entry(task.clone()).or_default();
-        let pause = (FIRST_RETRY_MS << (*count).min(10)).min(LAST_RETRY_MS);
+        let at = BACKOFF.until(now, *count);
         *count += 1;
         self.finish(task);
-        let at = now.checked_add(SignedDuration::from_millis(pause)).unwrap_or(now);
         self.at(task, at);
     }
 

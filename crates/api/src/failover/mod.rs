@@ -5,9 +5,10 @@ pub mod definition;
 pub mod policy;
 pub mod review;
 
+use evac_core::cluster::condition::Condition;
+use evac_core::drain::ownership::{self, DrainMark};
 use evac_core::failover::fencing::{ANNOTATION, Fenced};
 use evac_core::failover::{FencedState, KubeletLease, Suspect};
-use evac_core::ownership::{self, DrainMark};
 use evac_core::{Node, Taint, Uid};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -49,7 +50,7 @@ struct Reported {
     #[serde(rename = "type")]
     kind: String,
     status: String,
-    last_transition_time: Option<Timestamp>,
+    last_transition_time: Option<String>,
     last_heartbeat_time: Option<Timestamp>,
 }
 
@@ -83,11 +84,11 @@ impl From<SuspectNode> for Suspect {
             .and_then(|it| it.last_heartbeat_time);
         let conditions = conditions
             .into_iter()
-            .map(|condition| wire::Condition {
+            .map(|condition| Condition {
                 kind: condition.kind,
                 status: condition.status,
                 last_transition_time: condition.last_transition_time,
-                ..wire::Condition::default()
+                ..Condition::default()
             })
             .collect();
         let attached =
@@ -250,7 +251,7 @@ impl<'a> About<'a> {
 
 #[cfg(test)]
 mod tests {
-    use evac_core::fact::Health;
+    use evac_core::cluster::fact::Health;
     use evac_core::failover::suspect::out_of_service;
     use evac_core::failover::{How, PolicyRef};
 

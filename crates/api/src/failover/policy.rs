@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use evac_core::fact::Amount;
+use evac_core::cluster::condition::Condition;
+use evac_core::cluster::fact::Amount;
 use evac_core::failover::policy::{Agent, DEFAULT_NOT_READY_FOR, SHORTEST, SHORTEST_ASSUMPTION, Storm};
 use evac_core::failover::watchman::{Standing, Verdict};
 use evac_core::failover::{Brake, FailoverPolicy, PolicyError, Proof};
 use evac_core::machines::condition::seconds;
-use evac_core::selector::Selector;
 use evac_core::{Key, Uid};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::POLICIES;
 use crate::call::{Call, FIELD_MANAGER, MERGE_PATCH, escape};
 use crate::kubevirt::request::send;
-use crate::wire::{Condition, IntOrString, LabelSelector, Meta};
+use crate::wire::{IntOrString, LabelSelector, Meta};
 
 const DEFAULT_AGENT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 const DEFAULT_TRIES: u32 = 3;
@@ -191,9 +191,9 @@ impl PolicyObject {
     pub fn into_policy(self) -> Result<FailoverPolicy, PolicyError> {
         let Self { metadata, spec, status } = self;
         let spec = read(spec.0)?;
-        let chosen = spec.node_selector;
-        let expressions = chosen.match_expressions.into_iter().map(|it| (it.key, it.operator, it.values));
-        let selector = Selector::from_parts(&chosen.match_labels, expressions)
+        let selector = spec
+            .node_selector
+            .selector()
             .map_err(|error| PolicyError::Selector { message: error.to_string() })?;
         if selector.is_everything() {
             return Err(PolicyError::NoSelector);
@@ -240,8 +240,8 @@ pub fn status(standing: &Standing, object: &PolicyObject, now: Timestamp) -> Val
     };
     let since = before
         .filter(|before| before.status == verdict)
-        .and_then(|before| before.last_transition_time)
-        .unwrap_or(now);
+        .and_then(|before| before.last_transition_time.clone())
+        .unwrap_or_else(|| seconds(now));
     let (storm_since, cooling_until) = match standing.storm {
         Storm::None => (Value::Null, Value::Null),
         Storm::Active { since } => (json!(seconds(since)), Value::Null),
@@ -273,7 +273,7 @@ pub fn status(standing: &Standing, object: &PolicyObject, now: Timestamp) -> Val
         "conditions": conditions(
             json!({
                 "type": "Valid", "status": verdict, "reason": reason, "message": message,
-                "lastTransitionTime": seconds(since), "observedGeneration": generation,
+                "lastTransitionTime": since, "observedGeneration": generation,
             }),
             unread(standing.unread.as_deref(), object, now),
         ),
@@ -291,11 +291,12 @@ fn unread(words: Option<&str>, object: &PolicyObject, now: Timestamp) -> Option<
     if words.is_none() && before.is_none() {
         return None;
     }
-    let since =
-        before.filter(|before| before.status == status).and_then(|before| before.last_transition_time);
+    let since = before
+        .filter(|before| before.status == status)
+        .and_then(|before| before.last_transition_time.clone());
     Some(json!({
         "type": UNREAD, "status": status, "reason": reason, "message": words.unwrap_or_default(),
-        "lastTransitionTime": seconds(since.unwrap_or(now)), "observedGeneration": object.metadata.generation,
+        "lastTransitionTime": since.unwrap_or_else(|| seconds(now)), "observedGeneration": object.metadata.generation,
     }))
 }
 
@@ -304,7 +305,7 @@ pub fn status_unread(words: &str, object: &PolicyObject, now: Timestamp) -> Valu
     let valid = object.condition("Valid").map(|before| {
         json!({
             "type": "Valid", "status": before.status, "reason": before.reason, "message": before.message,
-            "lastTransitionTime": seconds(before.last_transition_time.unwrap_or(now)),
+            "lastTransitionTime": before.last_transition_time.clone().unwrap_or_else(|| seconds(now)),
         })
     });
     let all: Vec<Value> = valid.into_iter().chain(unread(Some(words), object, now)).collect();

@@ -1,7 +1,7 @@
 //! The same objects as files: `deploy/` for `kubectl create -f`, and a Helm chart. `cargo xtask deploy` writes them.
 
+use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::machines::{Role, Roles};
-use evac_core::ownership::LEASE_NAMESPACE;
 use serde::Serialize;
 use serde_json::{Value, json};
 

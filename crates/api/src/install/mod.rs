@@ -7,8 +7,8 @@ pub mod workload;
 
 pub use workload::MEMORY_LIMIT;
 
+use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::machines::{Role, Roles};
-use evac_core::ownership::LEASE_NAMESPACE;
 use serde_json::{Value, json};
 
 use crate::kubevirt::{NAMESPACE as MACHINES, crds};

@@ -5,6 +5,7 @@ use evac_core::machines::names;
 use serde_json::{Map, Value, json};
 
 use super::API_VERSION;
+use crate::quantity;
 
 /// Seconds a guest gets to shut down if its instance does not say.
 const DEFAULT_GRACE: i64 = 30;
@@ -209,27 +210,9 @@ fn overhead(guest: u64, processors: u64) -> u64 {
     guest / 512 + (helpers + 8 + 32 + 8 * processors) * MIB
 }
 
-/// A quantity in bytes, as far as amounts of memory are written.
-pub fn bytes(quantity: &Value) -> Option<u64> {
-    if let Some(number) = quantity.as_u64() {
-        return Some(number);
-    }
-    let text = quantity.as_str()?.trim();
-    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor: f64 = match unit {
-        "" => 1.0,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "Ki" => 1024.0,
-        "Mi" => MIB as f64,
-        "Gi" => (MIB << 10) as f64,
-        "Ti" => (MIB << 20) as f64,
-        _ => return None,
-    };
-    number.parse::<f64>().ok().map(|number| (number * factor) as u64)
+/// A quantity in bytes, written as text or as a number.
+fn bytes(quantity: &Value) -> Option<u64> {
+    quantity.as_u64().or_else(|| quantity::bytes(quantity.as_str()?))
 }
 
 fn volumes(spec: &Value) -> Vec<Value> {

@@ -1,43 +1,24 @@
 //! KubeVirt's objects become facts.
 
-use evac_core::fact::{Owner, PodPhase};
-use evac_core::machines::fact::{MachineStatus, PhaseTimes, ReplicaSetStatus, StartFailure};
-use evac_core::machines::guard::Guard;
-use evac_core::machines::{
-    Condition, Host, Instance, Kind, Launcher, Machine, Migration, MigrationPhase, MigrationState, Phase,
-    Power, ReplicaSet, RunStrategy, Seen, condition, names,
+use evac_core::cluster::fact::{
+    Fact, Instance, Key, Machine, MachineStatus, Migration, MigrationPhase, MigrationState, Phase,
+    PhaseTimes, Power, ReplicaSet, ReplicaSetStatus, RunStrategy, StartFailure, Uid,
 };
-use evac_core::selector::Selector;
-use evac_core::{Key, Uid};
+use evac_core::machines::{Kind, condition, names};
 
 use super::wire;
+use crate::project::{Project, controller, key};
 use crate::tenants;
-use crate::wire::{Budget, IntOrString, Meta, Node, OwnerReference};
+use crate::wire::{Budget, Meta, Node, Pod};
 
-/// An object the machine controllers follow.
-pub trait Follow: Sized {
+/// An object of a kind that the controllers of virtual machines follow.
+pub trait Follow: Project {
     const KIND: Kind;
-    fn metadata(&self) -> &Meta;
-    fn seen(self) -> Seen;
-    fn gone(self) -> Seen;
 
     /// Whether it has to do with machines at all.
     fn concerns_us(&self) -> bool {
         true
     }
-}
-
-fn key(meta: &Meta) -> Key {
-    Key::new(meta.namespace.clone(), meta.name.clone())
-}
-
-fn controller(references: &[OwnerReference]) -> Option<Owner> {
-    references.iter().find(|owner| owner.controller == Some(true)).map(|owner| Owner {
-        api_version: owner.api_version.clone(),
-        kind: owner.kind.clone(),
-        name: owner.name.clone(),
-        uid: Uid(owner.uid.clone()),
-    })
 }
 
 fn times(list: Vec<wire::PhaseTime>) -> PhaseTimes {
@@ -84,17 +65,19 @@ impl From<wire::VirtualMachine> for Machine {
 
 impl Follow for wire::VirtualMachine {
     const KIND: Kind = Kind::Machine;
+}
 
+impl Project for wire::VirtualMachine {
     fn metadata(&self) -> &Meta {
         &self.metadata
     }
 
-    fn seen(self) -> Seen {
-        Seen::Machine(Box::new(self.into()))
+    fn seen(self) -> Fact {
+        Fact::Machine(Box::new(self.into()))
     }
 
-    fn gone(self) -> Seen {
-        Seen::MachineGone(key(&self.metadata), Uid(self.metadata.uid))
+    fn gone(self) -> Fact {
+        Fact::MachineGone(key(&self.metadata), Uid(self.metadata.uid))
     }
 }
 
@@ -178,84 +161,32 @@ fn memory(domain: &wire::Domain, status: Option<&wire::MemoryStatus>) -> u64 {
 
 impl Follow for wire::VirtualMachineInstance {
     const KIND: Kind = Kind::Instance;
+}
 
+impl Project for wire::VirtualMachineInstance {
     fn metadata(&self) -> &Meta {
         &self.metadata
     }
 
-    fn seen(self) -> Seen {
-        Seen::Instance(Box::new(self.into()))
+    fn seen(self) -> Fact {
+        Fact::Instance(Box::new(self.into()))
     }
 
-    fn gone(self) -> Seen {
-        Seen::InstanceGone(key(&self.metadata), Uid(self.metadata.uid))
-    }
-}
-
-impl From<Node> for Host {
-    fn from(node: Node) -> Self {
-        Self {
-            name: node.metadata.name,
-            unschedulable: node.spec.unschedulable.unwrap_or(false),
-            taints: node.spec.taints,
-        }
+    fn gone(self) -> Fact {
+        Fact::InstanceGone(key(&self.metadata), Uid(self.metadata.uid))
     }
 }
 
 impl Follow for Node {
     const KIND: Kind = Kind::Node;
-
-    fn metadata(&self) -> &Meta {
-        &self.metadata
-    }
-
-    fn seen(self) -> Seen {
-        Seen::Host(Box::new(self.into()))
-    }
-
-    fn gone(self) -> Seen {
-        Seen::HostGone(self.metadata.name)
-    }
 }
 
-impl From<Budget> for Guard {
-    fn from(budget: Budget) -> Self {
-        let owner = controller(&budget.metadata.owner_references);
-        let (instance, instance_uid) = owner.map_or_else(Default::default, |owner| (owner.name, owner.uid.0));
-        let selector = budget.spec.selector.unwrap_or_default();
-        let covers = selector.match_expressions.is_empty()
-            && selector.match_labels.len() == 1
-            && selector.match_labels.get(names::CREATED_BY) == Some(&instance_uid);
-        Self {
-            key: key(&budget.metadata),
-            uid: Uid(budget.metadata.uid),
-            version: budget.metadata.resource_version,
-            instance,
-            instance_uid: Uid(instance_uid),
-            deleting: budget.metadata.deletion_timestamp.is_some(),
-            min_available: match budget.spec.min_available {
-                Some(IntOrString::Int(number)) => Some(number.into()),
-                _ => None,
-            },
-            covers,
-        }
-    }
+impl Follow for Pod {
+    const KIND: Kind = Kind::Pod;
 }
 
 impl Follow for Budget {
     const KIND: Kind = Kind::Budget;
-
-    fn metadata(&self) -> &Meta {
-        &self.metadata
-    }
-
-    fn seen(self) -> Seen {
-        Seen::Guard(Box::new(self.into()))
-    }
-
-    fn gone(self) -> Seen {
-        Seen::GuardGone(key(&self.metadata), Uid(self.metadata.uid))
-    }
 
     fn concerns_us(&self) -> bool {
         controller(&self.metadata.owner_references)
@@ -267,12 +198,9 @@ impl From<wire::ReplicaSet> for ReplicaSet {
     fn from(set: wire::ReplicaSet) -> Self {
         let name = set.metadata.name.clone();
         let labels = set.spec.template.as_ref().map(|template| &template.metadata.labels);
-        let parsed = set.spec.selector.as_ref().and_then(|selector| {
-            let expressions = selector.match_expressions.iter().map(|expression| {
-                (expression.key.clone(), expression.operator.clone(), expression.values.clone())
-            });
-            Selector::from_parts(&selector.match_labels, expressions).ok()
-        });
+        let parsed = set.spec.selector.as_ref().and_then(|selector| selector.selector().ok());
+        // For the scale subresource.
+        let selector_text = parsed.as_ref().map(ToString::to_string).unwrap_or_default();
         let selector = match (parsed, labels) {
             (Some(parsed), Some(labels)) if !labels.is_empty() && parsed.matches(labels) => Some(parsed),
             _ => None,
@@ -293,7 +221,7 @@ impl From<wire::ReplicaSet> for ReplicaSet {
             deleting: set.metadata.deletion_timestamp.is_some(),
             replicas: set.spec.replicas.unwrap_or(1),
             paused: set.spec.paused,
-            selector_text: set.spec.selector.as_ref().map(selector_text).unwrap_or_default(),
+            selector_text,
             selector,
             prefix,
             status: ReplicaSetStatus {
@@ -306,34 +234,21 @@ impl From<wire::ReplicaSet> for ReplicaSet {
     }
 }
 
-/// The selector in the form of a query, for the scale subresource.
-fn selector_text(selector: &crate::wire::LabelSelector) -> String {
-    let equal = selector.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
-    let other = selector.match_expressions.iter().map(|expression| {
-        let (key, values) = (&expression.key, expression.values.join(","));
-        match expression.operator.as_str() {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "DoesNotExist" => format!("!{key}"),
-            _ => key.clone(),
-        }
-    });
-    equal.chain(other).collect::<Vec<_>>().join(",")
-}
-
 impl Follow for wire::ReplicaSet {
     const KIND: Kind = Kind::ReplicaSet;
+}
 
+impl Project for wire::ReplicaSet {
     fn metadata(&self) -> &Meta {
         &self.metadata
     }
 
-    fn seen(self) -> Seen {
-        Seen::ReplicaSet(Box::new(self.into()))
+    fn seen(self) -> Fact {
+        Fact::ReplicaSet(Box::new(self.into()))
     }
 
-    fn gone(self) -> Seen {
-        Seen::ReplicaSetGone(key(&self.metadata), Uid(self.metadata.uid))
+    fn gone(self) -> Fact {
+        Fact::ReplicaSetGone(key(&self.metadata), Uid(self.metadata.uid))
     }
 }
 
@@ -376,84 +291,19 @@ impl From<wire::Migration> for Migration {
 
 impl Follow for wire::Migration {
     const KIND: Kind = Kind::Migration;
+}
 
+impl Project for wire::Migration {
     fn metadata(&self) -> &Meta {
         &self.metadata
     }
 
-    fn seen(self) -> Seen {
-        Seen::Migration(Box::new(self.into()))
+    fn seen(self) -> Fact {
+        Fact::Migration(Box::new(self.into()))
     }
 
-    fn gone(self) -> Seen {
-        Seen::MigrationGone(key(&self.metadata), Uid(self.metadata.uid))
-    }
-}
-
-impl From<wire::LauncherPod> for Launcher {
-    fn from(pod: wire::LauncherPod) -> Self {
-        let meta = pod.metadata;
-        let owner = controller(&meta.owner_references);
-        let label = |name: &str| meta.labels.get(name).cloned();
-        let instance = label(names::CREATED_BY)
-            .or_else(|| owner.as_ref().map(|owner| owner.uid.0.clone()))
-            .unwrap_or_default();
-        // The compute container counts as soon as it runs; everything beside it has to be ready.
-        let up = !pod.status.container_statuses.is_empty()
-            && pod.status.container_statuses.iter().all(|container| {
-                container.ready
-                    || (matches!(container.name.as_str(), "compute" | "istio-proxy")
-                        && container.state.running.is_some())
-            });
-        Self {
-            key: key(&meta),
-            instance: Uid(instance),
-            instance_name: meta
-                .annotations
-                .get(names::DOMAIN)
-                .cloned()
-                .or_else(|| owner.map(|owner| owner.name))
-                .unwrap_or_default(),
-            job: label(names::MIGRATION_JOB_UID).map(Uid),
-            uid: Uid(meta.uid),
-            version: meta.resource_version,
-            created: meta.creation_timestamp,
-            node: pod.spec.node_name,
-            phase: match pod.status.phase.as_str() {
-                "Running" => PodPhase::Running,
-                "Succeeded" => PodPhase::Succeeded,
-                "Failed" => PodPhase::Failed,
-                "Unknown" => PodPhase::Unknown,
-                _ => PodPhase::Pending,
-            },
-            deleting: meta.deletion_timestamp.is_some(),
-            up,
-            conditions: relevant(pod.status.conditions),
-            eviction_marked: meta.annotations.contains_key(names::EVICTION_IN_PROGRESS),
-        }
-    }
-}
-
-fn relevant(mut conditions: Vec<Condition>) -> Vec<Condition> {
-    conditions.retain(|one| {
-        matches!(one.kind.as_str(), "Ready" | "PodScheduled") || one.kind == names::UNPAUSED_GATE
-    });
-    conditions
-}
-
-impl Follow for wire::LauncherPod {
-    const KIND: Kind = Kind::Pod;
-
-    fn metadata(&self) -> &Meta {
-        &self.metadata
-    }
-
-    fn seen(self) -> Seen {
-        Seen::Launcher(Box::new(self.into()))
-    }
-
-    fn gone(self) -> Seen {
-        Seen::LauncherGone(key(&self.metadata), Uid(self.metadata.uid))
+    fn gone(self) -> Fact {
+        Fact::MigrationGone(key(&self.metadata), Uid(self.metadata.uid))
     }
 }
 
@@ -473,21 +323,6 @@ mod tests {
         assert_eq!(power(json!({"runStrategy": "Manual"})), Power::Strategy(RunStrategy::Manual));
         assert_eq!(power(json!({"runStrategy": "manual"})), Power::Unclear);
         assert_eq!(power(json!({"runStrategy": "Manual", "running": false})), Power::Unclear);
-    }
-
-    #[test]
-    fn m22_a_launcher_is_up_when_compute_runs_and_the_others_are_ready() {
-        let up = |containers: serde_json::Value| {
-            let pod: wire::LauncherPod =
-                serde_json::from_value(json!({"status": {"containerStatuses": containers}})).unwrap();
-            Launcher::from(pod).up
-        };
-        assert!(!up(json!([])));
-        assert!(up(json!([{"name": "compute", "ready": false, "state": {"running": {}}}])));
-        assert!(!up(json!([
-            {"name": "compute", "ready": true, "state": {"running": {}}},
-            {"name": "sidecar", "ready": false, "state": {"running": {}}}
-        ])));
     }
 
     #[test]

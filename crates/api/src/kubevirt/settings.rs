@@ -1,14 +1,15 @@
 //! The cluster's settings, from the KubeVirt object, the old ConfigMap and the HyperConverged object.
 
+use evac_core::cluster::selector::is_qualified_name;
 use evac_core::machines::Config;
 use evac_core::machines::beside::Upstream;
 use evac_core::machines::strategy::{Origin, Strategy};
-use evac_core::selector::is_qualified_name;
 use serde_json::Value;
 
 use super::wire::{Configuration, KubeVirt, Migrations};
 
-/// Where each setting may come from; later sources win over the defaults, and the KubeVirt object over the ConfigMap.
+/// Where each setting may come from; later sources win over the defaults, and the KubeVirt object over the ConfigMap. KubeVirt's own
+/// control plane has not read the ConfigMap since v0.48, so where that is at work one that was left behind says nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     /// `data.migrations` of the ConfigMap `kubevirt-config`, parsed.
@@ -44,7 +45,9 @@ impl HyperConverged {
 impl Sources {
     pub fn config(&self) -> Config {
         let mut config = Config { upstream: self.upstream.clone(), ..Config::default() };
-        if let Some(legacy) = &self.legacy {
+        if let Some(legacy) = &self.legacy
+            && !self.upstream.is_in_charge()
+        {
             overlay(&mut config, legacy);
         }
         match &self.hyperconverged {
@@ -131,29 +134,35 @@ mod tests {
 
     use super::*;
 
+    fn all_places(upstream: Upstream) -> Sources {
+        let legacy = json!({"nodeDrainTaintKey": "mytaint/drain", "parallelMigrationsPerCluster": 3});
+        let migrations = json!({"parallelMigrationsPerCluster": 9, "bandwidthPerMigration": "64Mi"});
+        Sources {
+            legacy: serde_json::from_value(legacy).ok(),
+            kubevirt: serde_json::from_value(json!({"migrations": migrations})).ok(),
+            hyperconverged: HyperConverged::Says("LiveMigrate".into()),
+            upstream,
+            nodes: 3,
+        }
+    }
+
     #[test]
     fn the_kubevirt_object_wins_over_older_places() {
-        let sources = Sources {
-            legacy: serde_json::from_value(
-                json!({"nodeDrainTaintKey": "mytaint/drain", "parallelMigrationsPerCluster": 3}),
-            )
-            .ok(),
-            kubevirt: serde_json::from_value(
-                json!({"migrations": {"parallelMigrationsPerCluster": 9, "bandwidthPerMigration": "64Mi"}}),
-            )
-            .ok(),
-            hyperconverged: HyperConverged::Says("LiveMigrate".into()),
-            upstream: Upstream { phase: "Deployed".into(), ..Upstream::default() },
-            nodes: 3,
-        };
-        let config = sources.config();
+        let config = all_places(Upstream::default()).config();
         assert_eq!(config.drain_taint_key, "mytaint/drain");
         assert_eq!(config.parallel_per_cluster, 9);
         assert_eq!(config.parallel_outbound_per_node, 2);
         assert_eq!(config.bandwidth_per_migration, "64Mi");
         assert_eq!(config.default_strategy(), "LiveMigrate");
-        assert!(config.upstream.is_in_charge());
         assert_eq!(Sources::default().config(), Config::default());
+    }
+
+    #[test]
+    fn beside_kubevirt_a_config_map_that_was_left_behind_says_nothing() {
+        let config = all_places(Upstream { phase: "Deployed".into(), ..Upstream::default() }).config();
+        assert!(config.upstream.is_in_charge());
+        assert_eq!(config.drain_taint_key, Config::default().drain_taint_key);
+        assert_eq!(config.parallel_per_cluster, 9);
     }
 
     #[test]

@@ -3,18 +3,9 @@
 use std::collections::BTreeMap;
 
 use evac_core::machines::{Condition, Request};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
-use crate::wire::{LabelSelector, Meta};
-
-/// Go writes empty lists and maps as `null`; read those as empty.
-fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
-}
+use crate::wire::{LabelSelector, Meta, nullable};
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
@@ -258,45 +249,6 @@ pub struct MigrationStatus {
     pub migration_state: Option<MigrationState>,
 }
 
-/// A launcher pod.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct LauncherPod {
-    pub metadata: Meta,
-    pub spec: LauncherSpec,
-    pub status: LauncherStatus,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LauncherSpec {
-    pub node_name: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LauncherStatus {
-    pub phase: String,
-    #[serde(deserialize_with = "nullable")]
-    pub conditions: Vec<Condition>,
-    #[serde(deserialize_with = "nullable")]
-    pub container_statuses: Vec<ContainerStatus>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct ContainerStatus {
-    pub name: String,
-    pub ready: bool,
-    pub state: ContainerState,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct ContainerState {
-    pub running: Option<serde::de::IgnoredAny>,
-}
-
 /// The KubeVirt object: what of its configuration is used.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
@@ -361,9 +313,8 @@ impl Quantity {
         }
     }
 
-    /// In bytes, as far as amounts of memory are written.
     pub fn bytes(&self) -> Option<u64> {
-        super::launcher::bytes(&serde_json::Value::String(self.text()))
+        crate::quantity::bytes(&self.text())
     }
 }
 

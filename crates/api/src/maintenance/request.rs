@@ -1,8 +1,8 @@
 //! Actions of the maintenance role as requests.
 
+use evac_core::drain::ownership::lease_key;
+use evac_core::drain::record::{self, Record};
 use evac_core::maintenance::{About, FINALIZER, Family, Id, LEASE_SECONDS, Status};
-use evac_core::ownership::lease_key;
-use evac_core::record::{self, Record};
 use evac_core::{Key, Lease, Uid};
 use jiff::Timestamp;
 use serde_json::{Value, json};

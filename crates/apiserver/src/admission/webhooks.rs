@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use super::Review;
 use crate::cel::conditions::{Conditions, Verdict};
 use crate::kinds::Kind;
-use crate::selector::LabelSelector;
+use crate::patch::webhook_patch;
+use crate::selector::{label_selector, selects};
 use crate::server::Api;
 use crate::status::{About, ApiError};
 
@@ -131,14 +132,8 @@ pub(super) async fn mutate(
     for hook in &hooks.mutating {
         let Some(answer) = ask(api, hook, review, Some(object), &mut warnings).await? else { continue };
         let Some(patch) = answer["patch"].as_str() else { continue };
-        let patched = STANDARD
-            .decode(patch)
-            .map_err(|e| e.to_string())
-            .and_then(|bytes| serde_json::from_slice::<json_patch::Patch>(&bytes).map_err(|e| e.to_string()))
-            .and_then(|patch| json_patch::patch(object, &patch).map_err(|e| e.to_string()));
-        if let Err(why) = patched {
-            return Err(ApiError::internal(why));
-        }
+        let patch = STANDARD.decode(patch).map_err(ApiError::internal)?;
+        *object = webhook_patch(object, &patch).map_err(ApiError::internal)?;
         // What a webhook left out is filled in again before the next one looks.
         review.kind.default(object);
     }
@@ -346,36 +341,32 @@ fn resource_matches(rule: &str, plural: &str, subresource: &str) -> bool {
 }
 
 fn namespace_matches(api: &Api, selector: &Value, review: &Review<'_>, object: Option<&Value>) -> bool {
-    let Ok(selector) = LabelSelector::from_object(Some(selector).filter(|s| !s.is_null())) else {
+    let Ok(selector) = label_selector(Some(selector).filter(|s| !s.is_null())) else {
         return false;
     };
-    if selector.is_everything() || selector_is_absent(&selector) {
+    // For webhooks an absent selector means everything.
+    if selector.is_everything() || selector.is_nothing() {
         return true;
     }
     let is_namespace = review.kind.group.is_empty() && review.kind.plural == "namespaces";
     if is_namespace {
-        return selector.matches(object.or(review.old).and_then(|o| o["metadata"]["labels"].as_object()));
+        return selects(&selector, object.or(review.old).and_then(|o| o["metadata"]["labels"].as_object()));
     }
     if !review.kind.namespaced {
         return true;
     }
     let namespace = api.read("namespaces", "", review.namespace).map(|n| n.value()).unwrap_or_default();
-    selector.matches(namespace["metadata"]["labels"].as_object())
-}
-
-/// An absent selector reads as one that matches nothing; for webhooks absent means everything.
-fn selector_is_absent(selector: &LabelSelector) -> bool {
-    *selector == LabelSelector::nothing()
+    selects(&selector, namespace["metadata"]["labels"].as_object())
 }
 
 fn object_matches(selector: &Value, old: Option<&Value>, object: Option<&Value>) -> bool {
-    let Ok(selector) = LabelSelector::from_object(Some(selector).filter(|s| !s.is_null())) else {
+    let Ok(selector) = label_selector(Some(selector).filter(|s| !s.is_null())) else {
         return false;
     };
-    if selector.is_everything() || selector_is_absent(&selector) {
+    if selector.is_everything() || selector.is_nothing() {
         return true;
     }
-    [old, object].into_iter().flatten().any(|o| selector.matches(o["metadata"]["labels"].as_object()))
+    [old, object].into_iter().flatten().any(|o| selects(&selector, o["metadata"]["labels"].as_object()))
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use evac_apimachinery::validation;
 use serde_json::{Map, Value, json};
 
-use super::names;
 use super::pod::validate_label_selector;
 use super::read::{as_map, child, each, int, is_set, list, obj_mut, set_default, text};
 use super::strategy::{Generation, Strategy};
@@ -106,7 +106,7 @@ fn webhook(hook: &Value, path: &str, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(FieldError::required(at("name"), ""));
     } else {
-        let complaints = names::dns1123_subdomain(name);
+        let complaints = validation::dns1123_subdomain(name);
         if complaints.is_empty() && name.split('.').count() < 3 {
             errors.push(FieldError::invalid(
                 at("name"),
@@ -171,7 +171,7 @@ fn conditions(hook: &Value, path: &str, errors: &mut Errors) {
             errors.push(FieldError::required(at("name"), ""));
             continue;
         }
-        let complaints = names::qualified_name(name);
+        let complaints = validation::qualified_name(name);
         errors.extend(complaints.into_iter().map(|c| FieldError::invalid(at("name"), name, c)));
         if !seen.insert(name) {
             errors.push(FieldError::duplicate(at("name"), name));
@@ -210,7 +210,7 @@ fn client(config: &Value, path: &str, errors: &mut Errors) {
                 }
             }
             let port = int(service, "port").unwrap_or(443);
-            if !names::port_number(port).is_empty() {
+            if !validation::port_number(port).is_empty() {
                 errors.push(FieldError::invalid(
                     format!("{path}.service.port"),
                     port,
@@ -234,7 +234,7 @@ fn review_versions(hook: &Value, path: &str, errors: &mut Errors) {
             errors.push(FieldError::invalid(format!("{path}[{i}]"), version, "duplicate version"));
             continue;
         }
-        for complaint in names::dns1035_label(version) {
+        for complaint in validation::dns1035_label(version) {
             errors.push(FieldError::invalid(format!("{path}[{i}]"), version, complaint));
         }
     }

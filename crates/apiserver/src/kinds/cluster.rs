@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use base64::Engine as _;
+use evac_apimachinery::validation::{self, NameRule};
 use serde_json::{Map, Value, json};
 
 use super::fields::{self, Unsupported};
 use super::meta;
-use super::names::{self, NameRule};
 use super::pod::{validate_quantity_value, validate_taints};
 use super::read::{as_map, each, list_at, obj, obj_mut, semantic_eq, set_default, text, text_at, truth};
 use super::strategy::{Part, Strategy};
@@ -49,7 +49,7 @@ pub(super) const NAMESPACE: Strategy = Strategy {
     validate_update: |_, new, part, errors| {
         if part == Part::Finalize {
             for (i, name) in list_at(new, "/spec/finalizers").iter().filter_map(Value::as_str).enumerate() {
-                for complaint in names::qualified_name(name) {
+                for complaint in validation::qualified_name(name) {
                     errors.push(FieldError::invalid(format!("spec.finalizers[{i}]"), name, complaint));
                 }
                 if !name.contains('/') && name != "kubernetes" {
@@ -209,7 +209,7 @@ fn config_map(object: &Value, errors: &mut Errors) {
 }
 
 fn config_key(field: &str, key: &str, errors: &mut Errors) {
-    for complaint in names::config_key(key) {
+    for complaint in validation::config_key(key) {
         errors.push(FieldError::invalid(format!("{field}[{key}]"), key, complaint));
     }
 }
@@ -317,7 +317,7 @@ fn resource_quota(object: &Value, errors: &mut Errors) {
     let hard = object.pointer("/spec/hard").and_then(Value::as_object);
     for (name, amount) in hard.into_iter().flatten() {
         let path = format!("spec.hard[{name}]");
-        for complaint in names::qualified_name(name) {
+        for complaint in validation::qualified_name(name) {
             errors.push(FieldError::invalid(&path[..], name.as_str(), complaint));
         }
         validate_quantity_value(name, amount, &path, errors);

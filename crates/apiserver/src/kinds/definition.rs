@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use evac_apimachinery::validation;
 use serde_json::{Value, json};
 
 use super::meta;
-use super::names;
 use super::read::{as_map, child, each, is_set, list, list_at, obj_mut, set_default, text, text_at, truth};
 use super::strategy::Strategy;
 use crate::status::FieldError;
@@ -94,7 +94,7 @@ fn definition(object: &Value, errors: &mut Errors) {
     let none = Value::Null;
     let spec = object.get("spec").unwrap_or(&none);
     let group = text(spec, "group");
-    let complaints = names::dns1123_subdomain(group);
+    let complaints = validation::dns1123_subdomain(group);
     if group.is_empty() {
         errors.push(FieldError::required("spec.group", ""));
     } else if !complaints.is_empty() {
@@ -121,7 +121,7 @@ fn definition(object: &Value, errors: &mut Errors) {
         let path = format!("spec.versions[{i}]");
         let name = text(version, "name");
         repeated |= !seen.insert(name);
-        let complaints = names::dns1035_label(name);
+        let complaints = validation::dns1035_label(name);
         if !complaints.is_empty() {
             errors.push(FieldError::invalid(format!("{path}.name"), name, complaints.join(",")));
         }
@@ -199,14 +199,14 @@ fn resource_names(given: &Value, errors: &mut Errors) {
     }
     for field in ["plural", "singular"] {
         let value = text(given, field);
-        let complaints = names::dns1035_label(value);
+        let complaints = validation::dns1035_label(value);
         if !value.is_empty() && !complaints.is_empty() {
             errors.push(FieldError::invalid(format!("spec.names.{field}"), value, complaints.join(",")));
         }
     }
     for field in ["kind", "listKind"] {
         let value = text(given, field);
-        let complaints = names::dns1035_label(&value.to_lowercase());
+        let complaints = validation::dns1035_label(&value.to_lowercase());
         if !value.is_empty() && !complaints.is_empty() {
             errors.push(FieldError::invalid(
                 format!("spec.names.{field}"),
@@ -217,7 +217,7 @@ fn resource_names(given: &Value, errors: &mut Errors) {
     }
     for field in ["shortNames", "categories"] {
         for (i, value) in list(given, field).iter().filter_map(Value::as_str).enumerate() {
-            let complaints = names::dns1035_label(value);
+            let complaints = validation::dns1035_label(value);
             if !complaints.is_empty() {
                 errors.push(FieldError::invalid(
                     format!("spec.names.{field}[{i}]"),

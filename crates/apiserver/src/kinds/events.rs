@@ -1,10 +1,10 @@
 //! Events in both of their versions: one storage, two ways to say it.
 
+use evac_apimachinery::validation::{self, NameRule};
 use serde_json::{Map, Value};
 
 use super::fields::{self, Unsupported};
 use super::meta;
-use super::names::{self, NameRule};
 use super::read::{int_at, is_set, text, text_at};
 use super::strategy::{Convert, Strategy};
 use crate::status::FieldError;
@@ -101,7 +101,7 @@ fn common(event: &Value, object: &str, controller: &str, errors: &mut Errors) {
     if reporter.is_empty() {
         errors.push(FieldError::required(controller, ""));
     }
-    for complaint in names::qualified_name(reporter) {
+    for complaint in validation::qualified_name(reporter) {
         errors.push(FieldError::invalid(controller, reporter, complaint));
     }
     for field in ["reportingInstance", "action", "reason"] {

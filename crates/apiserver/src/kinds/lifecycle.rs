@@ -1,9 +1,9 @@
 //! `lifecycle.k8s.io`: requests to evict, and evictions under way.
 
+use evac_apimachinery::validation;
 use serde_json::Value;
 
 use super::meta;
-use super::names;
 use super::read::{is_set, text};
 use super::strategy::Strategy;
 use crate::status::FieldError;
@@ -49,7 +49,7 @@ fn target(object: &Value, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(FieldError::required("spec.target.pod.name", ""));
     } else {
-        for complaint in names::dns1123_subdomain(name) {
+        for complaint in validation::dns1123_subdomain(name) {
             errors.push(FieldError::invalid("spec.target.pod.name", name, complaint));
         }
     }

@@ -1,8 +1,8 @@
 //! ObjectMeta: the checks every object passes.
 
+use evac_apimachinery::validation::{self, NameRule};
 use serde_json::{Map, Value};
 
-use super::names::{self, NameRule};
 use super::read::{int_at, list, list_at, obj, text, text_at, truth};
 use crate::status::{FieldError, FieldErrorKind};
 
@@ -32,7 +32,7 @@ pub fn validate(object: &Value, namespaced: bool, rule: NameRule, errors: &mut V
         if namespace.is_empty() {
             errors.push(FieldError::required("metadata.namespace", ""));
         }
-        for complaint in names::dns1123_label(namespace).into_iter().filter(|_| !namespace.is_empty()) {
+        for complaint in validation::dns1123_label(namespace).into_iter().filter(|_| !namespace.is_empty()) {
             errors.push(FieldError::invalid("metadata.namespace", namespace, complaint));
         }
     } else if !namespace.is_empty() {
@@ -106,11 +106,11 @@ fn common(meta: &Value, errors: &mut Vec<FieldError>) {
 
 pub fn labels(labels: Option<&Map<String, Value>>, path: &str, errors: &mut Vec<FieldError>) {
     for (key, value) in labels.into_iter().flatten() {
-        for complaint in names::qualified_name(key) {
+        for complaint in validation::qualified_name(key) {
             errors.push(FieldError::invalid(path, key.as_str(), complaint));
         }
         let value = value.as_str().unwrap_or("");
-        for complaint in names::label_value(value) {
+        for complaint in validation::label_value(value) {
             errors.push(FieldError::invalid(path, value, complaint));
         }
     }
@@ -120,7 +120,7 @@ pub fn annotations(annotations: Option<&Map<String, Value>>, path: &str, errors:
     let mut size = 0;
     for (key, value) in annotations.into_iter().flatten() {
         size += key.len() + value.as_str().unwrap_or("").len();
-        for complaint in names::qualified_name(&key.to_lowercase()) {
+        for complaint in validation::qualified_name(&key.to_lowercase()) {
             errors.push(FieldError::invalid(path, key.as_str(), complaint));
         }
     }
@@ -175,7 +175,7 @@ fn owner_references(references: &[Value], errors: &mut Vec<FieldError>) {
 fn finalizers(meta: &Value, errors: &mut Vec<FieldError>) {
     let all = list(meta, "finalizers");
     for name in all.iter().filter_map(Value::as_str) {
-        for complaint in names::qualified_name(name) {
+        for complaint in validation::qualified_name(name) {
             errors.push(FieldError::invalid("metadata.finalizers", name, complaint));
         }
     }

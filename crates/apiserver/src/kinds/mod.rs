@@ -27,7 +27,6 @@ mod events;
 pub mod fields;
 mod lifecycle;
 pub mod meta;
-pub mod names;
 pub mod pod;
 mod policy;
 mod quantities;

@@ -1,9 +1,9 @@
 //! Roles and bindings.
 
+use evac_apimachinery::validation::{self, NameRule};
 use serde_json::{Map, Value};
 
 use super::meta;
-use super::names::{self, NameRule};
 use super::pod::validate_label_selector;
 use super::read::{each, list, obj_mut, set_default, text, text_at};
 use super::strategy::Strategy;
@@ -125,7 +125,7 @@ fn binding(object: &Value, namespaced: bool, errors: &mut Errors) {
     if name.is_empty() {
         late.push(FieldError::required("roleRef.name", ""));
     } else {
-        for complaint in names::path_segment(name) {
+        for complaint in validation::path_segment(name) {
             errors.push(FieldError::invalid("roleRef.name", name, complaint));
         }
     }
@@ -143,7 +143,7 @@ fn subject(subject: &Value, namespaced: bool, path: &str, errors: &mut Errors) {
     match text(subject, "kind") {
         "ServiceAccount" => {
             if !name.is_empty() {
-                for complaint in names::dns1123_subdomain(name) {
+                for complaint in validation::dns1123_subdomain(name) {
                     errors.push(FieldError::invalid(format!("{path}.name"), name, complaint));
                 }
             }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use evac_apimachinery::validation::{self, NameRule};
 use serde_json::{Map, Value, json};
 
 use super::fields::{self, Unsupported};
 use super::meta;
-use super::names::{self, NameRule};
 use super::read::{as_map, each, int, list, list_at, obj, obj_mut, set_default, text, text_at};
 use super::strategy::{Generation, Strategy};
 use crate::status::FieldError;
@@ -61,7 +61,7 @@ fn load_balancer(object: &Value, errors: &mut Errors) {
         }
         let path = format!("{PATH}[{i}].hostname");
         if !host.is_empty() {
-            for complaint in names::dns1123_subdomain(host) {
+            for complaint in validation::dns1123_subdomain(host) {
                 errors.push(FieldError::invalid(path.as_str(), host, complaint));
             }
             if host.parse::<std::net::IpAddr>().is_ok() {
@@ -184,7 +184,7 @@ fn service(object: &Value, errors: &mut Errors) {
             if text(spec, "externalName").is_empty() {
                 errors.push(FieldError::required("spec.externalName", ""));
             } else {
-                for complaint in names::dns1123_subdomain(name) {
+                for complaint in validation::dns1123_subdomain(name) {
                     errors.push(FieldError::invalid("spec.externalName", name, complaint));
                 }
             }
@@ -229,7 +229,7 @@ fn service_port<'a>(
             errors.push(FieldError::required(at("name"), ""));
         }
     } else {
-        for complaint in names::dns1123_label(name) {
+        for complaint in validation::dns1123_label(name) {
             errors.push(FieldError::invalid(at("name"), name, complaint));
         }
         if !seen.insert(name) {
@@ -237,7 +237,7 @@ fn service_port<'a>(
         }
     }
     let number = int(port, "port").unwrap_or(0);
-    for complaint in names::port_number(number) {
+    for complaint in validation::port_number(number) {
         errors.push(FieldError::invalid(at("port"), number, complaint));
     }
     match text(port, "protocol") {
@@ -247,13 +247,13 @@ fn service_port<'a>(
     }
     match port.get("targetPort") {
         Some(Value::String(name)) => {
-            for complaint in names::port_name(name) {
+            for complaint in validation::port_name(name) {
                 errors.push(FieldError::invalid(at("targetPort"), name.as_str(), complaint));
             }
         }
         other => {
             let number = other.and_then(Value::as_i64).unwrap_or(0);
-            for complaint in names::port_number(number) {
+            for complaint in validation::port_number(number) {
                 errors.push(FieldError::invalid(at("targetPort"), number, complaint));
             }
         }
@@ -287,7 +287,7 @@ fn endpoints(object: &Value, errors: &mut Errors) {
         }
         for (j, port) in list(subset, "ports").iter().enumerate() {
             let number = int(port, "port").unwrap_or(0);
-            for complaint in names::port_number(number) {
+            for complaint in validation::port_number(number) {
                 errors.push(FieldError::invalid(format!("{path}.ports[{j}].port"), number, complaint));
             }
         }

@@ -1,14 +1,15 @@
 //! Volumes, claims, classes and what CSI drivers publish.
 
+use evac_apimachinery::quantity::Quantity;
+use evac_apimachinery::validation;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::meta;
-use super::names;
 use super::pod::{seconds, validate_label_selector, validate_node_selector, validate_quantity_value};
+use super::quantities;
 use super::read::{as_map, is_set, list, list_at, obj, obj_mut, semantic_eq, set_default, text, text_at};
 use super::strategy::{Generation, Strategy};
-use crate::quantity::Quantity;
 use crate::status::FieldError;
 
 type Errors = Vec<FieldError>;
@@ -123,7 +124,7 @@ fn one_of(spec: &Value, field: &str, valid: &[&str], errors: &mut Errors) {
 fn class_name(spec: &Value, errors: &mut Errors) {
     let name = text(spec, "storageClassName");
     if !name.is_empty() {
-        for complaint in names::dns1123_subdomain(name) {
+        for complaint in validation::dns1123_subdomain(name) {
             errors.push(FieldError::invalid("spec.storageClassName", name, complaint));
         }
     }
@@ -168,7 +169,7 @@ fn claim(object: &Value, errors: &mut Errors) {
     validate_label_selector(spec.get("selector"), "spec.selector", errors);
     match spec.pointer("/resources/requests/storage") {
         None => errors.push(FieldError::required(STORAGE_REQUEST, "")),
-        Some(amount) => match Quantity::from_json(amount) {
+        Some(amount) => match quantities::read(amount) {
             Ok(size) if size <= Quantity::ZERO => {
                 errors.push(FieldError::invalid(
                     STORAGE_REQUEST,
@@ -210,7 +211,7 @@ fn claim_update(old: &Value, new: &Value, errors: &mut Errors) {
         ));
     }
     let size = |object: &Value, pointer: &str| {
-        object.pointer(pointer).and_then(|v| Quantity::from_json(v).ok()).unwrap_or(Quantity::ZERO)
+        object.pointer(pointer).and_then(|v| quantities::read(v).ok()).unwrap_or(Quantity::ZERO)
     };
     let wanted = size(new, "/spec/resources/requests/storage");
     if wanted < size(old, "/spec/resources/requests/storage")
@@ -242,7 +243,7 @@ pub(super) const STORAGE_CLASS: Strategy = Strategy {
         if provisioner.is_empty() {
             errors.push(FieldError::required("provisioner", ""));
         } else {
-            for complaint in names::qualified_name(&provisioner.to_lowercase()) {
+            for complaint in validation::qualified_name(&provisioner.to_lowercase()) {
                 errors.push(FieldError::invalid("provisioner", provisioner, complaint));
             }
         }
@@ -277,7 +278,7 @@ pub(super) const VOLUME_ATTACHMENT: Strategy = Strategy {
             _ => {}
         }
         let node = text(spec, "nodeName");
-        for complaint in names::dns1123_subdomain(node) {
+        for complaint in validation::dns1123_subdomain(node) {
             errors.push(FieldError::invalid("spec.nodeName", node, complaint));
         }
         if text(spec, "attacher").is_empty() {
@@ -348,7 +349,7 @@ pub(super) const CSI_DRIVER: Strategy = Strategy {
 pub(super) const CSI_STORAGE_CAPACITY: Strategy = Strategy {
     validate: |object, errors| {
         let name = text(object, "storageClassName");
-        for complaint in names::dns1123_subdomain(name) {
+        for complaint in validation::dns1123_subdomain(name) {
             errors.push(FieldError::invalid("storageClassName", name, complaint));
         }
         validate_label_selector(object.get("nodeTopology"), "nodeTopology", errors);

@@ -1,10 +1,10 @@
 //! How objects of a kind are treated when they are written.
 
+use evac_apimachinery::validation::NameRule;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::fields::{Field, Unsupported};
-use super::names::NameRule;
 use super::read::{obj, obj_mut, semantic_eq};
 use crate::status::FieldError;
 

@@ -1,5 +1,6 @@
 //! JSON patch (RFC 6902), with the habits of the library kube-apiserver uses: negative indices count from
-//! the end, and `replace` sets a field of an object even if it was missing.
+//! the end, and `replace` sets a field of an object even if it was missing. The crate `json-patch` follows the letter of the RFC and has other
+//! words, so it would refuse what a real server takes.
 
 use serde_json::{Map, Value};
 
@@ -42,6 +43,14 @@ pub fn json_patch(
         apply(&mut document, operation).map_err(PatchError::DoesNotApply)?;
     }
     Ok((document, complaints))
+}
+
+/// Applies the patch that a webhook answered with. Fields that no operation has are passed over there.
+pub fn webhook_patch(object: &Value, patch: &[u8]) -> Result<Value, String> {
+    let operations: Vec<Map<String, Value>> = serde_json::from_slice(patch).map_err(|e| e.to_string())?;
+    let mut document = object.clone();
+    operations.iter().try_for_each(|operation| apply(&mut document, operation))?;
+    Ok(document)
 }
 
 fn word<'a>(operation: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
@@ -272,6 +281,23 @@ mod tests {
         )
         .unwrap();
         assert_eq!(complaints, ["json patch unknown field \"[0].vale\""]);
+    }
+
+    #[test]
+    fn a_webhook_may_replace_what_was_missing_and_count_from_the_end() {
+        let object = json!({"spec": {"list": [1, 2]}});
+        let patch = json!([
+            {"op": "replace", "path": "/spec/new", "value": true},
+            {"op": "remove", "path": "/spec/list/-1", "note": "unknown fields do not matter"},
+        ]);
+        let patched = webhook_patch(&object, patch.to_string().as_bytes());
+        assert_eq!(patched, Ok(json!({"spec": {"list": [1], "new": true}})));
+        let spoilt = json!([{"op": "remove", "path": "/spec/nowhere"}]).to_string();
+        assert_eq!(
+            webhook_patch(&object, spoilt.as_bytes()).unwrap_err(),
+            "error in remove for path: '/spec/nowhere': Unable to remove nonexistent key: nowhere"
+        );
+        assert!(webhook_patch(&object, b"{}").is_err());
     }
 
     proptest! {

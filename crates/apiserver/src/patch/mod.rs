@@ -10,7 +10,7 @@ mod strategic;
 
 use serde_json::Value;
 
-pub use self::json_patch::json_patch;
+pub use self::json_patch::{json_patch, webhook_patch};
 pub use self::merge_patch::merge_patch;
 pub use self::strategic::strategic_merge;
 use crate::schema::decode::{self, DecodeError, Decoded, FieldValidation, Media, Target};

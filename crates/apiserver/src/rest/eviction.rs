@@ -20,7 +20,7 @@ use super::deletion::{DeleteOptions, seconds};
 use super::reply::Reply;
 use crate::admission::{Operation, Review};
 use crate::kinds::Kind;
-use crate::selector::LabelSelector;
+use crate::selector::{label_selector, selects};
 use crate::server::{Api, about_kind, meta_of, not_found, storage_of};
 use crate::status::{About, ApiError, FieldError};
 use crate::store::{Expect, Key, Object};
@@ -307,7 +307,7 @@ fn budgets_of(api: &Api, pod: &Value) -> Vec<Object> {
             let value = budget.value();
             let selector = value.pointer("/spec/selector").filter(|s| !s.is_null());
             // A budget without a selector selects nothing; an empty selector selects everything.
-            selector.is_some_and(|s| LabelSelector::from_object(Some(s)).is_ok_and(|s| s.matches(labels)))
+            selector.is_some_and(|s| label_selector(Some(s)).is_ok_and(|s| selects(&s, labels)))
         })
         .collect()
 }

@@ -10,7 +10,7 @@ use super::ownership::{Owner, same_but_for_times};
 use super::reply::Reply;
 use crate::kinds::{Kind, Part};
 use crate::patch;
-use crate::selector::LabelSelector;
+use crate::selector::{label_selector, plain_selector};
 use crate::server::{Api, about_kind, meta_of, not_found};
 use crate::status::{ApiError, FieldError};
 use crate::store::Expect;
@@ -86,12 +86,9 @@ fn scale_of(kind: &Kind, paths: &Paths, object: &Value) -> Value {
 fn selector_text(selector: &Value) -> Option<String> {
     // Replication controllers have a plain map, everybody else a selector object.
     let plain = selector.get("matchLabels").is_none() && selector.get("matchExpressions").is_none();
-    let parsed = if plain {
-        LabelSelector::from_map(selector.as_object())
-    } else {
-        LabelSelector::from_object(Some(selector)).ok()?
-    };
-    Some(parsed.requirements().iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+    let parsed =
+        if plain { plain_selector(selector.as_object()) } else { label_selector(Some(selector)).ok()? };
+    Some(parsed.to_string())
 }
 
 pub fn serve(api: &Arc<Api>, call: &Call, verb: &str) -> Result<Reply, ApiError> {

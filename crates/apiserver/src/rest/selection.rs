@@ -2,16 +2,18 @@
 
 use std::borrow::Cow;
 
+use evac_apimachinery::labels::Selector;
+
 use super::call::Call;
 use crate::kinds::{Kind, Kinds};
-use crate::selector::{FieldSelector, LabelSelector};
+use crate::selector::FieldSelector;
 use crate::server::selectable_labels;
 use crate::status::ApiError;
 use crate::store::Meta;
 
 /// A compiled selection: where each field is found was settled once.
 pub struct Selection {
-    labels: LabelSelector,
+    labels: Selector,
     fields: FieldSelector,
     places: Vec<(String, Place)>,
 }
@@ -25,8 +27,8 @@ enum Place {
 
 impl Selection {
     pub fn of(call: &Call, kinds: &Kinds) -> Result<Self, ApiError> {
-        let labels = LabelSelector::parse(&call.query.label_selector)
-            .map_err(|e| ApiError::bad_request(e.to_string()))?;
+        let labels =
+            Selector::parse(&call.query.label_selector).map_err(|e| ApiError::bad_request(e.to_string()))?;
         let fields = FieldSelector::parse(&call.query.field_selector)
             .map_err(|e| ApiError::bad_request(e.to_string()))?;
         call.kind.check_field_selector(&fields)?;

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::age;
-use crate::selector::LabelSelector;
+use crate::selector::label_selector;
 
 pub(super) fn name(object: &Value) -> Value {
     text(object, "/metadata/name")
@@ -56,7 +56,7 @@ pub(super) fn containers(object: &Value, pointer: &str) -> [Value; 2] {
 
 /// A `LabelSelector` object in its text form; `<none>` when it is empty.
 pub(super) fn selector(object: &Value, pointer: &str) -> Value {
-    match LabelSelector::from_object(object.pointer(pointer)) {
+    match label_selector(object.pointer(pointer)) {
         Err(_) => json!("<error>"),
         Ok(selector) => json!(or(&selector.to_string(), "<none>")),
     }

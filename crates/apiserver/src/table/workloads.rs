@@ -56,7 +56,7 @@ static DEPLOYMENTS: Layout = Layout {
     ],
     cells: |object, now| {
         let [names, images] = containers(object, TEMPLATE);
-        let selector = crate::selector::LabelSelector::from_object(object.pointer("/spec/selector"));
+        let selector = crate::selector::label_selector(object.pointer("/spec/selector"));
         vec![
             cells::name(object),
             ratio(object, "/status/readyReplicas", "/spec/replicas"),

@@ -1,7 +1,8 @@
 //! A real admission webhook over HTTPS, one for both arms.
 //!
 //! The path says what it does: `/allow`, `/deny`, `/deny/CODE`, `/silent` (denies without a word), `/warn`,
-//! `/label` (adds a label), `/name` (writes who asked and for what into annotations), `/patch/spoilt`,
+//! `/label` (adds a label), `/name` (writes who asked and for what into annotations), `/patch/spoilt` and
+//! `/patch/key` (remove what is not there), `/patch/loose` (what only some libraries take),
 //! `/status/CODE` (answers with an HTTP error), `/nonsense` (answers no review), `/uid` (answers another
 //! request).
 
@@ -88,7 +89,19 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
             });
             patch(&mut response, &json!([{"op": "add", "path": "/metadata/annotations", "value": told}]));
         }
-        "patch" => patch(&mut response, &json!([{"op": "remove", "path": "/spec/nowhere"}])),
+        "patch" => patch(
+            &mut response,
+            &match last {
+                "loose" => json!([
+                    {"op": "replace", "path": "/metadata/labels", "value": {"hooked": "yes"}},
+                    {"op": "add", "path": "/metadata/finalizers", "value": ["a.example.com/1", "b.example.com/2"]},
+                    {"op": "remove", "path": "/metadata/finalizers/-1", "reason": "unknown"},
+                    {"op": "remove", "path": "/metadata/finalizers/0"},
+                ]),
+                "key" => json!([{"op": "remove", "path": "/data/nowhere"}]),
+                _ => json!([{"op": "remove", "path": "/spec/nowhere"}]),
+            },
+        ),
         "status" => code = last.parse().unwrap_or(500),
         "nonsense" => return Ok(Response::new(Full::from(r#"{"kind":"Nothing","apiVersion":"v1"}"#))),
         "uid" => response["uid"] = json!("another"),

@@ -2,10 +2,10 @@
 
 use evac_api::Call;
 use evac_api::kubevirt::{request, wire};
-use evac_core::forecast::{PodForecast, Prospect};
-use evac_core::guest::outlook;
+use evac_core::drain::forecast::{PodForecast, Prospect};
+use evac_core::drain::guest::outlook;
 use evac_core::machines::strategy::{effective, provenance};
-use evac_core::machines::{Instance, Kind, Machine, Seen, condition};
+use evac_core::machines::{Instance, Kind, Machine, condition};
 use evac_core::{Fact, Fate, Index, Key, Policy, Reason, Severity};
 use evac_engine::{Http, guests};
 use jiff::Timestamp;
@@ -64,18 +64,18 @@ async fn judge(
     let node = instance.node.clone();
     // Without a node there are no pods to look at.
     let mut index = if node.is_empty() { Index::new() } else { read_node(http, policy, &node).await? };
-    if index.machines().instance(&key).is_none() {
-        index.apply(Fact::Machine(Seen::Instance(Box::new(instance.clone()))));
+    if index.instance(&key).is_none() {
+        index.apply(Fact::Instance(Box::new(instance.clone())));
     }
     let machine = match machine {
         Some(machine) => Some(machine),
         None => owner_of(http, &instance).await,
     };
     if let Some(machine) = &machine {
-        index.apply(Fact::Machine(Seen::Machine(Box::new(machine.clone()))));
+        index.apply(Fact::Machine(Box::new(machine.clone())));
     }
     match guests::settings_with_origin(http).await {
-        Ok(config) => index.configure(config),
+        Ok(config) => drop(index.configure(config)),
         Err(error) => {
             output::warning(&format!(
                 "where the cluster's default strategy comes from is not known: {error}"
@@ -88,7 +88,7 @@ async fn judge(
         .pods
         .into_iter()
         .find(|pod| pod.instance.as_ref() == Some(&key) && pod.prospect != Prospect::Stays);
-    let Some(instance) = index.machines().instance(&key) else {
+    let Some(instance) = index.instance(&key) else {
         say(format, &[format!("vmi {key} has just ended")], None);
         return Ok(Exit::Done);
     };
@@ -114,11 +114,10 @@ fn lines(
     pod: Option<&PodForecast>,
     now: Timestamp,
 ) -> (Vec<String>, bool) {
-    let machines = index.machines();
     let owner = instance.owner.as_ref().map_or("no machine owns it".into(), |owner| format!("of {owner}"));
     let place =
         if instance.node.is_empty() { "is on no node".into() } else { format!("is on {}", instance.node) };
-    let strategy = effective(instance, &machines.config).strategy;
+    let strategy = effective(instance, &index.config).strategy;
     let movable = match condition::find(&instance.conditions, "LiveMigratable") {
         None => "not known yet".into(),
         Some(found) if found.status == "True" => "yes".into(),
@@ -155,13 +154,12 @@ fn lines(
     }
     let mut all = vec![
         format!("vmi {} {place} ({}, {owner})", instance.key, instance.phase.text()),
-        format!("eviction strategy: {strategy} ({})", provenance(instance, machine, &machines.config)),
+        format!("eviction strategy: {strategy} ({})", provenance(instance, machine, &index.config)),
         format!("can be live-migrated: {movable}"),
         format!("a drain {does}: its pod {}", reason.message()),
     ];
     all.extend(unknown);
-    if let Some(running) = machines.migrations_of(&instance.key).into_iter().find(|one| !one.phase.is_final())
-    {
+    if let Some(running) = index.migrations_of(&instance.key).into_iter().find(|one| !one.phase.is_final()) {
         all.push(format!("migration {} is in phase {}", running.key.name, running.phase.text()));
     }
     if let Some(fix) = Reason::fix(&reason) {

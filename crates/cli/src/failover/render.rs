@@ -1,6 +1,6 @@
 //! What a failover says: to people in lines, to programs in JSON.
 
-use evac_core::explain::span;
+use evac_core::drain::explain::span;
 use evac_core::failover::{LetGo, Release, Remains};
 use evac_engine::failover::{End, Event, Report};
 use jiff::Timestamp;
@@ -65,7 +65,7 @@ impl Renderer {
             Event::Released { how: Release::DeleteNode } => output::data(&format!("node/{node} deleted")),
             Event::Returned { instance, on } => output::data(&format!("vm {instance} runs on {on}")),
             Event::StaysOff { instance, why } => output::data(&format!("vm {instance} {why}")),
-            Event::LetGo(guest) => output::data(&format!("{}; nobody waits for it any more", guest.words())),
+            Event::LetGo(guest) => output::data(&format!("{}; it is not waited for any more", guest.words())),
             Event::Waiting { remains } => {
                 if let Some(line) = waiting(remains) {
                     output::talk(&line);

@@ -10,8 +10,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use evac_api::kubevirt::request::{create, send};
 use evac_api::maintenance::request;
 use evac_core::Index;
+use evac_core::drain::ownership::{Ownership, ownership};
 use evac_core::maintenance::{ALLOW_CONTROL_PLANE, ALLOW_SHUTDOWN, Id, Maintenance, ON_UNCORDON};
-use evac_core::ownership::{Ownership, ownership};
 use evac_engine::http::parse;
 use evac_engine::{Http, nodes};
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ pub struct StartArgs {
     /// The node may leave the control plane although the quorum of etcd is not known to bear it
     #[arg(long)]
     pub allow_control_plane: bool,
-    /// What happens when somebody uncordons the node meanwhile
+    /// What happens when the node is uncordoned meanwhile, and not by the operator
     #[arg(long, value_enum, value_name = "WHAT")]
     pub on_uncordon: Option<OnUncordonArg>,
     #[command(flatten)]

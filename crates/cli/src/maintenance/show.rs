@@ -1,7 +1,7 @@
 //! Maintenances as tables, details and JSON.
 
 use comfy_table::Table;
-use evac_core::explain::span;
+use evac_core::drain::explain::span;
 use evac_core::maintenance::status::{PERMISSION_IGNORED, UNREAD, WAITING};
 use evac_core::maintenance::{Maintenance, Phase, Status};
 use jiff::Timestamp;

@@ -54,7 +54,7 @@ pub async fn wait_for(
     for family in wanted.iter().map(|id| id.family).collect::<BTreeSet<_>>() {
         let source = Source { path: request::collection(family).into(), query: String::new(), page: 500 };
         let wrap = move |report: Report<Object>| match report {
-            Report::Listed(list) => {
+            Report::Listed(list, _) => {
                 News::All(family, list.into_iter().map(|object| object.of(family)).collect())
             }
             Report::Seen(object) => News::Seen(Box::new(object.of(family))),
@@ -123,7 +123,7 @@ impl Waiting {
             output::data(&format!("nodemaintenance/{} ended", id.name));
             self.ends.push(Exit::Done);
         } else {
-            output::error(&format!("nodemaintenance/{} was deleted by somebody", id.name));
+            output::error(&format!("nodemaintenance/{} was deleted, and not by this command", id.name));
             self.ends.push(Exit::Cancelled);
         }
     }
@@ -203,7 +203,7 @@ impl Waiting {
     fn warn(&self) {
         for id in self.left.difference(&self.taken_up) {
             output::warning(&format!(
-                "nobody has taken up nodemaintenance/{}; is `evac operator` running with the role maintenance?",
+                "no operator has taken up nodemaintenance/{}; is `evac operator` running with the role maintenance?",
                 id.name
             ));
         }

@@ -1,8 +1,8 @@
 //! Whether a kubeconfig is one of a sandbox, and of which.
 //!
 //! `kubectl config set-context` and its like write the whole file anew: comments go, and fields change places. What stays is the authority of
-//! each cluster, and that says whose it is. A file in which anything belongs to another cluster is never ours: somebody would
-//! lose their access with it.
+//! each cluster, and that says whose it is. A file in which anything belongs to another cluster is never ours: its user would
+//! lose the access with it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -24,7 +24,7 @@ pub fn is_of_a_sandbox(text: &str) -> bool {
     }
 }
 
-/// Whether this is the file of the sandbox that wrote `written`, whoever has changed it since.
+/// Whether this is the file of the sandbox that wrote `written`, even if it was changed since.
 pub fn is_of_this(text: &str, written: &str) -> bool {
     match (authorities(text), authorities(written)) {
         (Some(found), Some(own)) => found == own,
@@ -105,7 +105,7 @@ mod tests {
             "whatever its first line says"
         );
         let kim = "- name: kim\n  user:\n    token: y\n";
-        assert!(!is_of_a_sandbox(&rewritten(&ours(), "", kim)), "somebody's key");
+        assert!(!is_of_a_sandbox(&rewritten(&ours(), "", kim)), "the key of a user");
         assert!(!is_of_a_sandbox("apiVersion: v1\nkind: Config\nclusters: null\n"));
         assert!(!is_of_a_sandbox("a shopping list"));
         assert!(!is_of_a_sandbox(""));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::Duration;
 
+use evac_upstream::kubectl::{apply, kubectl, try_kubectl};
 use evac_world::NodeSpec;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -13,7 +14,6 @@ use tokio::process::Command;
 
 use crate::audit::{self, Deed};
 use crate::handover::{free_address, ready};
-use crate::scenario::installed::{apply, kubectl, try_kubectl};
 use crate::scenario::{Arm, Cluster};
 use crate::skip;
 

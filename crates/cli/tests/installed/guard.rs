@@ -3,9 +3,9 @@
 use std::process::Output;
 use std::time::Duration;
 
-use crate::scenario::installed;
 use crate::scenario::{Arm, Cluster};
 use crate::skip;
+use evac_upstream::kubectl::{apply, kubectl, try_kubectl};
 use evac_world::NodeSpec;
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ async fn patch(cluster: &Cluster, words: &[&str], body: &str) -> Output {
     let mut all = vec!["patch", "node", "node-1", "--type", "merge", "-p", body];
     all.extend(words);
     all.extend(kubelet);
-    installed::try_kubectl(&cluster.kubeconfig, &all).await
+    try_kubectl(&cluster.kubeconfig, &all).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,10 +32,10 @@ async fn a_kubelet_cannot_write_the_keys_of_evac_on_its_node() {
     // The rights of kubelets, wherever this server takes them from.
     let rights =
         ["create", "clusterrolebinding", "kubelets", "--clusterrole=system:node", "--group=system:nodes"];
-    installed::kubectl(admin, &rights).await;
+    kubectl(admin, &rights).await;
     // kubectl reads a status before it patches it, which kubelets have no need of.
     let reading = ["create", "clusterrole", "status-readers", "--verb=get", "--resource=nodes/status"];
-    installed::kubectl(admin, &reading).await;
+    kubectl(admin, &reading).await;
     let readers = [
         "create",
         "clusterrolebinding",
@@ -43,7 +43,7 @@ async fn a_kubelet_cannot_write_the_keys_of_evac_on_its_node() {
         "--clusterrole=status-readers",
         "--group=system:nodes",
     ];
-    installed::kubectl(admin, &readers).await;
+    kubectl(admin, &readers).await;
     let before = patch(&cluster, &[], MARK).await;
     assert!(
         before.status.success(),
@@ -54,7 +54,7 @@ async fn a_kubelet_cannot_write_the_keys_of_evac_on_its_node() {
         .args(["manifests", "--roles", "maintenance"])
         .output()
         .unwrap();
-    installed::apply(admin, &[], &manifests.stdout).await;
+    apply(admin, &[], &manifests.stdout).await;
     // A policy takes effect a moment after it was accepted.
     let end = Instant::now() + Duration::from_secs(60);
     let refused = loop {
@@ -91,6 +91,6 @@ async fn a_kubelet_cannot_write_the_keys_of_evac_on_its_node() {
         assert!(answer.status.success(), "{body}: {}", String::from_utf8_lossy(&answer.stderr));
     }
     // People are not kubelets.
-    installed::kubectl(admin, &["annotate", "node", "node-1", "evac.dev/drain-"]).await;
+    kubectl(admin, &["annotate", "node", "node-1", "evac.dev/drain-"]).await;
     cluster.stop().await;
 }

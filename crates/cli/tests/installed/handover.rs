@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::scenario::installed::{self, ACCOUNT, NAMESPACE};
 use crate::scenario::{Arm, Cluster};
 use crate::skip;
+use evac_upstream::kubectl::apply;
 use evac_world::NodeSpec;
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -63,7 +64,7 @@ async fn when_the_node_of_the_leader_is_drained_the_other_one_leads_at_once() {
         "metadata": {"name": "next"},
         "spec": {"nodeName": another},
     });
-    installed::apply(&cluster.kubeconfig, &[], object.to_string().as_bytes()).await;
+    apply(&cluster.kubeconfig, &[], object.to_string().as_bytes()).await;
     let tainted = |node: Option<&Node>| {
         let taints = node.and_then(|node| node.spec.as_ref()).and_then(|spec| spec.taints.as_ref());
         taints.is_some_and(|taints| taints.iter().any(|taint| taint.key == "kubevirt.io/drain"))
@@ -111,7 +112,7 @@ async fn place_pods(cluster: &Cluster) -> (String, String) {
     let mut list: serde_json::Value = serde_json::from_slice(&manifests.stdout).unwrap();
     let kept = ["Deployment", "PodDisruptionBudget"];
     list["items"].as_array_mut().unwrap().retain(|object| kept.iter().any(|kind| object["kind"] == *kind));
-    installed::apply(&cluster.kubeconfig, &[], list.to_string().as_bytes()).await;
+    apply(&cluster.kubeconfig, &[], list.to_string().as_bytes()).await;
     let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let available = |deployment: Option<&Deployment>| {
         let status = deployment.and_then(|deployment| deployment.status.as_ref());

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use crate::scenario::{Arm, Cluster, installed};
+use crate::scenario::{Arm, Cluster};
 use crate::skip;
+use evac_upstream::kubectl::{apply, kubectl};
 use evac_world::NodeSpec;
 use serde_json::Value;
 
@@ -37,7 +38,7 @@ async fn accepted(arm: Arm) {
     let cluster = Cluster::start(arm, NodeSpec::workers(1), false).await;
     // In a trial nothing comes to be, so the namespaces have to be there before.
     for namespace in ["evac", "kubevirt", "medik8s-leases"] {
-        installed::kubectl(&cluster.kubeconfig, &["create", "namespace", namespace]).await;
+        kubectl(&cluster.kubeconfig, &["create", "namespace", namespace]).await;
     }
     let mut texts = vec![
         manifests(&[]),
@@ -47,7 +48,7 @@ async fn accepted(arm: Arm) {
     texts.extend(chart(EVERYTHING));
     for text in texts {
         let text = if arm == Arm::Sandbox { without_policies(&text) } else { text };
-        installed::apply(&cluster.kubeconfig, &["--dry-run=server"], &text).await;
+        apply(&cluster.kubeconfig, &["--dry-run=server"], &text).await;
     }
     cluster.stop().await;
 }

@@ -197,7 +197,7 @@ fn brief(object: &Value) -> Value {
 fn upstream_log(cluster: &Cluster) -> String {
     let mut words = String::new();
     for name in ["virt-controller", "virt-api"] {
-        if let Ok(text) = std::fs::read_to_string(super::upstream::log(&cluster.kubeconfig, name)) {
+        if let Ok(text) = std::fs::read_to_string(evac_upstream::kubevirt::log(&cluster.kubeconfig, name)) {
             let lines: Vec<&str> = text.lines().collect();
             let last = &lines[lines.len().saturating_sub(40)..];
             let _ = writeln!(words, "--- {name}\n{}", last.join("\n"));

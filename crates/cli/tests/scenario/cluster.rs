@@ -1,7 +1,7 @@
 //! The kinds of cluster a scenario runs on.
 
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evac_api::kubevirt::crds;
@@ -16,12 +16,11 @@ use evac_engine::operator::front::{Front as Served, Wanted};
 use evac_engine::operator::leader::Candidate;
 use evac_engine::operator::publish::Reviews;
 use evac_engine::operator::{Operator, install};
+use evac_upstream::kubernetes;
+use evac_upstream::kubevirt::{self, Release};
+use evac_upstream::ready::{hosts_machines, served, usable};
 use evac_world::{NodeSpec, Options, World};
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
-use kube::core::DynamicObject;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 #[path = "../../src/in_process.rs"]
 mod in_process;
@@ -33,7 +32,7 @@ pub enum Arm {
     /// A real Kubernetes control plane with simulated nodes.
     Kubernetes,
     /// The same, with KubeVirt's own control plane of machines in place of ours.
-    KubeVirt,
+    KubeVirt(Release),
     /// A real control plane on which the operator runs as `evac manifests` installs it: with its own account and rights.
     Installed,
 }
@@ -46,6 +45,8 @@ pub struct Cluster {
     pub home: &'static str,
     /// The kubeconfig of whoever types `evac`.
     pub person: PathBuf,
+    /// KubeVirt's own control plane leads the machines.
+    pub has_kubevirt: bool,
     /// A cluster whose nodes are machines of this one.
     pub tenant: Option<Box<Cluster>>,
     world: World,
@@ -73,7 +74,7 @@ impl Cluster {
             spec.provider_id = format!("kubevirt://{}", spec.name);
             spec
         };
-        let arm = if arm == Arm::KubeVirt { Arm::Kubernetes } else { arm };
+        let arm = if matches!(arm, Arm::KubeVirt(_)) { Arm::Kubernetes } else { arm };
         Self::start(arm, (1..=nodes).map(named).collect(), false).await
     }
 
@@ -107,14 +108,14 @@ impl Cluster {
                 let client = kube::Client::new(service, "default");
                 (client, Server::Sandbox { _front: front, _api: api }, Options::cluster(specs))
             }
-            Arm::Kubernetes | Arm::KubeVirt | Arm::Installed => {
-                let child = start_kubernetes(&dir, &kubeconfig, arm == Arm::Installed).await;
-                let client = connect(&kubeconfig).await;
+            Arm::Kubernetes | Arm::KubeVirt(_) | Arm::Installed => {
+                let child = start_kubernetes(&kubeconfig, arm == Arm::Installed).await;
+                let client = kube::Client::try_from(kubernetes::config(&kubeconfig).await).unwrap();
                 (client, Server::Kubernetes { _child: child }, Options::kubelets_only(specs))
             }
         };
         let agents = match arm {
-            Arm::KubeVirt => super::upstream::agents(&kubeconfig).await,
+            Arm::KubeVirt(_) => kubevirt::agents(&kubeconfig).await,
             _ => client.clone(),
         };
         let world = World::start(agents, clock, options);
@@ -134,8 +135,8 @@ impl Cluster {
             if machines {
                 processes.push(super::installed::operator(&client, &kubeconfig).await);
             }
-        } else if arm == Arm::KubeVirt {
-            processes = super::upstream::start(&http, &kubeconfig).await;
+        } else if let Arm::KubeVirt(release) = arm {
+            processes = release.start(&http, &kubeconfig).await;
             roles = roles.beside_kubevirt();
         }
         let mut offered = None;
@@ -160,7 +161,7 @@ impl Cluster {
                 Some(operator)
             }
             // Beside KubeVirt's control plane ours does the rest.
-            (_, false) if arm == Arm::KubeVirt => {
+            (_, false) if matches!(arm, Arm::KubeVirt(_)) => {
                 let candidate = Candidate::run(http.clone(), "scenario");
                 let operator = Operator::start_set(
                     http.clone().behind(candidate.gate().clone()),
@@ -183,6 +184,7 @@ impl Cluster {
             kubeconfig,
             home: if arm == Arm::Installed { super::installed::NAMESPACE } else { "kubevirt" },
             person,
+            has_kubevirt: matches!(arm, Arm::KubeVirt(_)),
             tenant: None,
             world,
             operator,
@@ -243,114 +245,12 @@ async fn serve(http: &Http, operator: &Operator, service: &str, roles: &Roles) -
     Served::open(http, operator.view(), &wanted).await.expect("the operator can serve")
 }
 
-/// Waits until the server asks for reviews and forwards what is to start and stop machines.
-pub async fn served(client: &kube::Client) {
-    let resource = kube::core::ApiResource::erase::<APIService>(&());
-    let services = kube::Api::<DynamicObject>::all_with(client.clone(), &resource);
-    let available = |service: Option<&DynamicObject>| {
-        let conditions = service.and_then(|service| service.data["status"]["conditions"].as_array());
-        conditions.is_some_and(|list| list.iter().any(|c| c["type"] == "Available" && c["status"] == "True"))
-    };
-    for version in ["v1", "v1alpha3"] {
-        let name = format!("{version}.subresources.kubevirt.io");
-        let waiting = kube::runtime::wait::await_condition(services.clone(), &name, available);
-        tokio::time::timeout(std::time::Duration::from_secs(60), waiting)
-            .await
-            .expect("the API to start and stop machines is available in time")
-            .expect("it can be watched");
+async fn start_kubernetes(kubeconfig: &Path, audit: bool) -> Child {
+    if !audit {
+        return kubernetes::start(kubeconfig, &[]).await;
     }
-    let reviewed = async { while !is_reviewed(client).await {} };
-    tokio::time::timeout(std::time::Duration::from_secs(60), reviewed).await.expect("reviews are asked for");
-}
-
-/// Whether the server asks for a review yet: nothing tells when it has taken a configuration in, but what comes of it does.
-async fn is_reviewed(client: &kube::Client) -> bool {
-    let wrong = serde_json::json!({
-        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "nobody"},
-        "spec": {"runStrategy": "Sometimes", "template": {"spec": {"domain": {"devices": {}}}}},
-    });
-    let path = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines?dryRun=All";
-    let request = http::Request::post(path).header("content-type", "application/json");
-    let answer = client.request_text(request.body(wrong.to_string().into_bytes()).unwrap()).await;
-    matches!(answer, Err(kube::Error::Api(status)) if status.message.contains("Invalid RunStrategy"))
-}
-
-/// Waits until the node agent of virtual machines has reported.
-async fn hosts_machines(client: &kube::Client, name: &str) {
-    let ready = |node: Option<&Node>| {
-        let labels = node.and_then(|node| node.metadata.labels.as_ref());
-        labels
-            .is_some_and(|labels| labels.get("kubevirt.io/schedulable").is_some_and(|value| value == "true"))
-    };
-    let waiting = kube::runtime::wait::await_condition(kube::Api::<Node>::all(client.clone()), name, ready);
-    tokio::time::timeout(std::time::Duration::from_secs(60), waiting)
-        .await
-        .expect("the node can host machines in time")
-        .expect("the node can be watched");
-}
-
-/// Waits until a node is ready and the taint of new nodes was taken away.
-async fn usable(client: &kube::Client, name: &str) {
-    let usable = |node: Option<&Node>| {
-        node.is_some_and(|node| {
-            let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-            let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-            taints.is_none_or(Vec::is_empty)
-                && conditions
-                    .is_some_and(|list| list.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
-        })
-    };
-    let api: kube::Api<Node> = kube::Api::all(client.clone());
-    let waiting = kube::runtime::wait::await_condition(api, name, usable);
-    tokio::time::timeout(std::time::Duration::from_secs(60), waiting)
-        .await
-        .expect("the node becomes usable in time")
-        .expect("the node can be watched");
-}
-
-/// The real control plane, if this machine could build it.
-pub fn kubernetes_program() -> Option<PathBuf> {
-    std::env::var_os("EVAC_KUBERNETES").map(PathBuf::from)
-}
-
-/// The real programs of KubeVirt, if this machine could build them.
-pub fn kubevirt_program() -> Option<PathBuf> {
-    std::env::var_os("EVAC_KUBEVIRT").map(PathBuf::from)
-}
-
-async fn start_kubernetes(dir: &tempfile::TempDir, kubeconfig: &std::path::Path, audit: bool) -> Child {
-    let mut command = Command::new(kubernetes_program().expect("EVAC_KUBERNETES"));
-    command.arg("up");
-    if audit {
-        let policy = kubeconfig.with_file_name("audit-policy.yaml");
-        std::fs::write(&policy, super::installed::AUDIT_POLICY).unwrap();
-        command.arg("--audit-log").arg(kubeconfig.with_file_name("audit.log"));
-        command.arg("--audit-policy").arg(policy);
-    }
-    let mut child = command
-        .args(["--exit-on-stdin-close", "--dir"])
-        .arg(dir.path().join("kubernetes"))
-        .arg("--kubeconfig")
-        .arg(kubeconfig)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("the real control plane starts");
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    while let Some(line) = lines.next_line().await.unwrap() {
-        if line.starts_with("ready:") {
-            return child;
-        }
-    }
-    panic!("the real control plane ended before it was ready");
-}
-
-async fn connect(kubeconfig: &std::path::Path) -> kube::Client {
-    kube::Client::try_from(read(kubeconfig).await).unwrap()
-}
-
-pub async fn read(kubeconfig: &std::path::Path) -> kube::Config {
-    let read = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
-    kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default()).await.unwrap()
+    let [log, policy] = ["audit.log", "audit-policy.yaml"].map(|name| kubeconfig.with_file_name(name));
+    std::fs::write(&policy, super::installed::AUDIT_POLICY).unwrap();
+    let [log_flag, policy_flag] = ["--audit-log", "--audit-policy"].map(OsStr::new);
+    kubernetes::start(kubeconfig, &[log_flag, log.as_os_str(), policy_flag, policy.as_os_str()]).await
 }

@@ -4,14 +4,13 @@
 //! Deployment and Service are taken away again: the first would start pretended pods, the second leads to pods.
 
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 
 use evac_api::kubevirt::crds;
+use evac_upstream::kubectl::{account, apply, kubectl};
+use evac_upstream::ready::served;
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
-
-use super::cluster::{kubernetes_program, served};
 
 /// Each role there is.
 const ROLES: &str = "all,failover";
@@ -85,52 +84,4 @@ pub async fn start(kubeconfig: &Path, log: &str, health: &str) -> Child {
         .kill_on_drop(true)
         .spawn()
         .expect("the operator starts")
-}
-
-/// The administrator's kubeconfig with the token of an account instead.
-pub async fn account(kubeconfig: &Path, namespace: &str, name: &str) -> PathBuf {
-    let token = kubectl(kubeconfig, &["create", "token", "-n", namespace, name, "--duration=3h"]).await;
-    let token = String::from_utf8(token.stdout).unwrap();
-    let text = std::fs::read_to_string(kubeconfig).unwrap();
-    let lines: Vec<String> = text
-        .lines()
-        .map(|line| match line.split_once("token: ") {
-            Some((before, _)) => format!("{before}token: {}", token.trim()),
-            None => line.to_owned(),
-        })
-        .collect();
-    let path = kubeconfig.with_file_name(format!("{name}.kubeconfig"));
-    std::fs::write(&path, lines.join("\n")).unwrap();
-    path
-}
-
-/// Applies objects as kubectl does, with every field known to the server.
-pub async fn apply(kubeconfig: &Path, words: &[&str], objects: &[u8]) {
-    let mut child = command(kubeconfig)
-        .args(["apply", "--server-side", "--validate=strict", "-f", "-"])
-        .args(words)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(objects).await.unwrap();
-    assert!(child.wait().await.unwrap().success(), "what is installed is accepted");
-}
-
-pub async fn kubectl(kubeconfig: &Path, words: &[&str]) -> Output {
-    let output = try_kubectl(kubeconfig, words).await;
-    assert!(output.status.success(), "kubectl {words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output
-}
-
-/// Whatever comes of it.
-pub async fn try_kubectl(kubeconfig: &Path, words: &[&str]) -> Output {
-    command(kubeconfig).args(words).output().await.unwrap()
-}
-
-fn command(kubeconfig: &Path) -> Command {
-    let program = kubernetes_program().expect("EVAC_KUBERNETES").with_file_name("kubectl");
-    let mut command = Command::new(program);
-    command.env("KUBECONFIG", kubeconfig).env("HOME", kubeconfig.parent().unwrap_or(kubeconfig));
-    command
 }

@@ -8,7 +8,10 @@
 //! in tenant apply …                the step in that cluster: apply, until, check, patch, post, delete or kubelet
 //! operator restart                 the operator ends and another begins
 //! only on a real server            not on the sandbox
-//! not beside kubevirt: REASON      not where KubeVirt's own control plane runs; the reason is shown with what was left out
+//! beside kubevirt: always          also beside KubeVirt's own control plane; `both releases`, `on demand` (EVAC_ALL=1) or
+//! beside kubevirt: no, because …   not; scenarios about machines have to say
+//! without kubevirt until …         the step only where KubeVirt's own control plane does not run
+//! covers: evac drain, role tenants what it shows there, for the table in docs/kubevirt.md
 //! unrest REASON                    at the end it is not checked that everything said is true; see `aftermath.rs`
 //! apply <<END                      objects, as kubectl apply would
 //! …YAML…
@@ -43,6 +46,8 @@
 //! says no with that code); `$home` is the namespace of the operator, `$folder` one on this machine for files of the scenario; `$now` is the time, also with a shift: `$now-90s`; `$tenant` is the kubeconfig of the tenant, in base64.
 
 mod aftermath;
+#[allow(dead_code, reason = "only `scenarios.rs` runs them beside KubeVirt")]
+pub mod beside;
 mod cluster;
 mod foretold;
 #[path = "../../../apiserver/tests/conformance/hook.rs"]
@@ -50,7 +55,6 @@ mod hook;
 pub mod installed;
 mod parse;
 mod run;
-mod upstream;
 
 pub use cluster::{Arm, Cluster};
 pub use parse::Scenario;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::beside;
+
 /// One scenario file.
 #[derive(Debug)]
 pub struct Scenario {
@@ -22,6 +24,8 @@ pub enum Step {
     Apply(String),
     /// The same in the tenant's cluster.
     InTenant(Box<Step>),
+    /// Not where KubeVirt's own control plane runs, which does it in another way.
+    WithoutKubeVirt(Box<Step>),
     /// The operator ends and another begins.
     RestartOperator,
     /// Waits for (or, if not waiting, checks) a condition.
@@ -126,10 +130,14 @@ impl Scenario {
             let line = raw.trim_end();
             let number = at + 1;
             let wrong = |why: &str| format!("line {number}: {why}: {line}");
-            if line.is_empty() || line.starts_with('#') {
+            if line.is_empty() || line.starts_with('#') || beside::is_note(line) {
                 continue;
             }
             let (inside, line) = match line.strip_prefix("in tenant ") {
+                Some(line) => (true, line),
+                None => (false, line),
+            };
+            let (ours_only, line) = match line.strip_prefix("without kubevirt ") {
                 Some(line) => (true, line),
                 None => (false, line),
             };
@@ -231,17 +239,19 @@ impl Scenario {
                 _ => return Err(wrong("unknown word")),
             };
             let step = if inside { Step::InTenant(Box::new(step)) } else { step };
+            let step = if ours_only { Step::WithoutKubeVirt(Box::new(step)) } else { step };
             scenario.steps.push((number, step));
         }
         Ok(scenario)
     }
 
-    /// Does it need one of these programs?
-    pub fn uses(&self, programs: &[&str]) -> bool {
+    /// Does it run one of these programs, perhaps with these words after it: `kubectl`, `evac vm start`?
+    pub fn uses(&self, commands: &[&str]) -> bool {
         self.steps.iter().any(|(_, step)| match step {
             Step::Run { words, .. } | Step::Start { words, .. } => {
-                let program = words.iter().find(|word| !word.contains('='));
-                program.is_some_and(|word| programs.contains(&word.as_str()))
+                let words: Vec<&str> =
+                    words.iter().map(String::as_str).skip_while(|word| word.contains('=')).collect();
+                commands.iter().any(|command| words.starts_with(&command.split(' ').collect::<Vec<_>>()))
             }
             _ => false,
         })

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use evac_clock::Clock;
+use evac_upstream::kubernetes;
+use evac_upstream::kubevirt::Release;
 use futures::{AsyncBufReadExt as _, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Api, DynamicObject, GroupVersionKind, Patch, PatchParams};
@@ -17,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::aftermath;
-use super::cluster::{Cluster, kubernetes_program, kubevirt_program};
+use super::cluster::Cluster;
 use super::foretold;
 use super::hook::Hooks;
 use super::parse::{Expect, Scenario, Step, Test, difference, matches};
@@ -76,6 +78,8 @@ async fn perform(
             let tenant = cluster.tenant.as_ref().ok_or("there is no tenant")?;
             Box::pin(perform(step, tenant, values, background)).await
         }
+        Step::WithoutKubeVirt(_) if cluster.has_kubevirt => Ok(()),
+        Step::WithoutKubeVirt(step) => Box::pin(perform(step, cluster, values, background)).await,
         Step::RestartOperator => {
             cluster.restart_operator().await;
             Ok(())
@@ -199,7 +203,7 @@ pub(super) fn spawn(words: &[String], cluster: &Cluster) -> Result<Running, Stri
     let (program, arguments) = words[settings.len()..].split_first().ok_or("no command")?;
     let path = match program.as_str() {
         "evac" => env!("CARGO_BIN_EXE_evac").into(),
-        "kubectl" => kubernetes_program()
+        "kubectl" => kubernetes::program()
             .map(|program| program.with_file_name("kubectl"))
             .ok_or("kubectl is not there")?,
         "oc" => {
@@ -207,7 +211,8 @@ pub(super) fn spawn(words: &[String], cluster: &Cluster) -> Result<Running, Stri
             let words: Vec<String> = [&words[..settings.len()], &["kubectl".to_owned()], arguments].concat();
             return spawn(&words, cluster);
         }
-        "virtctl" | "./virtctl" => kubevirt_program()
+        "virtctl" | "./virtctl" => Release::Newest
+            .program()
             .map(|program| program.with_file_name("virtctl"))
             .ok_or("virtctl is not there")?,
         other => return Err(format!("unknown program {other}")),

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::course::Release;
 use super::guests::{GuestFate, Outlook, outlook};
-use crate::fact::{Key, Pod, Uid};
-use crate::machines::Machines;
+use crate::cluster::fact::{Key, Pod, Uid};
+use crate::cluster::index::Index;
 
 /// How long the successor of a guest may find no place, or fail to start, until nobody waits for it any more.
 pub const STUCK: SignedDuration = SignedDuration::from_secs(120);
@@ -132,17 +132,11 @@ impl Aftermath {
     }
 
     /// What remains now. It is remembered since when a guest cannot start, and when something last changed.
-    pub fn look(
-        &mut self,
-        machines: &Machines,
-        pods: &[Pod],
-        attachments: Vec<String>,
-        now: Timestamp,
-    ) -> Remains {
+    pub fn look(&mut self, index: &Index, pods: &[Pod], attachments: Vec<String>, now: Timestamp) -> Remains {
         let mut remains = Remains { attachments, ..Remains::default() };
         for guest in self.guests.iter().filter(|guest| guest.fate.returns()) {
             let instance = guest.instance.clone();
-            let outlook = outlook(machines, guest);
+            let outlook = outlook(index, guest);
             if !matches!(outlook, Outlook::Stuck { .. }) {
                 self.stuck.remove(&instance);
             }
@@ -284,7 +278,7 @@ mod tests {
         let (vm, mut after) = waiting();
         let vmi = crate::machines::Instance { uid: Uid("new".into()), ..boot(&vm, Phase::Scheduling) };
         let mut pod = launcher(&vmi, "");
-        pod.conditions.push(Condition::new(
+        pod.guest().conditions.push(Condition::new(
             "PodScheduled",
             false,
             "Unschedulable",
@@ -331,7 +325,7 @@ mod tests {
     #[test]
     fn pods_that_have_finished_are_not_waited_for() {
         let mut done = pod("done").on("n1");
-        done.phase = crate::fact::PodPhase::Succeeded;
+        done.phase = crate::cluster::fact::PodPhase::Succeeded;
         let mut after = Aftermath::new("n1", Vec::new(), &[done.clone()], at(0), Release::Taint);
         assert!(after.look(&view([]), &[done], vec![], at(1)).is_nothing());
     }

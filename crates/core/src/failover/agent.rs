@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use super::policy::Agent;
-use crate::fact::Key;
+use crate::cluster::fact::Key;
 
 /// The programs of the family are called so, and live beside others: `/usr/sbin` has `fence_ipmilan`, and `reboot`.
 pub const COMMAND_PATTERN: &str = "^fence_[a-z0-9][a-z0-9_.-]{0,56}$";

@@ -8,11 +8,11 @@ use super::policy::{FailoverPolicy, PolicyError};
 use super::silence::{Signs, Silence, window};
 use super::suspect::{SHUT_DOWN, Sign, Suspect};
 use super::watchman::EXCLUDE;
-use crate::explain::span;
-use crate::fact::{Health, Key};
-use crate::ownership::{MarkState, Ownership, lease_key};
-use crate::quorum::Shortage;
-use crate::reason::Reason;
+use crate::cluster::fact::{Health, Key};
+use crate::drain::explain::span;
+use crate::drain::ownership::{MarkState, Ownership, held_by, lease_key};
+use crate::drain::quorum::Shortage;
+use crate::reasons::{OwnerReason, Reason};
 
 /// How a node is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -166,14 +166,11 @@ pub fn may_begin(suspect: &Suspect, ownership: &Ownership, unread: Option<&str>)
 /// Whether the node still carries the mark under which a failover began. One that was cancelled or taken over meanwhile is not ours to
 /// go on with.
 pub fn still_ours(suspect: &Suspect, owner: &str) -> Result<(), Refusal> {
-    let reason = match &suspect.node.mark {
+    let reason: Reason = match &suspect.node.mark {
         Some(MarkState::Valid(mark)) if mark.owner == owner => return Ok(()),
-        Some(MarkState::Valid(mark)) => {
-            let (owner, since) = (mark.owner.clone(), mark.since);
-            Reason::OwnedByEvac { owner, since, instance: None, seen: None }
-        }
-        Some(MarkState::Unreadable(text)) => Reason::MarkUnreadable { text: text.clone() },
-        None => Reason::CancelledElsewhere,
+        Some(MarkState::Valid(mark)) => held_by(mark, None, None),
+        Some(MarkState::Unreadable(text)) => OwnerReason::MarkUnreadable { text: text.clone() }.into(),
+        None => OwnerReason::CancelledElsewhere.into(),
     };
     Err(Refusal::Owned { message: reason.message() })
 }

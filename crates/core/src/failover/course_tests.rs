@@ -1,11 +1,11 @@
 use rstest::rstest;
 
 use super::*;
-use crate::fact::{Key, Uid};
+use crate::cluster::fact::{Key, Uid};
+use crate::drain::ownership::{Attire, new_mark};
 use crate::failover::suspect::FencedState;
 use crate::failover::suspect::testing::{lease, ready, silent};
-use crate::ownership::{Attire, new_mark};
-use crate::reason::Reason;
+use crate::reasons::{OwnerReason, Reason};
 use crate::testing::{at, taint};
 
 type Change = fn(&mut Suspect);
@@ -52,7 +52,10 @@ fn a_ready_node_has_not_failed() {
 #[test]
 fn d05_a_node_that_another_operator_looks_after_is_left_to_it() {
     let lease = Key::new("medik8s-leases", "node-n");
-    let other = Ownership::Other(Reason::OwnedByLease { lease, holder: "NodeHealthCheck-x".into() });
+    let other = Ownership::Other(Reason::Owner(OwnerReason::OwnedByLease {
+        lease,
+        holder: "NodeHealthCheck-x".into(),
+    }));
     assert!(matches!(may_begin(&silent("n"), &other, None), Err(Refusal::Owned { .. })));
     assert_eq!(may_begin(&silent("n"), &Ownership::ForeignCordon, None), Ok(()));
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::silence::Signs;
 use super::suspect::{Sign, Suspect};
-use crate::fact::Uid;
+use crate::cluster::fact::Uid;
 
 /// The annotation of the node that carries a [`Fenced`] as JSON.
 pub const ANNOTATION: &str = "evac.dev/fenced";
@@ -38,7 +38,7 @@ impl How {
             Self::Agent { program } => format!("fence agent {program} switched it off and then saw it off"),
             Self::Provider { signal } => format!("its provider says that it is shut down ({signal})"),
             Self::Time { seconds, policy } => {
-                let span = crate::explain::span(*seconds);
+                let span = crate::drain::explain::span(*seconds);
                 format!("policy {policy} takes {span} of silence for the end of it")
             }
         }

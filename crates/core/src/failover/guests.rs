@@ -8,8 +8,10 @@
 
 use serde::Serialize;
 
-use crate::fact::{Key, Uid};
-use crate::machines::{Condition, Instance, Launcher, Machine, Machines, Phase, RunStrategy, condition};
+use crate::cluster::fact::Pod;
+use crate::cluster::fact::{Key, Uid};
+use crate::cluster::index::Index;
+use crate::machines::{Condition, Instance, Machine, Phase, RunStrategy, condition};
 
 /// What follows for one guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -65,12 +67,15 @@ pub struct GuestFate {
 /// have not begun count too: their pods are as stuck as the others.
 ///
 /// When a failover is taken up again after the release, those that failed by it and wait for their machine count as well.
-pub fn fates(machines: &Machines, node: &str, resumed: bool) -> Vec<GuestFate> {
+pub fn fates(index: &Index, node: &str, resumed: bool) -> Vec<GuestFate> {
     let starts_there = |instance: &Instance| {
         instance.node.is_empty()
-            && machines.launchers_of(&instance.uid).iter().any(|pod| pod.node == node && pod.job.is_none())
+            && index
+                .launchers_of(&instance.uid)
+                .iter()
+                .any(|pod| pod.node_name() == node && pod.job().is_none())
     };
-    let mut found: Vec<GuestFate> = machines
+    let mut found: Vec<GuestFate> = index
         .instances()
         .filter(|instance| !instance.is_final() || (resumed && instance.phase == Phase::Failed))
         .filter(|instance| instance.node == node || starts_there(instance))
@@ -78,12 +83,12 @@ pub fn fates(machines: &Machines, node: &str, resumed: bool) -> Vec<GuestFate> {
             instance: instance.key.clone(),
             uid: instance.uid.clone(),
             machine: machine_of(instance),
-            fate: fate(machines, instance),
+            fate: fate(index, instance),
         })
         .collect();
     // A plain instance that failed is over, and was told before.
     found.retain(|guest| {
-        guest.fate.returns() || machines.instance(&guest.instance).is_none_or(|it| !it.is_final())
+        guest.fate.returns() || index.instance(&guest.instance).is_none_or(|it| !it.is_final())
     });
     found.sort_by(|a, b| a.instance.cmp(&b.instance));
     found
@@ -94,7 +99,7 @@ fn machine_of(instance: &Instance) -> Option<(Key, Uid)> {
     Some((Key::new(instance.key.namespace.clone(), owner.name.clone()), owner.uid.clone()))
 }
 
-fn fate(machines: &Machines, instance: &Instance) -> Fate {
+fn fate(index: &Index, instance: &Instance) -> Fate {
     let Some(owner) = &instance.owner else {
         return if instance.deleting { Fate::Deleted } else { Fate::Ends };
     };
@@ -102,7 +107,7 @@ fn fate(machines: &Machines, instance: &Instance) -> Fate {
         "VirtualMachineInstanceReplicaSet" => Fate::Replaced,
         "VirtualMachine" => {
             let key = Key::new(instance.key.namespace.clone(), owner.name.clone());
-            let machine = machines.machine(&key).filter(|machine| machine.uid == owner.uid);
+            let machine = index.machine(&key).filter(|machine| machine.uid == owner.uid);
             match machine {
                 Some(machine) if machine.deleting => Fate::Deleted,
                 Some(machine) => match machine.power.strategy() {
@@ -135,22 +140,22 @@ pub enum Outlook {
 }
 
 /// What is to be expected of a guest that should return, as things are now.
-pub fn outlook(machines: &Machines, guest: &GuestFate) -> Outlook {
-    let fresh = machines.instance(&guest.instance).filter(|now| now.uid != guest.uid);
+pub fn outlook(index: &Index, guest: &GuestFate) -> Outlook {
+    let fresh = index.instance(&guest.instance).filter(|now| now.uid != guest.uid);
     if let Some(now) = fresh.filter(|now| now.phase == Phase::Running) {
         return Outlook::Returned { on: now.node.clone() };
     }
     let mut machine = None;
     if let Some((key, uid)) = &guest.machine {
-        machine = machines.machine(key).filter(|machine| machine.uid == *uid);
+        machine = index.machine(key).filter(|machine| machine.uid == *uid);
         if let Some(why) = not_wanted(machine, fresh) {
             return Outlook::NotWanted { why };
         }
     }
     let phase = fresh.map(|now| now.phase.text());
-    match stuck(machines, machine, fresh) {
+    match stuck(index, machine, fresh) {
         Some(why) => Outlook::Stuck { phase, why },
-        None if fresh.is_none() && machine.is_some() => unattended(machines, guest),
+        None if fresh.is_none() && machine.is_some() => unattended(index, guest),
         None => Outlook::OnItsWay { phase },
     }
 }
@@ -158,10 +163,10 @@ pub fn outlook(machines: &Machines, guest: &GuestFate) -> Outlook {
 const CONTROLLER: &str = "To do: see that virt-controller, or the evac operator, runs";
 
 /// A guest without a new instance: while a pod of the old one is left, that pod has to go; then the controller of machines has to act.
-fn unattended(machines: &Machines, guest: &GuestFate) -> Outlook {
-    let old = machines.instance(&guest.instance);
+fn unattended(index: &Index, guest: &GuestFate) -> Outlook {
+    let old = index.instance(&guest.instance);
     let why = match old.filter(|old| !old.is_final()) {
-        Some(_) if machines.any_launchers_of(&guest.uid).any(|pod| !pod.is_finished()) => {
+        Some(_) if index.any_launchers_of(&guest.uid).any(|pod| !pod.is_finished()) => {
             return Outlook::OnItsWay { phase: None };
         }
         Some(old) => format!(
@@ -195,13 +200,13 @@ fn not_wanted(machine: Option<&Machine>, fresh: Option<&Instance>) -> Option<Str
 }
 
 /// What keeps the successor of a guest from starting.
-fn stuck(machines: &Machines, machine: Option<&Machine>, fresh: Option<&Instance>) -> Option<String> {
+fn stuck(index: &Index, machine: Option<&Machine>, fresh: Option<&Instance>) -> Option<String> {
     let said = |condition: &Condition| condition.message.clone().filter(|text| !text.is_empty());
     if let Some(now) = fresh.filter(|now| !now.is_final()) {
-        let launchers = machines.launchers_of(&now.uid);
-        let waits = |pod: &&&Launcher| pod.job.is_none() && pod.node.is_empty() && pod.is_unschedulable();
+        let launchers = index.launchers_of(&now.uid);
+        let waits = |pod: &&&Pod| pod.job().is_none() && pod.node_name().is_empty() && pod.is_unschedulable();
         if let Some(pod) = launchers.iter().find(waits) {
-            let words = condition::find(&pod.conditions, "PodScheduled").and_then(said);
+            let words = condition::find(pod.launcher_conditions(), "PodScheduled").and_then(said);
             let words = words.map_or(String::new(), |words| format!(": {words}"));
             return Some(format!("finds no place{words}"));
         }
@@ -219,14 +224,15 @@ fn stuck(machines: &Machines, machine: Option<&Machine>, fresh: Option<&Instance
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machines::fact::StartFailure;
+    use crate::cluster::fact::Fact;
+    use crate::cluster::fact::StartFailure;
+    use crate::machines::Power;
     use crate::machines::testing::{Known, boot, instance, launcher, machine, owned, view};
-    use crate::machines::{Power, Seen};
 
     fn of(strategy: RunStrategy) -> Fate {
         let vm = machine("a", strategy);
         let vmi = boot(&vm, Phase::Running);
-        let seen = view([Seen::Machine(Box::new(vm)), Seen::Instance(Box::new(vmi))]);
+        let seen = view([Fact::Machine(Box::new(vm)), Fact::Instance(Box::new(vmi))]);
         fates(&seen, "n1", false).remove(0).fate
     }
 
@@ -244,14 +250,14 @@ mod tests {
         let mut vm = machine("a", RunStrategy::Manual);
         vm.power = Power::Running(true);
         let vmi = boot(&vm, Phase::Running);
-        let seen = view([Seen::Machine(Box::new(vm)), Seen::Instance(Box::new(vmi))]);
+        let seen = view([Fact::Machine(Box::new(vm)), Fact::Instance(Box::new(vmi))]);
         assert!(fates(&seen, "n1", false)[0].fate.returns());
     }
 
     #[test]
     fn plain_instances_end_sets_replace_and_strangers_are_unknown() {
         let plain = instance("a", Phase::Running);
-        let said = |vmi: Instance| fates(&view([Seen::Instance(Box::new(vmi))]), "n1", false).remove(0).fate;
+        let said = |vmi: Instance| fates(&view([Fact::Instance(Box::new(vmi))]), "n1", false).remove(0).fate;
         assert_eq!(said(plain.clone()), Fate::Ends);
         assert_eq!(said(owned(plain.clone(), "VirtualMachineInstanceReplicaSet", "s")), Fate::Replaced);
         assert!(matches!(said(owned(plain.clone(), "Widget", "w")), Fate::Unknown { .. }));
@@ -273,12 +279,12 @@ mod tests {
         let starting = instance("starting", Phase::Scheduling);
         let pod = launcher(&starting, "n1");
         let seen = view([
-            Seen::Instance(Box::new(elsewhere)),
-            Seen::Machine(Box::new(vm)),
-            Seen::Instance(Box::new(ended)),
-            Seen::Instance(Box::new(plain)),
-            Seen::Instance(Box::new(starting)),
-            Seen::Launcher(Box::new(pod)),
+            Fact::Instance(Box::new(elsewhere)),
+            Fact::Machine(Box::new(vm)),
+            Fact::Instance(Box::new(ended)),
+            Fact::Instance(Box::new(plain)),
+            Fact::Instance(Box::new(starting)),
+            Fact::Pod(Box::new(pod)),
         ]);
         let names = |resumed| -> Vec<String> {
             fates(&seen, "n1", resumed).into_iter().map(|guest| guest.instance.name).collect()
@@ -297,7 +303,7 @@ mod tests {
         Instance { uid: Uid("new".into()), node: node.into(), ..boot(vm, phase) }
     }
 
-    fn seen(vm: Option<&Machine>, vmi: Option<&Instance>, pod: Option<&Launcher>) -> Machines {
+    fn seen(vm: Option<&Machine>, vmi: Option<&Instance>, pod: Option<&Pod>) -> Index {
         let all = [vm.map(Known::known), vmi.map(Known::known), pod.map(Known::known)];
         view(all.into_iter().flatten())
     }
@@ -321,13 +327,13 @@ mod tests {
         let old = boot(&vm, Phase::Running);
         let pod = launcher(&old, "n1");
         let look =
-            |vmi: Option<&Instance>, pod: Option<&Launcher>| outlook(&seen(Some(&vm), vmi, pod), &guest(&vm));
+            |vmi: Option<&Instance>, pod: Option<&Pod>| outlook(&seen(Some(&vm), vmi, pod), &guest(&vm));
         let why = |outlook| match outlook {
             Outlook::Unattended { why } => why,
             other => panic!("{other:?}"),
         };
         assert_eq!(look(Some(&old), Some(&pod)), Outlook::OnItsWay { phase: None });
-        let ended = Launcher { phase: crate::fact::PodPhase::Succeeded, ..pod };
+        let ended = Pod { phase: crate::cluster::fact::PodPhase::Succeeded, ..pod };
         let left_behind = why(look(Some(&old), Some(&ended)));
         assert!(left_behind.contains("still says Running although no pod of it is left"), "{left_behind}");
         assert!(why(look(Some(&boot(&vm, Phase::Failed)), None)).contains("its machine is to run"));
@@ -338,7 +344,7 @@ mod tests {
     fn a_guest_whose_machine_was_stopped_or_deleted_is_not_wanted_any_more() {
         let vm = machine("a", RunStrategy::Always);
         let guest = guest(&vm);
-        let why = |machines: &Machines| match outlook(machines, &guest) {
+        let why = |index: &Index| match outlook(index, &guest) {
             Outlook::NotWanted { why } => why,
             other => panic!("{other:?}"),
         };
@@ -373,7 +379,7 @@ mod tests {
     fn a_successor_that_cannot_start_is_stuck_and_the_reason_is_the_clusters() {
         let mut vm = machine("a", RunStrategy::Always);
         let guest = guest(&vm);
-        let why = |machines: &Machines| match outlook(machines, &guest) {
+        let why = |index: &Index| match outlook(index, &guest) {
             Outlook::Stuck { why, .. } => why,
             other => panic!("{other:?}"),
         };
@@ -384,7 +390,7 @@ mod tests {
             Outlook::OnItsWay { .. }
         ));
         let message = "0/3 nodes are available: 3 Insufficient memory.";
-        pod.conditions.push(Condition::new("PodScheduled", false, "Unschedulable", message));
+        pod.guest().conditions.push(Condition::new("PodScheduled", false, "Unschedulable", message));
         assert_eq!(why(&seen(Some(&vm), Some(&vmi), Some(&pod))), format!("finds no place: {message}"));
         vmi.conditions.push(Condition::new("Synchronized", false, "FailedCreate", "exceeded quota"));
         assert_eq!(why(&seen(Some(&vm), Some(&vmi), None)), "cannot be started: exceeded quota");

@@ -6,8 +6,8 @@
 use serde::Serialize;
 
 use super::suspect::Suspect;
-use crate::fact::Key;
-use crate::machines::Machines;
+use crate::cluster::fact::Key;
+use crate::cluster::index::Index;
 
 /// Why an old guest may still run on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -45,7 +45,7 @@ impl Doubt {
 }
 
 /// What speaks against using this node again. Nodes that were never released have nothing to answer for.
-pub fn doubts(suspect: &Suspect, machines: &Machines, launchers: &[(Key, String, bool)]) -> Vec<Doubt> {
+pub fn doubts(suspect: &Suspect, index: &Index, launchers: &[(Key, String, bool)]) -> Vec<Doubt> {
     let Some(record) = suspect.record().filter(|record| record.released) else { return Vec::new() };
     let mut found = Vec::new();
     if !suspect.is_ready() {
@@ -58,7 +58,7 @@ pub fn doubts(suspect: &Suspect, machines: &Machines, launchers: &[(Key, String,
             continue;
         }
         let key = Key::new(pod.namespace.clone(), instance.clone());
-        let now = machines.instance(&key);
+        let now = index.instance(&key);
         if now.is_some_and(|now| now.node == suspect.node.name || now.node.is_empty()) {
             continue;
         }
@@ -74,11 +74,12 @@ pub fn doubts(suspect: &Suspect, machines: &Machines, launchers: &[(Key, String,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::fact::Fact;
     use crate::failover::fencing::{Fenced, How};
     use crate::failover::suspect::FencedState;
     use crate::failover::suspect::testing::{ready, silent};
+    use crate::machines::Phase;
     use crate::machines::testing::{instance, view};
-    use crate::machines::{Phase, Seen};
     use crate::testing::at;
 
     fn released(mut suspect: Suspect) -> Suspect {
@@ -117,11 +118,11 @@ mod tests {
         elsewhere.node = "n2".into();
         let mut here = instance("b", Phase::Running);
         here.node = "n".into();
-        let machines = view([Seen::Instance(Box::new(elsewhere)), Seen::Instance(Box::new(here))]);
+        let index = view([Fact::Instance(Box::new(elsewhere)), Fact::Instance(Box::new(here))]);
         let pod = |name: &str, of: &str, finished| (Key::new("default", name), of.to_owned(), finished);
         let pods =
             [pod("pa", "a", false), pod("pb", "b", false), pod("pc", "c", false), pod("pd", "c", true)];
-        let found = doubts(&back, &machines, &pods);
+        let found = doubts(&back, &index, &pods);
         let names: Vec<(&str, Option<&str>)> = found
             .iter()
             .filter_map(|doubt| match doubt {

@@ -9,8 +9,8 @@ use thiserror::Error;
 use super::agent::{self, AgentError};
 use super::fencing::PolicyRef;
 use super::suspect::Suspect;
-use crate::fact::{Amount, Key, Uid};
-use crate::selector::Selector;
+use crate::cluster::fact::{Amount, Key, Uid};
+use crate::cluster::selector::Selector;
 
 /// A policy shorter than this would act on every hiccup of a kubelet: Kubernetes itself takes 50 seconds to notice.
 pub const SHORTEST: SignedDuration = SignedDuration::from_secs(60);

@@ -19,7 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::suspect::{KUBELET_SILENCE, Sign, Suspect};
-use crate::fact::{Health, Uid};
+use crate::cluster::fact::{Health, Uid};
 
 /// Kubelets renew their leases four times in the time for which a lease is valid. Two of these intervals tell whether one lives; never less
 /// than this.

@@ -5,23 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use super::fencing::Fenced;
 use super::watchman::EXCLUDE;
-use crate::fact::{Health, Node, Taint};
-use crate::taints::OUT_OF_SERVICE;
+use crate::cluster::fact::{Health, Node};
+use crate::cluster::taints::OUT_OF_SERVICE;
+pub use crate::drain::written_on_nodes::out_of_service;
 
 /// Put there by a cloud's controller when the cloud says that the machine is shut down.
 pub const SHUT_DOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// A kubelet renews its lease every ten seconds; one that was not seen to for this long does not answer.
 pub const KUBELET_SILENCE: SignedDuration = SignedDuration::from_secs(40);
-
-/// The taint as the documents of Kubernetes write it.
-pub fn out_of_service() -> Taint {
-    Taint {
-        key: OUT_OF_SERVICE.into(),
-        value: Some("nodeshutdown".into()),
-        effect: "NoExecute".into(),
-        time_added: None,
-    }
-}
 
 /// The record of the proof, as found on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]

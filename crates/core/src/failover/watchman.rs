@@ -20,10 +20,10 @@ use super::fencing::{ANNOTATION, Fenced};
 use super::policy::{FailoverPolicy, PolicyError, Proof, Storm};
 use super::silence::Silence;
 use super::suspect::{Sign, Suspect};
-use crate::explain::span;
-use crate::fact::Lease;
-use crate::ownership::{LEASE_NAMESPACE, MarkState};
-use crate::quorum::{Around, Etcd, Shortage, is_control_plane, spare};
+use crate::cluster::fact::Lease;
+use crate::drain::explain::span;
+use crate::drain::ownership::{LEASE_NAMESPACE, MarkState};
+use crate::drain::quorum::{Around, Etcd, Shortage, is_control_plane, spare};
 
 /// Kubelets renew their leases every ten seconds; if none did for this long, it is not the nodes that are silent.
 pub const BLIND_AFTER: SignedDuration = SignedDuration::from_secs(30);

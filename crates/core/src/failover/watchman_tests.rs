@@ -1,13 +1,13 @@
 use rstest::rstest;
 
 use super::*;
-use crate::fact::{Amount, CLOCK_SKEW, Health, Key, Uid};
+use crate::cluster::fact::{Amount, CLOCK_SKEW, Health, Key, Uid};
+use crate::cluster::selector::Selector;
+use crate::drain::quorum::{Guard, Member};
 use crate::failover::fencing::{Fenced, How};
 use crate::failover::policy::{Agent, Brake};
 use crate::failover::suspect::testing::{lease, ready, silent};
 use crate::failover::suspect::{FencedState, SHUT_DOWN};
-use crate::quorum::{Guard, Member};
-use crate::selector::Selector;
 use crate::testing::at;
 
 const DUE: i64 = 50 + 300;
@@ -69,7 +69,7 @@ impl Cluster {
             silence.see(node, at(50));
         }
         let mut watchman = Watchman::default();
-        // Seen without a gap for long.
+        // Fact without a gap for long.
         for second in (-200..=5000).step_by(10) {
             watchman.sight.sign(at(second));
         }
@@ -107,7 +107,12 @@ impl Cluster {
 
     fn mark(&mut self, node: &str, owner: &str) {
         let node = &mut self.nodes.get_mut(node).unwrap().node;
-        let mark = crate::ownership::new_mark(node, owner, &crate::ownership::Attire::default(), at(0));
+        let mark = crate::drain::ownership::new_mark(
+            node,
+            owner,
+            &crate::drain::ownership::Attire::default(),
+            at(0),
+        );
         node.mark = Some(MarkState::Valid(Box::new(mark)));
     }
 
@@ -426,13 +431,19 @@ fn when_nobody_renews_a_lease_it_is_not_the_nodes_that_failed() {
 fn a_node_that_somebody_drains_is_theirs() {
     let mut cluster = Cluster::new(4, 1, policy("p"));
     let node = &mut cluster.nodes.get_mut("n1").unwrap().node;
-    let mark = crate::ownership::new_mark(node, "kim", &crate::ownership::Attire::default(), at(0));
+    let mark =
+        crate::drain::ownership::new_mark(node, "kim", &crate::drain::ownership::Attire::default(), at(0));
     node.mark = Some(MarkState::Valid(Box::new(mark)));
     assert_eq!(cluster.code(DUE, "n1"), "Drained");
     let node = &mut cluster.nodes.get_mut("n1").unwrap().node;
-    let mark = crate::ownership::DrainMark {
+    let mark = crate::drain::ownership::DrainMark {
         owner: "operator".into(),
-        ..crate::ownership::new_mark(node, "operator", &crate::ownership::Attire::default(), at(0))
+        ..crate::drain::ownership::new_mark(
+            node,
+            "operator",
+            &crate::drain::ownership::Attire::default(),
+            at(0),
+        )
     };
     node.mark = Some(MarkState::Valid(Box::new(mark)));
     assert_eq!(cluster.code(DUE, "n1"), "Act", "our own mark");

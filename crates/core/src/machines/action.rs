@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::fact::{MigrationPhase, Phase};
 use super::slots::Slot;
-use crate::fact::{Key, Uid};
+use crate::cluster::fact::{Key, Uid};
+use crate::cluster::fact::{MigrationPhase, Phase};
+pub use crate::cluster::subject::{Kind, Subject};
 
 /// A value in a patch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -79,30 +80,6 @@ impl Tree {
 impl Default for Tree {
     fn default() -> Self {
         Self::Map(BTreeMap::new())
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    Machine,
-    Instance,
-    ReplicaSet,
-    Migration,
-    Pod,
-    Node,
-    Budget,
-}
-
-/// One object a controller looks after.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Subject {
-    pub kind: Kind,
-    pub key: Key,
-}
-
-impl Subject {
-    pub fn new(kind: Kind, key: Key) -> Self {
-        Self { kind, key }
     }
 }
 

@@ -1,9 +1,9 @@
 //! What is refused when an object is created or changed. The words are KubeVirt's.
 
 use super::condition;
-use super::fact::{Instance, Migration, RunStrategy};
 use super::strategy::Strategy;
-use crate::selector::is_qualified_name;
+use crate::cluster::fact::{Instance, Migration, RunStrategy};
+use crate::cluster::selector::is_qualified_name;
 
 /// A refusal: a status code, a sentence, and the fields it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]

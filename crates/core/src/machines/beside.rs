@@ -2,23 +2,13 @@
 //! is found, and what is said of that when it starts.
 
 use super::roles::{Role, Roles};
-use crate::vm_reason::VmReason;
+pub use crate::cluster::settings::Upstream;
+use crate::reasons::{KubeVirtReason, Reason};
 
 /// The Service of KubeVirt's API server. The role machines answers in its place, so it goes by its name.
 pub const VIRT_API: &str = "virt-api";
 /// The Service of an operator that leaves machines to KubeVirt, or has nothing to do with them.
 pub const SERVICE: &str = "evac";
-
-/// What a cluster shows of KubeVirt's own control plane.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Upstream {
-    /// What virt-operator wrote on the KubeVirt object. Empty where there is no such object, and on one of ours, which is for settings only.
-    pub phase: String,
-    /// The version that virt-operator has installed, if it says so.
-    pub version: String,
-    /// A virt-api that is not evac's starts and stops machines.
-    pub virt_api: bool,
-}
 
 impl Upstream {
     /// Whether virt-operator looks after this cluster, whether it is done already or not.
@@ -34,20 +24,21 @@ impl Upstream {
 }
 
 /// The minor versions that the tests run beside, as `(major, minor)`.
-const TESTED: &[(u32, u32)] = &[(1, 8)];
+const TESTED: &[(u32, u32)] = &[(1, 7), (1, 8)];
 /// The same in words.
-pub const TESTED_WORDS: &str = "it was with v1.8";
+const TESTED_WORDS: &str = "v1.7 and v1.8";
 
 /// What is to be said of KubeVirt before its guests are moved.
-pub fn notes(upstream: &Upstream) -> Vec<VmReason> {
+pub fn notes(upstream: &Upstream) -> Vec<Reason> {
     let mut notes = Vec::new();
     if upstream.is_in_charge() && upstream.phase != "Deployed" {
-        notes.push(VmReason::KubeVirtNotDeployed { phase: upstream.phase.clone() });
+        notes.push(KubeVirtReason::KubeVirtNotDeployed { phase: upstream.phase.clone() }.into());
     }
     // Where virt-operator says no version there is nothing to compare.
     if !upstream.version.is_empty() && !minor(&upstream.version).is_some_and(|found| TESTED.contains(&found))
     {
-        notes.push(VmReason::KubeVirtUntested { version: upstream.version.clone() });
+        let (version, tested) = (upstream.version.clone(), TESTED_WORDS);
+        notes.push(KubeVirtReason::KubeVirtUntested { version, tested }.into());
     }
     notes
 }
@@ -207,9 +198,13 @@ mod tests {
     fn a_drain_is_told_of_a_kubevirt_that_is_not_ready_or_not_known() {
         let codes = |phase: &str, version: &str| -> Vec<&str> {
             let upstream = Upstream { phase: phase.into(), version: version.into(), virt_api: false };
-            notes(&upstream).iter().map(VmReason::code).collect()
+            notes(&upstream).iter().map(Reason::code).collect()
         };
-        assert!(codes("Deployed", "v1.8.3").is_empty() && codes("", "").is_empty());
+        assert!(
+            codes("Deployed", "v1.7.0").is_empty()
+                && codes("Deployed", "v1.8.3").is_empty()
+                && codes("", "").is_empty()
+        );
         assert!(codes("Deployed", "v1.8.0-beta.0-12-gabc").is_empty());
         assert_eq!(codes("Deploying", "v1.8.0"), ["KubeVirtNotDeployed"]);
         assert_eq!(codes("Deployed", "v2.1.0"), ["KubeVirtUntested"]);

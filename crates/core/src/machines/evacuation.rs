@@ -16,12 +16,11 @@ use jiff::Timestamp;
 
 use super::action::{Action, Decision, Kind, Part, Tree};
 use super::condition::{self, Condition, Conditions};
-use super::fact::{Instance, MigrationPhase};
 use super::line::active_pods;
-use super::names;
-use super::store::Machines;
 use super::strategy::{Course, course};
-use crate::fact::Key;
+use super::{names, retries};
+use crate::cluster::fact::{Instance, Key, MigrationPhase};
+use crate::cluster::index::Index;
 
 /// Says that a guest should leave its node and cannot.
 pub const BLOCKED: &str = "EvacuationBlocked";
@@ -31,55 +30,45 @@ const NO_NODE: &str = "no node can take it: ";
 const MANY_FAILURES: usize = 3;
 
 /// Whether somebody wants the node of an instance.
-pub fn is_wanted(machines: &Machines, instance: &Instance) -> bool {
-    let tainted = machines
-        .host(&instance.node)
-        .is_some_and(|host| host.is_to_be_drained(&machines.config.drain_taint_key));
+pub fn is_wanted(index: &Index, instance: &Instance) -> bool {
+    let tainted =
+        index.node(&instance.node).is_some_and(|node| node.is_to_be_drained(&index.config.drain_taint_key));
     tainted || instance.evacuation_node.as_ref().is_some_and(|node| *node == instance.node)
 }
 
-/// Failures since the last success, and what the newest of them said.
-pub fn failures(machines: &Machines, instance: &Key) -> usize {
-    let all = machines.migrations_of(instance);
-    let automatic = all.iter().rev().filter(|one| one.is_automatic() && !one.deleting);
-    automatic
-        .take_while(|one| one.phase != MigrationPhase::Succeeded)
-        .filter(|one| one.phase == MigrationPhase::Failed)
-        .count()
-}
-
 /// What the scheduler says of the target of the newest migration, or said of the one before while the next waits its turn.
-fn fits_nowhere(machines: &Machines, instance: &Instance) -> Option<String> {
-    let launchers = machines.launchers_of(&instance.uid);
-    let mut targets = launchers.into_iter().filter(|pod| pod.job.is_some() && !pod.is_finished()).peekable();
+fn fits_nowhere(index: &Index, instance: &Instance) -> Option<String> {
+    let launchers = index.launchers_of(&instance.uid);
+    let mut targets =
+        launchers.into_iter().filter(|pod| pod.job().is_some() && !pod.is_finished()).peekable();
     if targets.peek().is_some() {
-        let lost = targets.find(|pod| pod.is_unschedulable() && pod.node.is_empty())?;
-        let said = condition::find(&lost.conditions, "PodScheduled")?.message.clone();
+        let lost = targets.find(|pod| pod.is_unschedulable() && pod.node_name().is_empty())?;
+        let said = condition::find(lost.launcher_conditions(), "PodScheduled")?.message.clone();
         return Some(said.unwrap_or_default());
     }
     let known = condition::find(&instance.conditions, BLOCKED)?;
-    let waits = machines.migrations_of(&instance.key).iter().any(|one| !one.phase.is_final());
+    let waits = index.migrations_of(&instance.key).iter().any(|one| !one.phase.is_final());
     let before = known.message.as_deref().and_then(|message| message.strip_prefix(NO_NODE));
     before.filter(|_| waits && known.reason.as_deref() == Some(NO_PLACE)).map(str::to_owned)
 }
 
-pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
+pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     let mut decision = Decision::nothing();
-    let Some(instance) = machines.instance(key) else { return decision };
+    let Some(instance) = index.instance(key) else { return decision };
     if instance.is_final() || instance.deleting || instance.node.is_empty() {
         return decision;
     }
-    let wanted = is_wanted(machines, instance);
-    let course = course(instance, &machines.config);
-    say_what_blocks(machines, instance, wanted, course, now, &mut decision);
-    let migrations = machines.migrations_of(key);
+    let wanted = is_wanted(index, instance);
+    let course = course(instance, &index.config);
+    say_what_blocks(index, instance, wanted, course, now, &mut decision);
+    let migrations = index.migrations_of(key);
     if !wanted {
         // Those that have not begun are called off; a guest that is half way arrives.
         let waiting = migrations.iter().filter(|one| {
             one.phase <= MigrationPhase::Pending
                 && !one.deleting
                 && one.key.name.starts_with(names::EVACUATION_PREFIX)
-                && !machines.ledger().holds(&one.uid)
+                && !index.ledger().holds(&one.uid)
         });
         for one in waiting {
             decision.push(Action::Delete {
@@ -92,7 +81,7 @@ pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
         return decision;
     }
     let under_way = migrations.iter().any(|one| !one.phase.is_final()) || instance.is_migrating();
-    if course != Course::Migrate || under_way || active_pods(machines, instance) > 1 {
+    if course != Course::Migrate || under_way || active_pods(index, instance) > 1 {
         return decision;
     }
     let last = migrations.last().map_or("first", |one| one.uid.0.as_str());
@@ -111,15 +100,15 @@ pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
 
 /// Keeps the condition true to what is known, and tells people when it changes.
 fn say_what_blocks(
-    machines: &Machines,
+    index: &Index,
     instance: &Instance,
     wanted: bool,
     course: Course,
     now: Timestamp,
     decision: &mut Decision,
 ) {
-    let failed = failures(machines, &instance.key);
-    let fits_nowhere = (course == Course::Migrate).then(|| fits_nowhere(machines, instance)).flatten();
+    let failed = retries::failed_in_a_row(&index.migrations_of(&instance.key)).len();
+    let fits_nowhere = (course == Course::Migrate).then(|| fits_nowhere(index, instance)).flatten();
     let blocked = match course {
         _ if !wanted => None,
         _ if fits_nowhere.is_some() => {

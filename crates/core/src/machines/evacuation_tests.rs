@@ -1,11 +1,13 @@
 //! The rows V01 to V17 of the acceptance catalogue, and what goes beyond them.
 
 use super::*;
-use crate::fact::Taint;
+use crate::cluster::fact::Fact;
+use crate::cluster::fact::{Node, Taint};
 use crate::machines::testing::{
     Known, deletes, events, instance, later, launcher, migration, now, target, view,
 };
-use crate::machines::{Config, Host, Migration, Phase, Seen};
+use crate::machines::{Config, Migration, Phase};
+use crate::testing::node;
 
 fn vmi(name: &str) -> Instance {
     let mut vmi = instance(name, Phase::Running);
@@ -14,17 +16,13 @@ fn vmi(name: &str) -> Instance {
     vmi
 }
 
-fn host(name: &str, tainted: Option<&str>) -> Seen {
+fn host(name: &str, tainted: Option<&str>) -> Fact {
     let taint =
         |key: &str| Taint { key: key.into(), value: None, effect: "NoSchedule".into(), time_added: None };
-    Seen::Host(Box::new(Host {
-        name: name.into(),
-        unschedulable: false,
-        taints: tainted.map(taint).into_iter().collect(),
-    }))
+    Fact::Node(Box::new(Node { taints: tainted.map(taint).into_iter().collect(), ..node(name) }))
 }
 
-fn tainted() -> Seen {
+fn tainted() -> Fact {
     host("n1", Some("kubevirt.io/drain"))
 }
 
@@ -37,7 +35,7 @@ fn created(decision: &Decision) -> Vec<(String, String, &'static str)> {
     decision.actions.iter().filter_map(of).collect()
 }
 
-fn look(vmi: &Instance, seen: impl IntoIterator<Item = Seen>) -> Decision {
+fn look(vmi: &Instance, seen: impl IntoIterator<Item = Fact>) -> Decision {
     let all = [vmi.known(), (&launcher(vmi, "n1")).known()].into_iter().chain(seen);
     decide(&view(all), &vmi.key, now())
 }
@@ -111,7 +109,7 @@ fn the_condition_is_told_once_and_goes_with_its_cause() {
 
 #[test]
 fn v07_v15_others_waiting_do_not_keep_one_from_asking() {
-    let others: Vec<Seen> = (0..10)
+    let others: Vec<Fact> = (0..10)
         .flat_map(|n| {
             let other = vmi(&format!("other-{n}"));
             let one = automatic(&format!("m-{n}"), &other, MigrationPhase::Pending);
@@ -136,33 +134,33 @@ fn v11_v12_a_second_pod_that_has_not_ended_comes_first() {
     let old = automatic("m", &vmi, MigrationPhase::Failed);
     let mut second = target(&vmi, &old, "n2");
     assert!(created(&look(&vmi, [tainted(), (&old).known(), (&second).known()])).is_empty());
-    second.phase = crate::fact::PodPhase::Failed;
+    second.phase = crate::cluster::fact::PodPhase::Failed;
     assert_eq!(created(&look(&vmi, [tainted(), (&old).known(), (&second).known()])).len(), 1);
 }
 
 #[test]
 fn v13_v14_v16_the_strategy_decides_and_the_instance_wins() {
-    let mut machines = view([tainted()]);
-    machines.configure(Config { eviction_strategy: Some("LiveMigrate".into()), ..Config::default() });
+    let mut index = view([tainted()]);
+    index.configure(Config { eviction_strategy: Some("LiveMigrate".into()), ..Config::default() });
     for (strategy, expected) in
         [(None, 1), (Some("None"), 0), (Some("External"), 0), (Some("LiveMigrateIfPossible"), 1)]
     {
         let mut vmi = vmi("a");
         vmi.eviction_strategy = strategy.map(Into::into);
-        let mut machines = machines.clone();
-        machines.apply((&vmi).known());
-        assert_eq!(created(&decide(&machines, &vmi.key, now())).len(), expected, "{strategy:?}");
+        let mut index = index.clone();
+        index.apply((&vmi).known());
+        assert_eq!(created(&decide(&index, &vmi.key, now())).len(), expected, "{strategy:?}");
     }
 }
 
 #[test]
 fn v28_the_key_of_the_taint_is_the_clusters_choice() {
     let vmi = vmi("a");
-    let mut machines = view([vmi.known(), host("n1", Some("mytaint/drain"))]);
-    assert!(created(&decide(&machines, &vmi.key, now())).is_empty());
-    let touched = machines.configure(Config { drain_taint_key: "mytaint/drain".into(), ..Config::default() });
+    let mut index = view([vmi.known(), host("n1", Some("mytaint/drain"))]);
+    assert!(created(&decide(&index, &vmi.key, now())).is_empty());
+    let touched = index.configure(Config { drain_taint_key: "mytaint/drain".into(), ..Config::default() });
     assert!(touched.iter().any(|subject| subject.key == vmi.key), "the change makes everybody look again");
-    assert_eq!(created(&decide(&machines, &vmi.key, now())).len(), 1);
+    assert_eq!(created(&decide(&index, &vmi.key, now())).len(), 1);
 }
 
 #[test]
@@ -182,7 +180,7 @@ fn many_failures_are_named_and_it_is_still_tried() {
         failure_reason: "it did not converge".into(),
         ..Default::default()
     });
-    let failed: Vec<Seen> = (0..3)
+    let failed: Vec<Fact> = (0..3)
         .map(|n| {
             let mut one = automatic(&format!("m-{n}"), &vmi, MigrationPhase::Failed);
             one.created = Some(later(n));

@@ -6,11 +6,11 @@
 
 use super::admission::{Cause, Denial};
 use super::config::Config;
-use super::fact::Instance;
 use super::names;
-use super::store::Machines;
 use super::strategy::{Course, course};
-use crate::fact::Key;
+use crate::cluster::fact::Instance;
+use crate::cluster::fact::Key;
+use crate::cluster::index::Index;
 
 /// The parts of a pod that the answer depends on.
 #[derive(Debug, Clone, Default)]
@@ -111,11 +111,11 @@ pub fn launcher(node: &str, instance: &Instance, config: &Config) -> Answer {
 
 /// Why the eviction of a pod would be refused, as far as it follows from what is known. A refusal may rest on an old view, because
 /// whoever drains a node asks again; a permission may not.
-pub fn known_refusal(machines: &Machines, pod: &Key) -> Option<Denial> {
-    let pod = machines.launcher(pod).filter(|pod| !pod.is_finished())?;
-    let key = Key::new(pod.key.namespace.clone(), pod.instance_name.clone());
-    let instance = machines.instance(&key).filter(|instance| instance.uid == pod.instance)?;
-    match launcher(&pod.node, instance, &machines.config) {
+pub fn known_refusal(index: &Index, pod: &Key) -> Option<Denial> {
+    let pod = index.launcher(pod).filter(|pod| !pod.is_finished())?;
+    let runs = &pod.launcher()?.instance;
+    let instance = index.instance(&pod.instance_key()?).filter(|instance| instance.uid == *runs)?;
+    match launcher(pod.node_name(), instance, &index.config) {
         Answer::Deny(denial) => Some(denial),
         Answer::Allow | Answer::Mark { .. } => None,
     }
@@ -159,9 +159,11 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::fact::{PodPhase, Uid};
+    use crate::cluster::fact::Fact;
+    use crate::cluster::fact::Pod;
+    use crate::cluster::fact::{PodPhase, Uid};
     use crate::machines::testing::{self, instance, view};
-    use crate::machines::{Condition, Launcher, Phase, Seen};
+    use crate::machines::{Condition, Phase};
 
     fn pod(name: &str) -> Asked {
         Asked {
@@ -250,17 +252,17 @@ mod tests {
 
     #[test]
     fn what_is_known_refuses_and_never_permits() {
-        type Change = fn(&mut Launcher);
+        type Change = fn(&mut Pod);
         let refusal = |strategy: &str, migratable: bool, marked: bool, change: Change| {
             let mut vmi = vmi(Some(strategy), migratable);
             vmi.evacuation_node = marked.then(|| "n1".into());
             let mut pod = testing::launcher(&vmi, "n1");
             change(&mut pod);
             let key = pod.key.clone();
-            let machines = view([Seen::Instance(Box::new(vmi)), Seen::Launcher(Box::new(pod))]);
-            known_refusal(&machines, &key).map(|denial| denial.causes[0].reason)
+            let index = view([Fact::Instance(Box::new(vmi)), Fact::Pod(Box::new(pod))]);
+            known_refusal(&index, &key).map(|denial| denial.causes[0].reason)
         };
-        let elsewhere: Change = |pod| pod.node = "n2".into();
+        let elsewhere: Change = |pod| pod.node = Some("n2".into());
         assert_eq!(refusal("LiveMigrate", true, true, |_| {}), Some(IN_PROGRESS));
         assert_eq!(refusal("External", false, true, |_| {}), Some(IN_PROGRESS));
         assert_eq!(refusal("LiveMigrate", false, false, |_| {}), Some(NOT_MIGRATABLE));
@@ -269,7 +271,10 @@ mod tests {
         assert_eq!(refusal("LiveMigrate", true, false, |_| {}), None);
         assert_eq!(refusal("None", true, true, |_| {}), None);
         assert_eq!(refusal("LiveMigrate", true, true, |pod| pod.phase = PodPhase::Succeeded), None);
-        assert_eq!(refusal("LiveMigrate", true, true, |pod| pod.instance = Uid("former".into())), None);
+        assert_eq!(
+            refusal("LiveMigrate", true, true, |pod| pod.guest().instance = Uid("former".into())),
+            None
+        );
         assert_eq!(known_refusal(&view([]), &Key::new("default", "unknown")), None);
     }
 

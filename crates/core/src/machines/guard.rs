@@ -6,45 +6,37 @@
 //! come too late. Pods that have ended are not held by any budget.
 
 use super::action::{Action, Decision, Kind};
-use super::fact::Instance;
 use super::names;
-use super::store::Machines;
 use super::strategy::{Course, course};
-use crate::fact::{Key, Uid};
+use crate::cluster::fact::Instance;
+use crate::cluster::fact::{Amount, Budget, Key};
+use crate::cluster::index::Index;
+use crate::cluster::selector::Selector;
 
 /// More pods than one guest can have.
-pub const MIN_AVAILABLE: i64 = 1000;
+pub const MIN_AVAILABLE: i32 = 1000;
 
-/// A budget that is owned by an instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guard {
-    pub key: Key,
-    pub uid: Uid,
-    pub version: String,
-    pub instance: String,
-    pub instance_uid: Uid,
-    pub deleting: bool,
-    pub min_available: Option<i64>,
-    /// It selects exactly the pods of its instance.
-    pub covers: bool,
+/// Whether a budget refuses every eviction of the pods of an instance, and of no others.
+fn protects(budget: &Budget, instance: &Instance) -> bool {
+    budget.controller.as_ref().is_some_and(|owner| owner.uid == instance.uid)
+        && budget.selector == Selector::from_labels([(names::CREATED_BY, instance.uid.0.as_str())])
+        && budget.min_available == Some(Amount::Count(MIN_AVAILABLE))
 }
 
-pub fn is_needed(instance: &Instance, machines: &Machines) -> bool {
-    !instance.deleting && !instance.is_final() && course(instance, &machines.config) != Course::ShutDown
+pub fn is_needed(instance: &Instance, index: &Index) -> bool {
+    !instance.deleting && !instance.is_final() && course(instance, &index.config) != Course::ShutDown
 }
 
 /// Decides about all budgets of instances of one name.
-pub fn decide(machines: &Machines, key: &Key) -> Decision {
+pub fn decide(index: &Index, key: &Key) -> Decision {
     let mut decision = Decision::nothing();
-    let instance = machines.instance(key);
-    let needed = instance.filter(|instance| is_needed(instance, machines));
+    let instance = index.instance(key);
+    let needed = instance.filter(|instance| is_needed(instance, index));
     let mut guarded = false;
     let name = instance.map(|instance| names::budget(&key.name, &instance.uid.0));
     let mut name_is_free = true;
-    for guard in machines.guards_of(key).filter(|guard| !guard.deleting) {
-        let good = needed.is_some_and(|instance| instance.uid == guard.instance_uid)
-            && guard.covers
-            && guard.min_available == Some(MIN_AVAILABLE);
+    for guard in index.budgets_protecting(key).filter(|guard| !guard.deleting) {
+        let good = needed.is_some_and(|instance| protects(guard, instance));
         if good && !guarded {
             guarded = true;
             continue;
@@ -78,8 +70,9 @@ pub fn decide(machines: &Machines, key: &Key) -> Decision {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machines::testing::{deletes, instance, view};
-    use crate::machines::{Condition, Phase, Seen};
+    use crate::cluster::fact::Fact;
+    use crate::machines::testing::{deletes, instance, protection, view};
+    use crate::machines::{Condition, Phase};
 
     fn vmi(strategy: &str, migratable: bool) -> Instance {
         let mut vmi = instance("a", Phase::Running);
@@ -88,23 +81,14 @@ mod tests {
         vmi
     }
 
-    fn guard(name: &str, of: &str) -> Guard {
-        Guard {
-            key: Key::new("default", name),
-            uid: Uid(format!("uid-{name}")),
-            version: "1".into(),
-            instance: "a".into(),
-            instance_uid: Uid(of.into()),
-            deleting: false,
-            min_available: Some(MIN_AVAILABLE),
-            covers: true,
-        }
+    fn guard(name: &str, of: &str) -> Budget {
+        protection(name, "a", of)
     }
 
     /// Names of what is created and deleted.
-    fn decided(vmi: Option<&Instance>, guards: &[Guard]) -> (usize, Vec<String>) {
-        let seen = vmi.map(|vmi| Seen::Instance(Box::new(vmi.clone())));
-        let guards = guards.iter().map(|guard| Seen::Guard(Box::new(guard.clone())));
+    fn decided(vmi: Option<&Instance>, guards: &[Budget]) -> (usize, Vec<String>) {
+        let seen = vmi.map(|vmi| Fact::Instance(Box::new(vmi.clone())));
+        let guards = guards.iter().map(|guard| Fact::Budget(Box::new(guard.clone())));
         let decision = decide(&view(seen.into_iter().chain(guards)), &Key::new("default", "a"));
         let created = decision.actions.iter().filter(|action| matches!(action, Action::CreateBudget { .. }));
         (created.count(), deletes(&decision, Kind::Budget))
@@ -140,7 +124,7 @@ mod tests {
         ended.phase = Phase::Succeeded;
         assert_eq!(decided(Some(&ended), &[guard("g", "uid-a")]), (0, gone.clone()), "p09");
         let mut legacy = guard("g", "uid-a");
-        legacy.min_available = Some(2);
+        legacy.min_available = Some(Amount::Count(2));
         assert_eq!(decided(Some(&vmi("LiveMigrate", true)), &[legacy]), (1, gone), "p10");
     }
 
@@ -155,7 +139,7 @@ mod tests {
     fn one_that_was_bent_is_replaced() {
         let name = names::budget("a", "uid-a");
         let mut bent = guard(&name, "uid-a");
-        bent.min_available = Some(0);
+        bent.min_available = Some(Amount::Count(0));
         assert_eq!(
             decided(Some(&vmi("LiveMigrate", true)), &[bent]),
             (0, vec![name]),

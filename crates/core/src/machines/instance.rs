@@ -7,24 +7,25 @@ use jiff::Timestamp;
 
 use super::action::{Action, Decision, Kind, Part, Tree};
 use super::condition::{self, Condition, Conditions, seconds};
-use super::fact::{Host, Instance, Launcher, Phase};
 use super::names;
-use super::store::Machines;
-use crate::fact::Key;
+use crate::cluster::fact::Key;
+use crate::cluster::fact::{Instance, Node, Phase, Pod};
+use crate::cluster::index::Index;
 
 /// The launcher that runs the guest now, not the target of a migration, and not one that the guest has left.
 ///
 /// KubeVirt takes the newest launcher on the node of the instance. After a round trip that is not enough: when the live launcher goes with its
 /// node, the first one, completed long ago, is the newest that is left there, and the guest would pass for running for ever. So one that
 /// has finished counts only if the guest was in it last; how that one ended is for the node agent to say.
-pub fn current<'a>(instance: &Instance, launchers: &[&'a Launcher]) -> Option<&'a Launcher> {
+pub fn current<'a>(instance: &Instance, launchers: &[&'a Pod]) -> Option<&'a Pod> {
     let last = last_known_in(instance);
-    let is_last = |pod: &Launcher| last.is_none_or(|name| pod.key.name == name);
-    let fits = |pod: &&&Launcher| {
-        let there = if instance.node.is_empty() { pod.job.is_none() } else { pod.node == instance.node };
+    let is_last = |pod: &Pod| last.is_none_or(|name| pod.key.name == name);
+    let fits = |pod: &&&Pod| {
+        let there =
+            if instance.node.is_empty() { pod.job().is_none() } else { pod.node_name() == instance.node };
         there && (!pod.is_finished() || is_last(pod))
     };
-    let rank = |pod: &&Launcher| (!pod.is_finished(), pod.created, pod.key.clone());
+    let rank = |pod: &&Pod| (!pod.is_finished(), pod.created, pod.key.clone());
     launchers.iter().filter(fits).copied().max_by_key(rank)
 }
 
@@ -93,23 +94,23 @@ pub(super) fn phase_times(times: &[(String, String)]) -> Tree {
     )
 }
 
-pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
+pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     let mut decision = Decision::nothing();
-    let Some(instance) = machines.instance(key) else { return decision };
-    let launchers = machines.launchers_of(&instance.uid);
+    let Some(instance) = index.instance(key) else { return decision };
+    let launchers = index.launchers_of(&instance.uid);
     let pod = current(instance, &launchers);
     let mut change = Change::of(instance);
 
-    finalizers(machines, instance, &launchers, &mut change);
+    finalizers(index, instance, &launchers, &mut change);
     if instance.phase == Phase::Unset {
         change.phase(Phase::Pending, now);
         if instance.eviction_strategy.is_none() {
-            let strategy = machines.config.default_strategy();
+            let strategy = index.config.default_strategy();
             change.fields.put(&["spec", "evictionStrategy"], Tree::text(strategy));
         }
     } else if !instance.is_final() {
         // On a node that is out of service there is no agent that could say how a launcher ended.
-        let unheard = machines.host(&instance.node).is_some_and(Host::is_out_of_service);
+        let unheard = index.node(&instance.node).is_some_and(Node::is_out_of_service);
         let pod = pod.filter(|pod| !(unheard && pod.is_finished()));
         advance(instance, pod, &mut change, &mut decision, now);
     }
@@ -119,7 +120,7 @@ pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
     active_pods(instance, &launchers, &mut change);
     let mut conditions = Conditions::of(&instance.conditions);
     set_conditions(instance, pod, &mut conditions, now);
-    match machines.trouble(Kind::Instance, key) {
+    match index.trouble(Kind::Instance, key) {
         Some(trouble) => {
             conditions.set(Condition::new("Synchronized", false, trouble.reason, &trouble.message), now);
         }
@@ -139,11 +140,11 @@ pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
 }
 
 /// The instance's own finalizer goes when nothing is left to wait for; the machine's goes with the machine.
-fn finalizers(machines: &Machines, instance: &Instance, launchers: &[&Launcher], change: &mut Change<'_>) {
+fn finalizers(index: &Index, instance: &Instance, launchers: &[&Pod], change: &mut Change<'_>) {
     let done = instance.deleting && instance.is_final() && launchers.is_empty();
     let owner_gone = instance.owner.as_ref().is_none_or(|owner| {
         let key = Key::new(instance.key.namespace.clone(), owner.name.clone());
-        owner.kind != "VirtualMachine" || machines.machine(&key).is_none_or(|vm| vm.uid != owner.uid)
+        owner.kind != "VirtualMachine" || index.machine(&key).is_none_or(|vm| vm.uid != owner.uid)
     });
     let mut wanted: Vec<&str> = instance
         .finalizers
@@ -170,12 +171,12 @@ fn finalizers(machines: &Machines, instance: &Instance, launchers: &[&Launcher],
 
 fn advance(
     instance: &Instance,
-    pod: Option<&Launcher>,
+    pod: Option<&Pod>,
     change: &mut Change<'_>,
     decision: &mut Decision,
     now: Timestamp,
 ) {
-    let going = pod.is_some_and(|pod| pod.deleting || pod.is_finished());
+    let going = pod.is_some_and(|pod| pod.is_deleting() || pod.is_finished());
     match instance.phase {
         Phase::Pending | Phase::WaitingForSync => match pod {
             _ if instance.deleting => {
@@ -194,10 +195,10 @@ fn advance(
         Phase::Scheduling => match pod {
             None => change.phase(Phase::Failed, now),
             Some(_) if going => change.phase(Phase::Failed, now),
-            Some(pod) if pod.up && !pod.node.is_empty() && !instance.deleting => {
+            Some(pod) if pod.is_up() && !pod.node_name().is_empty() && !instance.deleting => {
                 change.phase(Phase::Scheduled, now);
-                change.fields.put(&["status", "nodeName"], Tree::text(&pod.node));
-                change.fields.put(&["metadata", "labels", names::NODE_NAME], Tree::text(&pod.node));
+                change.fields.put(&["status", "nodeName"], Tree::text(pod.node_name()));
+                change.fields.put(&["metadata", "labels", names::NODE_NAME], Tree::text(pod.node_name()));
             }
             Some(_) => {}
         },
@@ -209,11 +210,11 @@ fn advance(
 }
 
 /// A deleted instance takes its pods along; a finished one leaves its launcher for people to look at.
-fn end_pods(instance: &Instance, launchers: &[&Launcher], decision: &mut Decision) {
+fn end_pods(instance: &Instance, launchers: &[&Pod], decision: &mut Decision) {
     if !instance.deleting {
         return;
     }
-    for pod in launchers.iter().filter(|pod| !pod.deleting) {
+    for pod in launchers.iter().filter(|pod| !pod.is_deleting()) {
         decision.push(Action::Delete {
             kind: Kind::Pod,
             key: pod.key.clone(),
@@ -232,15 +233,15 @@ fn end_pods(instance: &Instance, launchers: &[&Launcher], decision: &mut Decisio
 }
 
 /// Pods that have no place yet run nothing and are left out; the target of a migration is entered with the hand-over.
-fn active_pods(instance: &Instance, launchers: &[&Launcher], change: &mut Change<'_>) {
-    let handed_over = |pod: &Launcher| {
+fn active_pods(instance: &Instance, launchers: &[&Pod], change: &mut Change<'_>) {
+    let handed_over = |pod: &Pod| {
         instance.migration.as_ref().is_some_and(|state| state.target_pod == pod.key.name)
             || instance.active_pods.contains_key(&pod.uid.0)
     };
     let wanted: std::collections::BTreeMap<&str, &str> = launchers
         .iter()
-        .filter(|pod| !pod.node.is_empty() && (pod.job.is_none() || handed_over(pod)))
-        .map(|pod| (pod.uid.0.as_str(), pod.node.as_str()))
+        .filter(|pod| !pod.node_name().is_empty() && (pod.job().is_none() || handed_over(pod)))
+        .map(|pod| (pod.uid.0.as_str(), pod.node_name()))
         .collect();
     for (uid, node) in &wanted {
         if instance.active_pods.get(*uid).map(String::as_str) != Some(*node) {
@@ -252,7 +253,7 @@ fn active_pods(instance: &Instance, launchers: &[&Launcher], change: &mut Change
     }
 }
 
-fn set_conditions(instance: &Instance, pod: Option<&Launcher>, conditions: &mut Conditions, now: Timestamp) {
+fn set_conditions(instance: &Instance, pod: Option<&Pod>, conditions: &mut Conditions, now: Timestamp) {
     conditions.set(ready(instance, pod), now);
     if instance.evacuation_node.is_some() {
         let message = "VMI is marked for eviction";
@@ -261,21 +262,21 @@ fn set_conditions(instance: &Instance, pod: Option<&Launcher>, conditions: &mut 
         // While it arrives the node agents are about to write, and one of the two writes would be in vain.
         conditions.remove("EvictionRequested");
     }
-    match pod.and_then(|pod| condition::find(&pod.conditions, "PodScheduled")) {
+    match pod.and_then(|pod| condition::find(pod.launcher_conditions(), "PodScheduled")) {
         Some(scheduled) if scheduled.status == "False" => conditions.set(scheduled.clone(), now),
         _ => conditions.remove("PodScheduled"),
     }
 }
 
-fn ready(instance: &Instance, pod: Option<&Launcher>) -> Condition {
+fn ready(instance: &Instance, pod: Option<&Pod>) -> Condition {
     let not = |reason: &str, message: &str| Condition::new("Ready", false, reason, message);
     match pod {
         None => not("PodNotExists", "virt-launcher pod has not yet been scheduled"),
-        Some(pod) if pod.deleting => not("PodTerminating", "virt-launcher pod is terminating"),
+        Some(pod) if pod.is_deleting() => not("PodTerminating", "virt-launcher pod is terminating"),
         Some(_) if instance.phase != Phase::Running => {
             not("GuestNotRunning", "Guest VM is not reported as running")
         }
-        Some(pod) => match condition::find(&pod.conditions, "Ready") {
+        Some(pod) => match condition::find(pod.launcher_conditions(), "Ready") {
             None => not("PodConditionMissing", "virt-launcher pod is missing the Ready condition"),
             Some(ready) => {
                 let before = condition::find(&instance.conditions, "Ready");
@@ -293,19 +294,19 @@ fn ready(instance: &Instance, pod: Option<&Launcher>) -> Condition {
 
 /// A guest that has just arrived in the pod of its migration's target is as ready as it was: nothing but our own mark on that pod is
 /// missing (see [`pod_marks`]), or the kubelet has not taken it in yet.
-fn waits_for_our_mark(instance: &Instance, pod: &Launcher, ready: &Condition) -> bool {
+fn waits_for_our_mark(instance: &Instance, pod: &Pod, ready: &Condition) -> bool {
     let message = ready.message.as_deref().unwrap_or_default();
     let gates = message.matches("readiness gate ").count();
     !instance.is_paused()
         && ready.reason.as_deref() == Some("ReadinessGatesNotReady")
         && gates == 1
         && message.contains(names::UNPAUSED_GATE)
-        && !condition::is_false(&pod.conditions, names::UNPAUSED_GATE)
+        && !condition::is_false(pod.launcher_conditions(), names::UNPAUSED_GATE)
 }
 
 /// What the launcher has to say for others: that its guest is not paused, and that its eviction is under way.
-fn pod_marks(instance: &Instance, pod: &Launcher, decision: &mut Decision, now: Timestamp) {
-    if pod.is_finished() || pod.deleting {
+fn pod_marks(instance: &Instance, pod: &Pod, decision: &mut Decision, now: Timestamp) {
+    if pod.is_finished() || pod.is_deleting() {
         return;
     }
     let patch = |part, fields| Action::Patch {
@@ -317,7 +318,7 @@ fn pod_marks(instance: &Instance, pod: &Launcher, decision: &mut Decision, now: 
         fields,
     };
     let marked = instance.evacuation_node.is_some();
-    if marked != pod.eviction_marked && pod.up {
+    if marked != pod.is_marked_for_eviction() && pod.is_up() {
         let value = if marked { Tree::text("true") } else { Tree::null() };
         let mut fields = Tree::default();
         fields.put(&["metadata", "annotations", names::EVICTION_IN_PROGRESS], value);
@@ -330,7 +331,7 @@ fn pod_marks(instance: &Instance, pod: &Launcher, decision: &mut Decision, now: 
     } else {
         Condition::new(names::UNPAUSED_GATE, true, "NotPaused", "the virtual machine is not paused")
     };
-    let mut conditions = Conditions::of(&pod.conditions);
+    let mut conditions = Conditions::of(pod.launcher_conditions());
     conditions.set(gate, now);
     if conditions.changed().is_some()
         && let Some(gate) = condition::find(conditions.list(), names::UNPAUSED_GATE)

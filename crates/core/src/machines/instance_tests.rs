@@ -1,9 +1,10 @@
 use super::*;
-use crate::fact::PodPhase;
+use crate::cluster::fact::PodPhase;
+use crate::cluster::fact::{Fact, Node};
 use crate::machines::MigrationState;
 use crate::machines::testing::*;
 
-fn run(seen: &[&dyn Fn() -> crate::machines::Seen], name: &str) -> Decision {
+fn run(seen: &[&dyn Fn() -> crate::cluster::fact::Fact], name: &str) -> Decision {
     decide(&view(seen.iter().map(|one| one())), &Key::new("default", name), now())
 }
 
@@ -18,9 +19,9 @@ fn a_new_instance_is_accepted_with_finalizer_and_the_clusters_strategy() {
     let mut vmi = instance("a", Phase::Unset);
     vmi.finalizers.clear();
     vmi.eviction_strategy = None;
-    let mut machines = view([(&vmi).known()]);
-    machines.config.eviction_strategy = Some("LiveMigrate".into());
-    let decision = decide(&machines, &vmi.key, now());
+    let mut index = view([(&vmi).known()]);
+    index.config.eviction_strategy = Some("LiveMigrate".into());
+    let decision = decide(&index, &vmi.key, now());
     let fields = patches(&decision, Kind::Instance)[0];
     assert_eq!(text(fields, &["status", "phase"]), Some("Pending"));
     assert_eq!(text(fields, &["spec", "evictionStrategy"]), Some("LiveMigrate"));
@@ -87,7 +88,7 @@ fn a_finished_plain_instance_stays_as_it_is() {
 fn a_terminating_pod_makes_the_instance_not_ready_while_the_guest_runs() {
     let vmi = instance("a", Phase::Running);
     let mut pod = launcher(&vmi, "n1");
-    pod.deleting = true;
+    pod.deletion = Some(crate::cluster::fact::Deletion { ends: now(), grace_seconds: 30 });
     let decision = decide_on!("a", vmi, pod);
     let fields = patches(&decision, Kind::Instance)[0];
     assert!(fields.get(&["status", "phase"]).is_none());
@@ -107,7 +108,7 @@ fn a_deleted_instance_takes_its_pods_along_and_goes_when_they_are_gone() {
     over.phase = Phase::Succeeded;
     let mut ended = pod.clone();
     ended.phase = PodPhase::Succeeded;
-    ended.deleting = true;
+    ended.deletion = Some(crate::cluster::fact::Deletion { ends: now(), grace_seconds: 30 });
     let decision = decide_on!("a", over, ended);
     assert!(patches(&decision, Kind::Instance)[0].get(&["metadata", "finalizers"]).is_none());
 
@@ -132,7 +133,7 @@ fn v18_to_v22_a_marked_instance_and_its_launcher_say_so_until_it_is_unmarked() {
     vmi.evacuation_node = None;
     vmi.conditions = vec![Condition::new("EvictionRequested", true, "EvictionRequested", "")];
     let mut marked = pod.clone();
-    marked.eviction_marked = true;
+    marked.guest().eviction_marked = true;
     let decision = decide_on!("a", vmi, marked);
     let Some(Tree::List(list)) = patches(&decision, Kind::Instance)[0].get(&["status", "conditions"]) else {
         panic!("no conditions")
@@ -182,10 +183,11 @@ fn the_target_of_a_migration_is_not_taken_for_the_current_launcher() {
 }
 
 /// A guest that went from n1 to n2 and back: its first launcher, which has completed, and the one it lives in now.
-fn after_a_round_trip() -> (Instance, Launcher, Launcher) {
+fn after_a_round_trip() -> (Instance, Pod, Pod) {
     let mut vmi = instance("a", Phase::Running);
     let mut first = launcher(&vmi, "n1");
-    (first.phase, first.up) = (PodPhase::Succeeded, false);
+    first.phase = PodPhase::Succeeded;
+    first.guest().up = false;
     let back = migration("back", &vmi, crate::machines::MigrationPhase::Succeeded);
     let mut home = target(&vmi, &back, "n1");
     home.created = Some(later(60));
@@ -239,10 +241,12 @@ fn a_failed_move_does_not_make_an_earlier_launcher_the_current_one() {
 fn a_launcher_that_ends_under_its_guest_stays_current_until_the_node_agent_has_said_how_it_ended() {
     let vmi = instance("a", Phase::Running);
     let mut pod = launcher(&vmi, "n1");
-    (pod.phase, pod.up) = (PodPhase::Succeeded, false);
+    pod.phase = PodPhase::Succeeded;
+    pod.guest().up = false;
     assert_eq!(phase_of(&decide_on!("a", vmi, pod)), None, "it may have been shut down in good order");
     let (vmi, first, mut home) = after_a_round_trip();
-    (home.phase, home.up) = (PodPhase::Succeeded, false);
+    home.phase = PodPhase::Succeeded;
+    home.guest().up = false;
     assert_eq!(current(&vmi, &[&first, &home]).map(|pod| &pod.key), Some(&home.key));
     assert_eq!(phase_of(&decide_on!("a", vmi, first, home)), None);
 }
@@ -251,12 +255,13 @@ fn a_launcher_that_ends_under_its_guest_stays_current_until_the_node_agent_has_s
 fn a_guest_whose_launcher_ended_on_a_node_that_is_out_of_service_has_failed_because_no_agent_will_say_more() {
     let vmi = instance("a", Phase::Running);
     let mut pod = launcher(&vmi, "n1");
-    (pod.phase, pod.up) = (PodPhase::Succeeded, false);
-    let mut host = crate::machines::Host { name: "n1".into(), ..crate::machines::Host::default() };
-    let decided = |host: &crate::machines::Host, pod: &Launcher| {
-        let host = crate::machines::Seen::Host(Box::new(host.clone()));
-        let machines = view([(&vmi).known(), pod.known(), host]);
-        phase_of(&decide(&machines, &vmi.key, now())).map(str::to_owned)
+    pod.phase = PodPhase::Succeeded;
+    pod.guest().up = false;
+    let mut host = crate::testing::node("n1");
+    let decided = |host: &Node, pod: &Pod| {
+        let host = Fact::Node(Box::new(host.clone()));
+        let index = view([(&vmi).known(), pod.known(), host]);
+        phase_of(&decide(&index, &vmi.key, now())).map(str::to_owned)
     };
     assert_eq!(decided(&host, &pod), None);
     host.taints.push(crate::failover::suspect::out_of_service());
@@ -283,8 +288,8 @@ fn a_guest_that_has_arrived_stays_ready_while_only_our_mark_is_missing_on_its_ne
         |kind: &str| format!("corresponding condition of pod readiness gate \"{kind}\" does not exist.");
     let ready_in = |vmi: &Instance, message: &str, marks: &[Condition]| {
         let mut pod = launcher(vmi, "n1");
-        pod.conditions = vec![Condition::new("Ready", false, "ReadinessGatesNotReady", message)];
-        pod.conditions.extend_from_slice(marks);
+        pod.guest().conditions = vec![Condition::new("Ready", false, "ReadinessGatesNotReady", message)];
+        pod.guest().conditions.extend_from_slice(marks);
         super::ready(vmi, Some(&pod)).status
     };
     let ours = gate(names::UNPAUSED_GATE);

@@ -7,18 +7,18 @@ use jiff::Timestamp;
 
 use super::action::{Action, Decision, Kind, Part, Tree};
 use super::condition::{self, Condition, Conditions};
-use super::fact::{Instance, Machine, Phase, Power, Request, RunStrategy, StartFailure};
-use super::store::Machines;
 use super::{names, printable, start_failure};
-use crate::fact::Key;
+use crate::cluster::fact::Key;
+use crate::cluster::fact::{Instance, Machine, Phase, Power, Request, RunStrategy, StartFailure};
+use crate::cluster::index::Index;
 
-pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
+pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     let mut decision = Decision::nothing();
-    let Some(machine) = machines.machine(key) else { return decision };
-    let instance = machines.instance(key).filter(|instance| instance.is_owned_by(&machine.uid));
+    let Some(machine) = index.machine(key) else { return decision };
+    let instance = index.instance(key).filter(|instance| instance.is_owned_by(&machine.uid));
     if machine.deleting {
         end(machine, instance, &mut decision);
-        write_status(machines, machine, instance, &Plan::default(), &mut decision, now);
+        write_status(index, machine, instance, &Plan::default(), &mut decision, now);
         return decision;
     }
     if !machine.finalizers.iter().any(|name| name == names::MACHINE_FINALIZER) {
@@ -35,7 +35,7 @@ pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
         react(machine, strategy, instance, &mut plan, now);
     }
     plan.carry_out(machine, instance, &mut decision);
-    write_status(machines, machine, instance, &plan, &mut decision, now);
+    write_status(index, machine, instance, &plan, &mut decision, now);
     decision
 }
 
@@ -256,7 +256,7 @@ pub fn requests_tree(requests: &[Request]) -> Tree {
 }
 
 fn write_status(
-    machines: &Machines,
+    index: &Index,
     machine: &Machine,
     instance: Option<&Instance>,
     plan: &Plan,
@@ -294,13 +294,13 @@ fn write_status(
             set("runStrategy", Tree::text(strategy.to_string()));
         }
     }
-    let printable = printable::status(machine, instance, plan.start_failure.as_ref(), machines);
+    let printable = printable::status(machine, instance, plan.start_failure.as_ref(), index);
     if known.printable != printable {
         set("printableStatus", Tree::text(printable));
     }
     let mut conditions = Conditions::of(&known.conditions);
     copy_conditions(instance, &mut conditions, now);
-    match machines.trouble(Kind::Machine, &machine.key) {
+    match index.trouble(Kind::Machine, &machine.key) {
         Some(trouble) => {
             conditions.set(Condition::new("Failure", true, trouble.reason, &trouble.message), now);
         }

@@ -102,7 +102,7 @@ fn r09_a_restart_replaces_the_instance_and_uses_up_both_requests() {
 #[test]
 fn a_stop_for_an_earlier_instance_does_not_stop_this_one() {
     let mut vm = machine("a", RunStrategy::Manual);
-    vm.status.requests = vec![Request::stop(&crate::fact::Uid("earlier".into()))];
+    vm.status.requests = vec![Request::stop(&crate::cluster::fact::Uid("earlier".into()))];
     let vmi = boot(&vm, Phase::Running);
     assert!(!stops(&on(&vm, Some(&vmi))));
 }
@@ -229,8 +229,8 @@ fn a_guest_that_has_arrived_is_not_shown_as_migrating_although_its_migration_is_
     let mut account = crate::machines::MigrationState { uid: one.uid.0.clone(), ..Default::default() };
     account.started = true;
     let shown = |vmi: &Instance| {
-        let machines = view([(&vm).known(), vmi.known(), (&one).known()]);
-        status(&decide(&machines, &vm.key, now()), "printableStatus").cloned()
+        let index = view([(&vm).known(), vmi.known(), (&one).known()]);
+        status(&decide(&index, &vm.key, now()), "printableStatus").cloned()
     };
     vmi.migration = Some(account.clone());
     assert_eq!(shown(&vmi), Some(Tree::text("Migrating")));
@@ -250,11 +250,11 @@ fn nothing_is_done_for_a_machine_that_does_not_say_how_to_run() {
 #[test]
 fn r20_a_creation_that_failed_is_said_on_the_machine() {
     let vm = machine("a", RunStrategy::Always);
-    let mut machines = view([(&vm).known()]);
+    let mut index = view([(&vm).known()]);
     let subject = crate::machines::Subject::new(Kind::Machine, vm.key.clone());
     let trouble = crate::machines::Trouble { reason: "FailedCreate", message: "exceeded quota".into() };
-    machines.note(&subject, Some(trouble));
-    let decision = decide(&machines, &vm.key, now());
+    index.note(&subject, Some(trouble));
+    let decision = decide(&index, &vm.key, now());
     let Some(Tree::List(list)) = status(&decision, "conditions") else { panic!("none") };
     let failure = list.iter().find(|one| text(one, &["type"]) == Some("Failure")).unwrap();
     assert_eq!(text(failure, &["message"]), Some("exceeded quota"));

@@ -5,7 +5,7 @@
 use thiserror::Error;
 
 use super::condition;
-use super::fact::{Instance, Machine, Phase, Power, Request, RunStrategy};
+use crate::cluster::fact::{Instance, Machine, Phase, Power, Request, RunStrategy};
 
 /// Why a request was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

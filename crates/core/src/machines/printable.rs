@@ -1,16 +1,16 @@
 //! One word for people: `status.printableStatus` of a machine.
 
 use super::condition;
-use super::fact::{Instance, Launcher, Machine, Migration, Phase, RunStrategy, StartFailure};
 use super::instance::current;
 use super::line::has_ended;
-use super::store::Machines;
+use crate::cluster::fact::{Instance, Machine, Migration, Phase, Pod, RunStrategy, StartFailure};
+use crate::cluster::index::Index;
 
 pub fn status(
     machine: &Machine,
     instance: Option<&Instance>,
     failure: Option<&StartFailure>,
-    machines: &Machines,
+    index: &Index,
 ) -> &'static str {
     if machine.deleting {
         return "Terminating";
@@ -30,8 +30,8 @@ pub fn status(
         return "Stopping";
     }
     // Where the guest is counts, not what is written about it: the end of a migration is put off for a moment.
-    let is_under_way = |one: &&Migration| one.phase.is_handed_over() && !has_ended(machines, one);
-    let migrating = live.is_migrating() || machines.migrations_of(&live.key).last().is_some_and(is_under_way);
+    let is_under_way = |one: &&Migration| one.phase.is_handed_over() && !has_ended(index, one);
+    let migrating = live.is_migrating() || index.migrations_of(&live.key).last().is_some_and(is_under_way);
     if migrating {
         return "Migrating";
     }
@@ -41,8 +41,8 @@ pub fn status(
     if live.phase == Phase::Running {
         return "Running";
     }
-    let launchers = machines.launchers_of(&live.uid);
-    let unschedulable = current(live, &launchers).is_some_and(Launcher::is_unschedulable)
+    let launchers = index.launchers_of(&live.uid);
+    let unschedulable = current(live, &launchers).is_some_and(Pod::is_unschedulable)
         || condition::find(&live.conditions, "PodScheduled").is_some_and(|scheduled| {
             scheduled.status == "False" && scheduled.reason.as_deref() == Some("Unschedulable")
         });

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::action::{Action, Decision, Kind, Part, Subject};
 use super::line::{has_ended, is_filling};
-use super::store::Machines;
+use crate::cluster::index::Index;
 
 /// After this long it is known whether a slot is being filled.
 const PAUSE: SignedDuration = SignedDuration::from_millis(100);
@@ -17,20 +17,20 @@ const LONGEST: SignedDuration = SignedDuration::from_secs(1);
 
 /// Until when a decision is put off that could have been carried out since a time. Then it has to be asked about again.
 pub fn put_off(
-    machines: &Machines,
+    index: &Index,
     subject: &Subject,
     decision: &Decision,
     since: Timestamp,
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let others_are_moving = || machines.unfinished().any(|one| !has_ended(machines, one));
-    if !is_about_a_move(machines, subject) || !decision.actions.iter().all(is_told) || !others_are_moving() {
+    let others_are_moving = || index.unfinished().any(|one| !has_ended(index, one));
+    if !is_about_a_move(index, subject) || !decision.actions.iter().all(is_told) || !others_are_moving() {
         return None;
     }
     let waited = now.duration_since(since);
     if waited < PAUSE {
         since.checked_add(PAUSE).ok()
-    } else if waited < LONGEST && is_filling(machines) {
+    } else if waited < LONGEST && is_filling(index) {
         now.checked_add(PAUSE).ok()
     } else {
         None
@@ -38,14 +38,14 @@ pub fn put_off(
 }
 
 /// It is about a migration that went well, or about the machine of a guest that is or was moved.
-fn is_about_a_move(machines: &Machines, subject: &Subject) -> bool {
+fn is_about_a_move(index: &Index, subject: &Subject) -> bool {
     match subject.kind {
-        Kind::Migration => machines.migration(&subject.key).is_some_and(|migration| {
-            let guest = machines.instance(&migration.instance);
+        Kind::Migration => index.migration(&subject.key).is_some_and(|migration| {
+            let guest = index.instance(&migration.instance);
             let account = guest.and_then(|guest| guest.account_of(migration));
             account.is_some_and(|account| account.completed && !account.failed)
         }),
-        Kind::Machine => machines.instance(&subject.key).is_some_and(|guest| guest.migration.is_some()),
+        Kind::Machine => index.instance(&subject.key).is_some_and(|guest| guest.migration.is_some()),
         _ => false,
     }
 }
@@ -69,10 +69,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::cluster::fact::Fact;
     use crate::machines::slots::{Ledger, Slot};
     use crate::machines::testing::{boot, instance, machine, migration, now, view};
     use crate::machines::{
-        Instance, Migration, MigrationPhase, MigrationState, Phase, Roles, RunStrategy, Seen, decide,
+        Instance, Migration, MigrationPhase, MigrationState, Phase, Roles, RunStrategy, decide,
     };
 
     fn moving(name: &str, completed: bool) -> (Instance, Migration) {
@@ -88,9 +89,9 @@ mod tests {
         (guest, one)
     }
 
-    fn seen(moves: &[(Instance, Migration)]) -> Vec<Seen> {
+    fn seen(moves: &[(Instance, Migration)]) -> Vec<Fact> {
         let both = |(guest, one): &(Instance, Migration)| {
-            [Seen::Instance(Box::new(guest.clone())), Seen::Migration(Box::new(one.clone()))]
+            [Fact::Instance(Box::new(guest.clone())), Fact::Migration(Box::new(one.clone()))]
         };
         moves.iter().flat_map(both).collect()
     }
@@ -99,15 +100,15 @@ mod tests {
         now().checked_add(SignedDuration::from_millis(millis)).unwrap()
     }
 
-    fn decided(machines: &Machines, subject: &Subject) -> Decision {
-        let decision = decide(machines, &Roles::all(), subject, now(), &BTreeSet::new());
+    fn decided(index: &Index, subject: &Subject) -> Decision {
+        let decision = decide(index, &Roles::all(), subject, now(), &BTreeSet::new());
         assert!(!decision.actions.is_empty());
         decision
     }
 
     /// Until when it is put off if it could be carried out now.
-    fn first(machines: &Machines, subject: &Subject) -> Option<Timestamp> {
-        put_off(machines, subject, &decided(machines, subject), now(), now())
+    fn first(index: &Index, subject: &Subject) -> Option<Timestamp> {
+        put_off(index, subject, &decided(index, subject), now(), now())
     }
 
     fn about(one: &Migration) -> Subject {
@@ -119,40 +120,39 @@ mod tests {
         let (arrived, copied) = (moving("a", true), moving("b", false));
         let (mut prepared, waiting) = moving("c", false);
         prepared.migration = None;
-        let mut machines = view(seen(&[arrived.clone(), copied.clone(), (prepared, waiting.clone())]));
+        let mut index = view(seen(&[arrived.clone(), copied.clone(), (prepared, waiting.clone())]));
         let subject = about(&arrived.1);
-        let decision = decided(&machines, &subject);
-        let until =
-            |machines: &Machines, millis| put_off(machines, &subject, &decision, now(), after(millis));
-        assert_eq!(until(&machines, 0), Some(after(100)));
-        assert_eq!(until(&machines, 40), Some(after(100)), "looked at in between");
-        assert_eq!(until(&machines, 100), None, "nobody has got its slot");
+        let decision = decided(&index, &subject);
+        let until = |index: &Index, millis| put_off(index, &subject, &decision, now(), after(millis));
+        assert_eq!(until(&index, 0), Some(after(100)));
+        assert_eq!(until(&index, 40), Some(after(100)), "looked at in between");
+        assert_eq!(until(&index, 100), None, "nobody has got its slot");
         let slots = [&arrived.1, &copied.1, &waiting].map(|one| Slot {
             uid: one.uid.clone(),
             migration: one.key.clone(),
             node: "n1".into(),
         });
-        machines.enter(Ledger { version: "1".into(), slots: slots.into() });
-        assert_eq!(until(&machines, 100), Some(after(200)), "the slot is being filled");
-        assert_eq!(until(&machines, 999), Some(after(1099)));
-        assert_eq!(until(&machines, 1000), None, "that takes long");
-        machines.apply(seen(&[moving("c", false)]).remove(0));
-        assert_eq!(until(&machines, 200), None, "it is being copied");
+        index.enter(Ledger { version: "1".into(), slots: slots.into() });
+        assert_eq!(until(&index, 100), Some(after(200)), "the slot is being filled");
+        assert_eq!(until(&index, 999), Some(after(1099)));
+        assert_eq!(until(&index, 1000), None, "that takes long");
+        index.apply(seen(&[moving("c", false)]).remove(0));
+        assert_eq!(until(&index, 200), None, "it is being copied");
     }
 
     #[test]
     fn nothing_is_put_off_when_nobody_else_is_on_the_way() {
         let (last, other) = (moving("a", true), moving("b", true));
-        let machines = view(seen(&[last.clone(), other]));
-        assert_eq!(first(&machines, &about(&last.1)), None);
+        let index = view(seen(&[last.clone(), other]));
+        assert_eq!(first(&index, &about(&last.1)), None);
     }
 
     #[test]
     fn a_failure_is_told_and_cleared_away_at_once() {
         let (mut failed, next) = (moving("a", true), moving("b", false));
         failed.0.migration.as_mut().unwrap().failed = true;
-        let machines = view(seen(&[failed.clone(), next]));
-        assert_eq!(first(&machines, &about(&failed.1)), None);
+        let index = view(seen(&[failed.clone(), next]));
+        assert_eq!(first(&index, &about(&failed.1)), None);
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
         let subject = Subject::new(Kind::Machine, vm.key.clone());
         let with = |guest: &Instance| {
             let mut all = seen(&[(guest.clone(), one.clone()), next.clone()]);
-            all.push(Seen::Machine(Box::new(vm.clone())));
+            all.push(Fact::Machine(Box::new(vm.clone())));
             view(all)
         };
         assert!(first(&with(&guest), &subject).is_some());
@@ -173,7 +173,7 @@ mod tests {
         let mut without_finalizer = vm.clone();
         without_finalizer.finalizers.clear();
         let mut changed = with(&guest);
-        changed.apply(Seen::Machine(Box::new(without_finalizer)));
+        changed.apply(Fact::Machine(Box::new(without_finalizer)));
         assert_eq!(first(&changed, &subject), None, "what keeps a machine is more than told");
         let ended = with(&Instance { phase: Phase::Succeeded, ..guest });
         assert!(!decided(&ended, &subject).actions.iter().all(is_told));

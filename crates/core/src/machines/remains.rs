@@ -1,6 +1,6 @@
 //! What giving a node back could not undo about its guests: the object, what is left on it, and what to do.
 
-use crate::fact::Key;
+use crate::cluster::fact::Key;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remains {

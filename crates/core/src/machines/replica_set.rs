@@ -7,10 +7,10 @@ use jiff::Timestamp;
 
 use super::action::{Action, Decision, Kind, Part, Tree};
 use super::condition::{Condition, Conditions};
-use super::fact::{Instance, ReplicaSet};
 use super::names;
-use super::store::Machines;
-use crate::fact::Key;
+use crate::cluster::fact::Key;
+use crate::cluster::fact::{Instance, ReplicaSet};
+use crate::cluster::index::Index;
 
 /// How many instances are created or deleted in one go.
 pub const BURST: usize = 250;
@@ -19,12 +19,12 @@ fn is_active(instance: &Instance) -> bool {
     !instance.is_final() && !instance.deleting && !instance.is_losing_its_pod()
 }
 
-pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
+pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     let mut decision = Decision::nothing();
-    let Some(set) = machines.replica_set(key) else { return decision };
+    let Some(set) = index.replica_set(key) else { return decision };
     let Some(selector) = &set.selector else { return decision };
     let mut members = Vec::new();
-    for instance in machines.instances_in(&set.key.namespace) {
+    for instance in index.instances_in(&set.key.namespace) {
         let fits = selector.matches(&instance.labels);
         if instance.is_owned_by(&set.uid) {
             if fits {
@@ -38,14 +38,14 @@ pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
     }
     let active: Vec<&Instance> = members.iter().copied().filter(|member| is_active(member)).collect();
     if !set.paused && !set.deleting {
-        scale(machines, set, &members, &active, &mut decision);
+        scale(index, set, &members, &active, &mut decision);
     }
-    write_status(machines, set, &active, &mut decision, now);
+    write_status(index, set, &active, &mut decision, now);
     decision
 }
 
 fn scale(
-    machines: &Machines,
+    index: &Index,
     set: &ReplicaSet,
     members: &[&Instance],
     active: &[&Instance],
@@ -55,7 +55,7 @@ fn scale(
     if active.len() < wanted {
         let missing = (wanted - active.len()).min(BURST);
         let free =
-            |name: &String| machines.instance(&Key::new(set.key.namespace.clone(), name.clone())).is_none();
+            |name: &String| index.instance(&Key::new(set.key.namespace.clone(), name.clone())).is_none();
         // Names count up from what is there, so two looks at one state choose the same ones.
         let names = (0_u64..).map(|n| names::replica(&set.prefix, &set.uid.0, n)).filter(free);
         for name in names.take(missing) {
@@ -120,7 +120,7 @@ fn own(instance: &Instance, set: Option<&ReplicaSet>, decision: &mut Decision) {
 }
 
 fn write_status(
-    machines: &Machines,
+    index: &Index,
     set: &ReplicaSet,
     active: &[&Instance],
     decision: &mut Decision,
@@ -146,7 +146,7 @@ fn write_status(
     } else {
         conditions.remove("ReplicaPaused");
     }
-    match machines.trouble(Kind::ReplicaSet, &set.key) {
+    match index.trouble(Kind::ReplicaSet, &set.key) {
         Some(trouble) => {
             conditions.set(Condition::new("ReplicaFailure", true, trouble.reason, &trouble.message), now);
         }
@@ -182,8 +182,8 @@ fn write_status(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machines::Seen;
-    use crate::machines::fact::Phase;
+    use crate::cluster::fact::Fact;
+    use crate::cluster::fact::Phase;
     use crate::machines::testing::*;
 
     fn member(of: &ReplicaSet, name: &str, phase: Phase) -> Instance {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn on(of: &ReplicaSet, members: &[Instance]) -> Decision {
-        let seen: Vec<Seen> = [of.known()].into_iter().chain(members.iter().map(Known::known)).collect();
+        let seen: Vec<Fact> = [of.known()].into_iter().chain(members.iter().map(Known::known)).collect();
         decide(&view(seen), &of.key, now())
     }
 
@@ -279,17 +279,17 @@ mod tests {
     #[test]
     fn x08_what_could_not_be_done_is_said_until_it_could() {
         let rs = set("a", 1);
-        let mut machines = view([rs.known()]);
+        let mut index = view([rs.known()]);
         let subject = crate::machines::Subject::new(Kind::ReplicaSet, rs.key.clone());
         let trouble = crate::machines::Trouble { reason: "FailedCreate", message: "no".into() };
-        assert!(machines.note(&subject, Some(trouble)));
-        let decision = decide(&machines, &rs.key, now());
+        assert!(index.note(&subject, Some(trouble)));
+        let decision = decide(&index, &rs.key, now());
         let Some(Tree::List(list)) = patches(&decision, Kind::ReplicaSet)[0].get(&["status", "conditions"])
         else {
             panic!("no condition")
         };
         assert_eq!(text(&list[0], &["reason"]), Some("FailedCreate"));
-        assert!(machines.note(&subject, None));
+        assert!(index.note(&subject, None));
     }
 
     #[test]

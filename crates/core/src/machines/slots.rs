@@ -8,26 +8,10 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use super::config::Config;
-use crate::fact::{Key, Uid};
-use crate::version::is_older;
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slot {
-    pub uid: Uid,
-    pub migration: Key,
-    /// The node the guest leaves.
-    pub node: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Ledger {
-    /// Empty when there is no such object yet.
-    pub version: String,
-    pub slots: Vec<Slot>,
-}
+use crate::cluster::fact::{Key, Uid};
+pub use crate::cluster::ledger::{Ledger, Slot};
+use crate::cluster::version::is_older;
 
 /// Whether one more fits, and if not, what is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::fact::{Instance, Machine, RunStrategy, StartFailure};
 use super::names;
+use crate::cluster::fact::{Instance, Machine, RunStrategy, StartFailure};
 
 const LONGEST: i64 = 300;
 
@@ -46,7 +46,7 @@ fn update(known: Option<StartFailure>, instance: Option<&Instance>, now: Timesta
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machines::fact::Phase;
+    use crate::cluster::fact::Phase;
     use crate::machines::testing::*;
 
     #[test]

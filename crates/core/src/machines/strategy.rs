@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::config::Config;
-use super::fact::{Instance, Machine};
+use crate::cluster::fact::{Instance, Machine};
+pub use crate::cluster::settings::Origin;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Strategy {
@@ -44,20 +45,6 @@ impl std::fmt::Display for Strategy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.word())
     }
-}
-
-/// Who said so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Origin {
-    /// The instance itself. The default of the cluster is written there when an instance is created; see [`provenance`].
-    Instance,
-    KubeVirt,
-    HyperConverged,
-    /// HyperConverged says nothing, so the number of nodes decides.
-    NodeCount,
-    #[default]
-    BuiltIn,
 }
 
 impl Origin {

@@ -6,13 +6,13 @@ use jiff::Timestamp;
 
 use super::action::{Action, Decision, Kind, Subject};
 use super::roles::{Role, Roles};
-use super::store::Machines;
 use super::{evacuation, guard, instance, machine, migration, replica_set};
-use crate::fact::Key;
+use crate::cluster::fact::Key;
+use crate::cluster::index::Index;
 
 /// `next` is [`super::line::next_in_line`], which is the same for all who wait.
 pub fn decide(
-    machines: &Machines,
+    index: &Index,
     roles: &Roles,
     subject: &Subject,
     now: Timestamp,
@@ -20,30 +20,30 @@ pub fn decide(
 ) -> Decision {
     let key = &subject.key;
     if subject.kind == Kind::Instance {
-        return about_instance(machines, roles, key, now);
+        return about_instance(index, roles, key, now);
     }
     if !roles.has(Role::Machines) {
         return Decision::nothing();
     }
     match subject.kind {
-        Kind::Machine => machine::decide(machines, key, now),
-        Kind::ReplicaSet => replica_set::decide(machines, key, now),
-        Kind::Migration => migration::decide_in_line(machines, key, now, Some(next)),
+        Kind::Machine => machine::decide(index, key, now),
+        Kind::ReplicaSet => replica_set::decide(index, key, now),
+        Kind::Migration => migration::decide_in_line(index, key, now, Some(next)),
         Kind::Instance | Kind::Pod | Kind::Node | Kind::Budget => Decision::nothing(),
     }
 }
 
 /// Three roles look at instances. A patch makes the view of the others old, so there is one at a time.
-fn about_instance(machines: &Machines, roles: &Roles, key: &Key, now: Timestamp) -> Decision {
+fn about_instance(index: &Index, roles: &Roles, key: &Key, now: Timestamp) -> Decision {
     let mut all = Decision::nothing();
     if roles.has(Role::Budget) {
-        merge(&mut all, guard::decide(machines, key));
+        merge(&mut all, guard::decide(index, key));
     }
     if roles.has(Role::Machines) {
-        merge(&mut all, instance::decide(machines, key, now));
+        merge(&mut all, instance::decide(index, key, now));
     }
     if roles.has(Role::Evacuation) {
-        merge(&mut all, evacuation::decide(machines, key, now));
+        merge(&mut all, evacuation::decide(index, key, now));
     }
     all
 }

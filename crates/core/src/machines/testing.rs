@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::condition::Condition;
-use super::fact::{
-    Instance, Launcher, Machine, MachineStatus, Migration, MigrationPhase, Phase, Power, ReplicaSet,
+use super::guard::MIN_AVAILABLE;
+use super::{Action, Decision, Kind, Part, Tree, names};
+use crate::cluster::fact::Fact;
+use crate::cluster::fact::{Amount, Budget, Key, Launcher, Owner, PodPhase, Uid, VmRole};
+use crate::cluster::fact::{
+    Instance, Machine, MachineStatus, Migration, MigrationPhase, Phase, Pod, Power, ReplicaSet,
     ReplicaSetStatus, RunStrategy,
 };
-use super::{Action, Decision, Kind, Machines, Part, Seen, Tree, names};
-use crate::fact::{Key, Owner, PodPhase, Uid};
-use crate::selector::{Requirement, Selector};
+use crate::cluster::index::Index;
+use crate::cluster::selector::Selector;
 
 pub fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()
@@ -64,34 +67,62 @@ pub fn owned(mut instance: Instance, kind: &str, name: &str) -> Instance {
     instance
 }
 
-pub fn launcher(of: &Instance, node: &str) -> Launcher {
+pub fn launcher(of: &Instance, node: &str) -> Pod {
     let name = names::launcher(&of.key.name, &of.uid.0, None);
-    Launcher {
+    Pod {
         uid: Uid(format!("uid-{name}")),
         key: Key::new("default", name),
         version: "1".into(),
         created: Some(now()),
-        instance: of.uid.clone(),
-        instance_name: of.key.name.clone(),
-        job: None,
-        node: node.into(),
+        node: (!node.is_empty()).then(|| node.into()),
         phase: if node.is_empty() { PodPhase::Pending } else { PodPhase::Running },
-        deleting: false,
-        up: !node.is_empty(),
-        conditions: vec![
-            Condition::new("Ready", !node.is_empty(), "", ""),
-            Condition::new(names::UNPAUSED_GATE, true, "NotPaused", "the virtual machine is not paused"),
-        ],
-        eviction_marked: false,
+        ready: !node.is_empty(),
+        vm: VmRole::Launcher(Box::new(Launcher {
+            instance: of.uid.clone(),
+            instance_name: Some(of.key.name.clone()),
+            job: None,
+            up: !node.is_empty(),
+            conditions: vec![
+                Condition::new("Ready", !node.is_empty(), "", ""),
+                Condition::new(names::UNPAUSED_GATE, true, "NotPaused", "the virtual machine is not paused"),
+            ],
+            eviction_marked: false,
+        })),
+        ..crate::testing::pod("any").bare()
     }
 }
 
-pub fn target(of: &Instance, migration: &Migration, node: &str) -> Launcher {
+impl Pod {
+    /// What it says of its guest.
+    pub fn guest(&mut self) -> &mut Launcher {
+        match &mut self.vm {
+            VmRole::Launcher(launcher) => launcher,
+            other => panic!("no launcher: {other:?}"),
+        }
+    }
+}
+
+pub fn target(of: &Instance, migration: &Migration, node: &str) -> Pod {
     let mut pod = launcher(of, node);
     pod.key.name = names::launcher(&of.key.name, &of.uid.0, Some(&migration.uid.0));
     pod.uid = Uid(format!("uid-{}", pod.key.name));
-    pod.job = Some(migration.uid.clone());
+    pod.guest().job = Some(migration.uid.clone());
     pod
+}
+
+/// A budget that protects the guest of an instance of this name and identity.
+pub fn protection(name: &str, instance: &str, uid: &str) -> Budget {
+    Budget {
+        controller: Some(Owner {
+            api_version: "kubevirt.io/v1".into(),
+            kind: "VirtualMachineInstance".into(),
+            name: instance.into(),
+            uid: Uid(uid.into()),
+        }),
+        selector: Selector::from_labels([(names::CREATED_BY, uid)]),
+        min_available: Some(Amount::Count(MIN_AVAILABLE)),
+        ..crate::testing::budget(name)
+    }
 }
 
 pub fn machine(name: &str, strategy: RunStrategy) -> Machine {
@@ -131,7 +162,7 @@ pub fn set(name: &str, replicas: i64) -> ReplicaSet {
         deleting: false,
         replicas,
         paused: false,
-        selector: Some(Selector::of(vec![Requirement::Equals("app".into(), name.into())])),
+        selector: Some(Selector::from_labels([("app", name)])),
         selector_text: format!("app={name}"),
         prefix: name.into(),
         status: ReplicaSetStatus { selector: format!("app={name}"), ..ReplicaSetStatus::default() },
@@ -160,40 +191,40 @@ pub fn migration(name: &str, of: &Instance, phase: MigrationPhase) -> Migration 
 }
 
 pub trait Known {
-    fn known(self) -> Seen;
+    fn known(self) -> Fact;
 }
 impl Known for &Instance {
-    fn known(self) -> Seen {
-        Seen::Instance(Box::new(self.clone()))
+    fn known(self) -> Fact {
+        Fact::Instance(Box::new(self.clone()))
     }
 }
-impl Known for &Launcher {
-    fn known(self) -> Seen {
-        Seen::Launcher(Box::new(self.clone()))
+impl Known for &Pod {
+    fn known(self) -> Fact {
+        Fact::Pod(Box::new(self.clone()))
     }
 }
 impl Known for &Machine {
-    fn known(self) -> Seen {
-        Seen::Machine(Box::new(self.clone()))
+    fn known(self) -> Fact {
+        Fact::Machine(Box::new(self.clone()))
     }
 }
 impl Known for &ReplicaSet {
-    fn known(self) -> Seen {
-        Seen::ReplicaSet(Box::new(self.clone()))
+    fn known(self) -> Fact {
+        Fact::ReplicaSet(Box::new(self.clone()))
     }
 }
 impl Known for &Migration {
-    fn known(self) -> Seen {
-        Seen::Migration(Box::new(self.clone()))
+    fn known(self) -> Fact {
+        Fact::Migration(Box::new(self.clone()))
     }
 }
 
-pub fn view(seen: impl IntoIterator<Item = Seen>) -> Machines {
-    let mut machines = Machines::default();
+pub fn view(seen: impl IntoIterator<Item = Fact>) -> Index {
+    let mut index = Index::new();
     for one in seen {
-        machines.apply(one);
+        index.apply(one);
     }
-    machines
+    index
 }
 
 /// The fields patched on objects of a kind, one tree per patch.

@@ -1,9 +1,9 @@
 //! What is refused when a maintenance is asked for or changed.
 
 use super::{ALLOW_SHUTDOWN, Id, ON_UNCORDON, cannot_spare};
-use crate::fact::Node;
+use crate::cluster::fact::Node;
+use crate::drain::quorum::{Shortage, is_control_plane};
 use crate::machines::admission::Denial;
-use crate::quorum::{Shortage, is_control_plane};
 
 /// What was found out for the review of a new object.
 #[derive(Debug, Clone)]

@@ -8,14 +8,14 @@ use super::queue::Turns;
 use super::status::{PERMISSION_IGNORED, Status, YIELDED, named_at, whole_seconds};
 use super::vouched::{Granted, granted};
 use super::{About, Action, Decision, Id, LEASE_SECONDS, Maintenance, OnUncordon, Phase, Registry};
-use crate::fact::{Lease, Node};
-use crate::ownership::{self, Undo};
-use crate::policy::back_off;
-use crate::quorum::is_control_plane;
-use crate::reason::Reason;
-use crate::record::{self, Record};
-use crate::run::{End, after};
-use crate::survey::Standing;
+use crate::cluster::fact::{Lease, Node};
+use crate::drain::ownership::{self, Undo};
+use crate::drain::policy::back_off;
+use crate::drain::quorum::is_control_plane;
+use crate::drain::record::{self, Record};
+use crate::drain::run::{End, after};
+use crate::drain::survey::Standing;
+use crate::reasons::{NodeReason, OwnerReason, Reason};
 
 /// A lease is renewed when this much of its time is left.
 const RENEW_WHEN_LEFT: SignedDuration = SignedDuration::from_secs(LEASE_SECONDS / 2);
@@ -227,7 +227,7 @@ impl<'a> Case<'a> {
     fn say_what_is_unread(&mut self, node: &str, blind: bool, status: &mut Status) {
         let Some(mut unread) = self.registry.unread_for(node) else { return status.can_read(self.now) };
         unread.blind |= blind;
-        let told = after(unread.since, crate::unread::PATIENCE);
+        let told = after(unread.since, crate::drain::unread::PATIENCE);
         if told > self.now {
             return self.look_again(told);
         }
@@ -377,7 +377,8 @@ impl<'a> Case<'a> {
                 self.put_on_again(object, again, status);
             }
             Standing::Ended(End::Refused {
-                reason: Reason::UncordonedMeanwhile | Reason::CancelledElsewhere,
+                reason:
+                    Reason::Node(NodeReason::UncordonedMeanwhile) | Reason::Owner(OwnerReason::CancelledElsewhere),
             }) => self.put_on_again(object, again, status),
             Standing::Ended(End::Drained { .. }) => {
                 status.take(survey, true, self.now);

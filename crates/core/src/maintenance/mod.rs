@@ -23,7 +23,6 @@ mod registry;
 pub mod status;
 pub mod vouched;
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -32,14 +31,16 @@ pub use decide::{decide, decide_unread};
 pub use registry::{Order, Registry, Seen, Subject, Touched, Unread};
 pub use status::{Phase, Status};
 
-use crate::fact::{Key, Lease, Taint, Uid};
-use crate::ownership::Attire;
-use crate::quorum::Shortage;
-use crate::record::Record;
+pub use crate::drain::written_on_nodes::{EXCLUDE_LABEL, labels, taints};
+
+use crate::cluster::fact::{Key, Lease, Uid};
+use crate::drain::ownership::Attire;
+use crate::drain::quorum::Shortage;
+use crate::drain::record::Record;
 
 /// Who writes on nodes for this role: the owner in the mark and of migrations, and the holder of the lease, which is the name other
 /// remediation operators know.
-pub const OWNER: &str = crate::ownership::MAINTENANCE;
+pub const OWNER: &str = crate::drain::ownership::MAINTENANCE;
 /// The namespace of the installation that goes by the bare name. All others add theirs, so that no two installations share one; what was
 /// written under the bare name before that stays with the one installation there was by default.
 pub const HOME: &str = "evac";
@@ -47,8 +48,6 @@ pub const HOME: &str = "evac";
 pub const LEASE_SECONDS: i64 = 3600;
 /// Kept as it always was, so that objects made under the earlier operator can be deleted under this one.
 pub const FINALIZER: &str = "foregroundDeleteNodeMaintenance";
-/// Tells remediation operators to leave the node alone.
-pub const EXCLUDE_LABEL: &str = "remediation.medik8s.io/exclude-from-remediation";
 /// Says on an object what to do when somebody uncordons its node.
 pub const ON_UNCORDON: &str = "evac.dev/on-uncordon";
 /// Says on an object that machines which would not come back may be shut down.
@@ -75,7 +74,7 @@ pub fn named(role: &str, namespace: &str) -> String {
 
 /// Whether this is the name of a maintenance role, of whichever installation.
 fn is_maintenance(name: &str) -> bool {
-    crate::ownership::is_role(name, OWNER)
+    crate::drain::ownership::is_role(name, OWNER)
 }
 
 /// What a maintenance does when a person uncordons its node.
@@ -171,23 +170,6 @@ impl Maintenance {
     pub fn attire(&self) -> Attire {
         Attire { options: vec![self.id.to_string()], taints: taints(), labels: labels() }
     }
-}
-
-/// The taints that a node under maintenance carries.
-pub fn taints() -> Vec<Taint> {
-    let taint = |key: &str| Taint {
-        key: key.to_owned(),
-        value: None,
-        effect: "NoSchedule".to_owned(),
-        time_added: None,
-    };
-    let keys = ["node.kubernetes.io/unschedulable", "kubevirt.io/drain", "medik8s.io/drain"];
-    keys.into_iter().map(taint).collect()
-}
-
-/// The labels that a node under maintenance carries.
-pub fn labels() -> BTreeMap<String, String> {
-    BTreeMap::from([(EXCLUDE_LABEL.to_owned(), "true".to_owned())])
 }
 
 /// What an event is about.

@@ -8,8 +8,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{Id, Maintenance, Registry};
-use crate::fact::Node;
-use crate::quorum::is_control_plane;
+use crate::cluster::fact::Node;
+use crate::drain::quorum::is_control_plane;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 

@@ -6,10 +6,10 @@
 use jiff::Timestamp;
 
 use super::{Maintenance, Uncordoned};
-use crate::fact::Node;
-use crate::index::Index;
-use crate::ownership::{FAILOVER, MAINTENANCE, MarkState, Ownership, is_role, ownership};
-use crate::reason::Reason;
+use crate::cluster::fact::Node;
+use crate::cluster::index::Index;
+use crate::drain::ownership::{FAILOVER, MAINTENANCE, MarkState, Ownership, is_role, ownership};
+use crate::reasons::{OwnerReason, Reason};
 
 /// By whom a node is to be given back, and how.
 #[derive(Debug, Clone, Copy)]
@@ -105,7 +105,7 @@ pub fn by_holder(index: &Index, node: &Node, wish: &Wish<'_>, now: Timestamp) ->
     let Ownership::Other(reason) = ownership(index, node, wish.owner, now) else { return None };
     // Whether a failed node may be used again is a question about the node, and not about the failover's mark.
     let returns = wish.after_failover
-        && matches!(&reason, Reason::OwnedByEvac { instance: None, .. })
+        && matches!(&reason, Reason::Owner(OwnerReason::OwnedByEvac { instance: None, .. }))
         && is_marked_by(node, FAILOVER);
     if wish.force || returns {
         return None;
@@ -120,9 +120,9 @@ fn is_marked_by(node: &Node, role: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fact::Uid;
+    use crate::cluster::fact::Uid;
+    use crate::drain::ownership::{Attire, new_mark};
     use crate::maintenance::{Family, Id, OnUncordon, Status};
-    use crate::ownership::{Attire, new_mark};
     use crate::testing::{at, node};
 
     const WISH: Wish<'_> = Wish { owner: "me", verb: "cancel it", force: false, after_failover: false };

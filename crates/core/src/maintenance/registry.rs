@@ -7,12 +7,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::vouched::Reviewing;
 use super::{Family, Id, Maintenance, OWNER, is_maintenance};
-use crate::fact::{Key, Lease, Node, Uid};
+use crate::cluster::fact::{Key, Lease, Node, Uid};
+use crate::cluster::version::is_older;
+use crate::drain::ownership::{MarkState, lease_key};
+use crate::drain::record::Record;
+use crate::drain::run::after;
+use crate::drain::survey::Survey;
 use crate::machines::remains::Remains;
-use crate::ownership::{MarkState, lease_key};
-use crate::record::Record;
-use crate::run::after;
-use crate::survey::Survey;
 
 /// After this long it does not count any more how often a node was given to the drain.
 const FORGOTTEN: SignedDuration = SignedDuration::from_mins(10);
@@ -87,6 +88,12 @@ pub enum Touched {
     Everybody,
 }
 
+impl Touched {
+    fn nobody() -> Self {
+        Self::Some(BTreeSet::new())
+    }
+}
+
 /// The name of this installation in marks and leases.
 #[derive(Debug, Clone)]
 struct Owner(String);
@@ -145,6 +152,10 @@ impl Registry {
             }
             Seen::Lease(lease) => {
                 let key = lease.key.clone();
+                let older = |known: &Lease| is_older(&lease.resource_version, &known.resource_version);
+                if self.leases.get(&key).is_some_and(older) {
+                    return Touched::nobody();
+                }
                 if let Some(record) = lease.record.clone().filter(|record| record.owner == self.owner.0) {
                     self.records.insert(key.clone(), Kept { record, until: None });
                 }
@@ -202,7 +213,7 @@ impl Registry {
                 let known = self.unread.entry(what).or_insert_with(|| (String::new(), at));
                 let same = !new && known.0 == why;
                 known.0 = why;
-                if same { Touched::Some(BTreeSet::new()) } else { Touched::Everybody }
+                if same { Touched::nobody() } else { Touched::Everybody }
             }
             Seen::Left(node, left) => {
                 let touched = self.about(&node);
@@ -211,7 +222,7 @@ impl Registry {
             }
             Seen::Read(what) => match self.unread.remove(&what) {
                 Some(_) => Touched::Everybody,
-                None => Touched::Some(BTreeSet::new()),
+                None => Touched::nobody(),
             },
         }
     }
@@ -273,8 +284,9 @@ impl Registry {
     fn apply_object(&mut self, object: Maintenance) -> Touched {
         let (id, node) = (object.id.clone(), object.node.clone());
         let known = self.objects.get(&id);
-        if known.is_some_and(|known| known.uid == object.uid && is_older(&object, known)) {
-            return Touched::Some(BTreeSet::new());
+        let older = |known: &Maintenance| is_older(&object.resource_version, &known.resource_version);
+        if known.is_some_and(|known| known.uid == object.uid && older(known)) {
+            return Touched::nobody();
         }
         let leaves = object.deleting && known.is_some_and(|known| !known.deleting);
         let replaced = known.is_some_and(|known| known.uid != object.uid || known.node != object.node);
@@ -301,11 +313,9 @@ impl Registry {
     fn apply_node(&mut self, node: Node) -> Touched {
         let name = node.name.clone();
         let known = self.nodes.get(&name);
-        let older = known.is_some_and(|known| {
-            known.uid == node.uid && version(&known.resource_version) > version(&node.resource_version)
-        });
-        if older {
-            return Touched::Some(BTreeSet::new());
+        let older = |known: &Node| is_older(&node.resource_version, &known.resource_version);
+        if known.is_some_and(|known| known.uid == node.uid && older(known)) {
+            return Touched::nobody();
         }
         let new = known.is_none();
         // Nodes report all the time; what does not concern us is no reason to look.
@@ -314,7 +324,7 @@ impl Registry {
         self.nodes.insert(name.clone(), node);
         match (new, same) {
             (true, _) => Touched::Everybody,
-            (_, true) => Touched::Some(BTreeSet::new()),
+            (_, true) => Touched::nobody(),
             _ => self.about(&name),
         }
     }
@@ -456,12 +466,4 @@ pub enum Subject<'a> {
     Lease(&'a Lease),
     /// The configuration by which objects are reviewed.
     Reviewing,
-}
-
-fn version(text: &str) -> u64 {
-    text.parse().unwrap_or(0)
-}
-
-fn is_older(new: &Maintenance, known: &Maintenance) -> bool {
-    version(&new.resource_version) < version(&known.resource_version)
 }

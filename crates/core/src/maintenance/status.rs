@@ -4,13 +4,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::registry::Unread;
-use crate::fact::Key;
+use crate::cluster::fact::Key;
+use crate::drain::outlook::Foretold;
+use crate::drain::run::{Blocker, after};
+use crate::drain::step::NAMED_AFTER;
+use crate::drain::survey::Survey;
 use crate::machines::remains::Remains;
-use crate::outlook::Foretold;
-use crate::reason::Severity;
-use crate::run::{Blocker, after};
-use crate::step::NAMED_AFTER;
-use crate::survey::Survey;
+use crate::reasons::Severity;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 
 use super::Member;
 use super::deadline::First;
-use super::progress::Progress;
-use crate::fact::{Key, Uid};
+use crate::cluster::fact::{Key, Uid};
+use crate::cluster::tenant::TenantProgress;
 use crate::machines::{Kind, Tree};
 
 /// The object that remembers that a node was cordoned.
@@ -39,7 +39,7 @@ pub enum Action {
     },
     /// Writes how far the drain is.
     Note {
-        progress: Progress,
+        progress: TenantProgress,
     },
     /// Removes deadline and progress from the instance.
     Clear,

@@ -7,14 +7,15 @@ use jiff::Timestamp;
 use super::action::{Action, Decision, Record};
 use super::deadline::{self, First, Limits};
 use super::member::{Member, member};
-use super::progress::Progress;
 use super::work::{Stage, Work};
 use super::{BLOCKED, Marks};
-use crate::fact::{Key, Uid};
+use crate::cluster::fact::{Key, Uid};
+use crate::cluster::index::Index;
+use crate::cluster::tenant::TenantProgress;
+use crate::drain::run::after;
 use crate::machines::condition::{self, Condition, Conditions};
 use crate::machines::strategy::{Strategy, effective};
-use crate::machines::{Config, Instance, Kind, Machines, Phase, evacuation, names};
-use crate::run::after;
+use crate::machines::{Config, Instance, Kind, Phase, names, retries};
 
 /// Migrations that may fail before the node is drained instead.
 const MOVES: usize = 2;
@@ -24,7 +25,7 @@ const NOTE_EVERY: Duration = Duration::from_secs(1);
 /// What a decision is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
-    pub machines: &'a Machines,
+    pub index: &'a Index,
     pub work: &'a Work,
     pub limits: &'a Limits,
     /// When the eviction of the instance was first seen, as it was kept outside the instance.
@@ -60,12 +61,12 @@ pub fn is_wanted(instance: &Instance, config: &Config) -> bool {
 }
 
 pub fn decide(view: &View<'_>, key: &Key, now: Timestamp) -> Decision {
-    let Some(instance) = view.machines.instance(key) else { return Decision::default() };
+    let Some(instance) = view.index.instance(key) else { return Decision::default() };
     let Some(member) = member(instance) else { return stop_if_draining(view.work) };
     if let Some(at) = view.work.writes_not_before.filter(|at| *at > now) {
         return Decision::default().look_at(at);
     }
-    match stand(instance, &view.machines.config) {
+    match stand(instance, &view.index.config) {
         Stand::Ending => stop_if_draining(view.work),
         Stand::Unclear => Decision::default(),
         Stand::Wanted => evacuate(view, instance, &member, now),
@@ -78,9 +79,9 @@ const UNREAD: &str = "TenantUnread";
 
 /// Says on an instance that has to go what cannot be read, and takes it back. Nothing else is decided here.
 pub fn say_unread(view: &View<'_>, key: &Key, words: Option<&str>, now: Timestamp) -> Decision {
-    let Some(instance) = view.machines.instance(key) else { return Decision::default() };
+    let Some(instance) = view.index.instance(key) else { return Decision::default() };
     let mut conditions = Conditions::of(&instance.conditions);
-    match words.filter(|_| is_wanted(instance, &view.machines.config)) {
+    match words.filter(|_| is_wanted(instance, &view.index.config)) {
         Some(words) => conditions.set(Condition::new(UNREAD, true, "CannotRead", words), now),
         None => conditions.remove(UNREAD),
     }
@@ -118,16 +119,16 @@ fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestam
         return decision;
     }
     let moving = instance.is_migrating()
-        || view.machines.migrations_of(&instance.key).iter().any(|one| !one.phase.is_final());
+        || view.index.migrations_of(&instance.key).iter().any(|one| !one.phase.is_final());
     let wants_move = marks.migrates_first()
         && instance.is_migratable()
-        && evacuation::failures(view.machines, &instance.key) < MOVES;
+        && retries::failed_in_a_row(&view.index.migrations_of(&instance.key)).len() < MOVES;
     let decision = match work.stage {
         Stage::Stopping | Stage::Uncordoning => Decision::default(),
         Stage::Draining => say(view, instance, &marks, member, deadline, now),
         // It is about to leave by itself; whoever moves it.
         _ if moving => Decision::default(),
-        Stage::Idle | Stage::Uncordoned if wants_move => migrate(view.machines, instance),
+        Stage::Idle | Stage::Uncordoned if wants_move => migrate(view.index, instance),
         Stage::Drained => Decision::of([
             Action::Delete,
             Action::Tell {
@@ -141,7 +142,7 @@ fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestam
         ]),
         Stage::Idle | Stage::Uncordoned => match work.not_before.filter(|at| *at > now) {
             Some(at) => say(view, instance, &marks, member, deadline, now).look_at(at),
-            None => begin(view.machines, instance, &marks, member),
+            None => begin(view.index, instance, &marks, member),
         },
     };
     decision.look_at(due(deadline))
@@ -192,16 +193,16 @@ fn told_at_the_deadline(work: &Work, member: &Member) -> Action {
     }
 }
 
-fn migrate(machines: &Machines, instance: &Instance) -> Decision {
-    let all = machines.migrations_of(&instance.key);
+fn migrate(index: &Index, instance: &Instance) -> Decision {
+    let all = index.migrations_of(&instance.key);
     let last = all.last().map_or("first", |one| one.uid.0.as_str());
     let name = names::evacuation(&instance.key.name, &instance.uid.0, last);
     Decision::of([Action::Migrate { name, node: instance.node.clone() }])
 }
 
 /// Before a node is cordoned it is written down that it was, where that outlives the instance.
-fn begin(machines: &Machines, instance: &Instance, marks: &Marks, member: &Member) -> Decision {
-    let (at, cordoned) = record(machines, instance, marks);
+fn begin(index: &Index, instance: &Instance, marks: &Marks, member: &Member) -> Decision {
+    let (at, cordoned) = record(index, instance, marks);
     if cordoned.as_ref() != Some(&instance.uid) {
         return Decision::of([Action::Remember { at, instance: Some(instance.uid.clone()) }]);
     }
@@ -209,11 +210,11 @@ fn begin(machines: &Machines, instance: &Instance, marks: &Marks, member: &Membe
 }
 
 /// Where the cordon is remembered: on the machine that starts the next incarnation, if there is one.
-fn record(machines: &Machines, instance: &Instance, marks: &Marks) -> (Record, Option<Uid>) {
+fn record(index: &Index, instance: &Instance, marks: &Marks) -> (Record, Option<Uid>) {
     let owner = instance.owner.as_ref().filter(|owner| owner.kind == "VirtualMachine");
     let machine = owner.and_then(|owner| {
         let key = Key::new(instance.key.namespace.clone(), owner.name.clone());
-        machines.machine(&key).filter(|machine| machine.uid == owner.uid && !machine.deleting)
+        index.machine(&key).filter(|machine| machine.uid == owner.uid && !machine.deleting)
     });
     match machine {
         Some(machine) => (
@@ -262,7 +263,7 @@ fn say(
     if count.is_none() && sentence.is_none() {
         return decision;
     }
-    let progress = Progress {
+    let progress = TenantProgress {
         cluster: member.cluster.clone(),
         node: member.node.clone(),
         left: count.map(|count| count.left),
@@ -298,7 +299,7 @@ fn release(view: &View<'_>, instance: &Instance, member: Member, now: Timestamp)
         let forget = view.first.map(|_| Action::ForgetFirst);
         return Decision::of(conditions.into_iter().chain(clear).chain(forget));
     }
-    let (at, cordoned) = record(view.machines, instance, &marks);
+    let (at, cordoned) = record(view.index, instance, &marks);
     match cordoned {
         None => Decision::default(),
         // The next incarnation has to be there before its node is made use of.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::NAMESPACES;
-use crate::fact::Key;
+use crate::cluster::fact::Key;
 use crate::machines::Instance;
 
 /// The labels that Cluster API's provider for KubeVirt puts on its instances.

@@ -24,7 +24,6 @@ pub mod action;
 pub mod deadline;
 mod decide;
 pub mod member;
-pub mod progress;
 pub mod ration;
 pub mod tally;
 pub mod terms;
@@ -34,13 +33,11 @@ pub mod work;
 #[cfg(test)]
 mod tests;
 
-use crate::fact::Uid;
-
+pub use crate::cluster::tenant::Marks;
 pub use action::{Action, Decision, Record};
 pub use deadline::{First, Limits};
 pub use decide::{View, decide, is_wanted, say_unread};
 pub use member::{Machine, Member, member};
-pub use progress::Progress;
 pub use tally::Tally;
 pub use trouble::Trouble;
 pub use work::{Count, Outcome, Stage, Work};
@@ -65,19 +62,6 @@ pub const NAMESPACES: &str = "evac.dev/tenant-namespaces";
 pub const BLOCKED: &str = "TenantBlocked";
 /// By whom nodes of tenants are drained, in the words that others read there.
 pub const OWNER: &str = "evac-tenants";
-
-/// What is written on an instance about its tenant. Texts are as found: what cannot be read is an answer, too.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Marks {
-    pub deadline: Option<String>,
-    pub capk_deadline: Option<String>,
-    pub timeout: Option<String>,
-    pub policy: Option<String>,
-    /// There is a note about progress, even if it cannot be read.
-    pub has_progress: bool,
-    pub progress: Option<Progress>,
-    pub cordoned: Option<Uid>,
-}
 
 impl Marks {
     pub fn migrates_first(&self) -> bool {

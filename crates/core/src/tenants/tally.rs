@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::progress::plain;
 use super::work::Count;
-use crate::assess::Fate;
-use crate::fact::Key;
-use crate::step::Event;
+use crate::cluster::fact::Key;
+use crate::cluster::tenant::plain;
+use crate::drain::assess::Fate;
+use crate::drain::step::Event;
 
 #[derive(Debug, Default)]
 pub struct Tally {
@@ -52,10 +52,10 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::assess::assess;
-    use crate::policy::Policy;
-    use crate::reason::Reason;
-    use crate::run::Blocker;
+    use crate::drain::assess::assess;
+    use crate::drain::policy::Policy;
+    use crate::drain::run::Blocker;
+    use crate::reasons::{AnswerReason, Reason};
     use crate::testing::{self, at, index};
 
     fn pod(name: &str) -> Key {
@@ -93,7 +93,11 @@ mod tests {
     fn what_is_in_the_way_is_forgotten_with_the_last_pod_it_holds_up() {
         let mut tally = Tally::default();
         tally.take(&progress(2));
-        let seen = tally.take(&waiting("a", &["b"], Reason::Throttled)).unwrap().blocker.unwrap();
+        let seen = tally
+            .take(&waiting("a", &["b"], Reason::Answer(AnswerReason::Throttled)))
+            .unwrap()
+            .blocker
+            .unwrap();
         assert!(seen.starts_with("pod shop/a "), "{seen}");
         assert_eq!(tally.take(&left("a")), None, "b waits for the same");
         assert_eq!(tally.take(&left("b")).unwrap().blocker, None);
@@ -104,7 +108,7 @@ mod tests {
     fn words_of_the_tenant_are_cleaned_before_they_leave_it() {
         let mut tally = Tally::default();
         let message = "no\u{1b}[2J\nway".to_owned();
-        let refused = Reason::WebhookRefused { webhook: "hook".into(), message };
+        let refused = Reason::Answer(AnswerReason::WebhookRefused { webhook: "hook".into(), message });
         let blocker = tally.take(&waiting("a", &[], refused)).unwrap().blocker.unwrap();
         assert!(!blocker.chars().any(char::is_control), "{blocker:?}");
     }

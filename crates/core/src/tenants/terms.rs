@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::fact::Health;
-use crate::policy::Policy;
-use crate::reason::Reason;
-use crate::run::End;
-use crate::step::Event;
+use crate::cluster::fact::Health;
+use crate::drain::policy::Policy;
+use crate::drain::run::End;
+use crate::drain::step::Event;
+use crate::reasons::{Reason, StoppingReason};
 
 /// The pods of a node that does not report cannot be seen to stop; this long after their grace period nobody waits for them.
 const UNREACHABLE_WAIT: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ pub fn is_unreachable(health: Health) -> bool {
 
 /// A drain that began on a node that reported, and now does not: it has to go on by other terms.
 pub fn lost_touch(event: &Event) -> bool {
-    matches!(event, Event::Waiting { blocker, .. } if matches!(blocker.reason, Reason::NodeSilent { .. }))
+    matches!(event, Event::Waiting { blocker, .. } if matches!(blocker.reason, Reason::Stopping(StoppingReason::NodeSilent { .. })))
 }
 
 /// Whether nothing is left that the tenant could wish to save; else why not.
@@ -52,9 +52,10 @@ pub fn judge(end: &End) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fact::Key;
-    use crate::proof::Proof;
-    use crate::run::{Blocker, Left};
+    use crate::cluster::fact::Key;
+    use crate::drain::proof::Proof;
+    use crate::drain::run::{Blocker, Left};
+    use crate::reasons::{AnswerReason, OwnerReason};
     use crate::testing::at;
 
     fn blocker(reason: Reason) -> Blocker {
@@ -70,9 +71,13 @@ mod tests {
         assert!(judge(&unseen(false)).unwrap_err().contains("it is silent"));
         let stopped = End::Stopped { left: Left::Nothing, to_leave: Vec::new(), blockers: Vec::new() };
         assert!(judge(&stopped).is_err());
-        let timed_out = End::TimedOut { after: Duration::ZERO, blockers: vec![blocker(Reason::Throttled)] };
+        let timed_out = End::TimedOut {
+            after: Duration::ZERO,
+            blockers: vec![blocker(Reason::Answer(AnswerReason::Throttled))],
+        };
         assert!(judge(&timed_out).unwrap_err().starts_with("pod shop/a "));
-        let owned = Reason::OwnedByLease { lease: Key::new("a", "b"), holder: "somebody".into() };
+        let owned =
+            Reason::Owner(OwnerReason::OwnedByLease { lease: Key::new("a", "b"), holder: "somebody".into() });
         assert!(judge(&End::Refused { reason: owned }).unwrap_err().contains("somebody"));
     }
 
@@ -80,8 +85,11 @@ mod tests {
     fn a_node_that_falls_silent_under_way_is_noticed() {
         let waiting =
             |reason| Event::Waiting { node: "n".into(), blocker: blocker(reason), also: Vec::new() };
-        assert!(lost_touch(&waiting(Reason::NodeSilent { node: "n".into(), since: None })));
-        assert!(!lost_touch(&waiting(Reason::Throttled)));
+        assert!(lost_touch(&waiting(Reason::Stopping(StoppingReason::NodeSilent {
+            node: "n".into(),
+            since: None
+        }))));
+        assert!(!lost_touch(&waiting(Reason::Answer(AnswerReason::Throttled))));
         assert!(is_unreachable(Health::Unknown));
         assert!(!is_unreachable(Health::Ready));
         assert!(!is_unreachable(Health::NotReady), "its kubelet reports");

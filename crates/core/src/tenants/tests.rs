@@ -6,11 +6,13 @@ use jiff::Timestamp;
 
 use super::member::{CLUSTER_NAME, MACHINE_NAME, MACHINE_NAMESPACE};
 use super::*;
-use crate::fact::Key;
+use crate::cluster::fact::Fact;
+use crate::cluster::fact::Key;
+use crate::cluster::fact::Uid;
+use crate::cluster::index::Index;
 use crate::machines::testing::{Known, boot, instance, later, machine, migration, now, view};
 use crate::machines::{
-    Condition, Config, Instance, Kind, Machine as VirtualMachine, Machines, MigrationPhase, Phase,
-    RunStrategy, Seen, names,
+    Condition, Config, Instance, Kind, Machine as VirtualMachine, MigrationPhase, Phase, RunStrategy, names,
 };
 
 /// A running node of the cluster blue that has to leave its host, with a deadline in ten minutes.
@@ -36,16 +38,16 @@ fn recorded() -> Instance {
 }
 
 /// About an instance whose eviction was first seen now, with ten minutes of time.
-fn asked(machines: &Machines, work: &Work, at: Timestamp) -> Decision {
+fn asked(index: &Index, work: &Work, at: Timestamp) -> Decision {
     let wanted =
-        machines.instance(&Key::new("default", "blue-x")).is_some_and(|one| is_wanted(one, &machines.config));
+        index.instance(&Key::new("default", "blue-x")).is_some_and(|one| is_wanted(one, &index.config));
     let first = wanted.then(|| First { seen: now(), deadline: later(600) });
-    asked_since(first, machines, work, at)
+    asked_since(first, index, work, at)
 }
 
-fn asked_since(first: Option<First>, machines: &Machines, work: &Work, at: Timestamp) -> Decision {
+fn asked_since(first: Option<First>, index: &Index, work: &Work, at: Timestamp) -> Decision {
     let limits = Limits::default();
-    decide(&View { machines, work, limits: &limits, first }, &Key::new("default", "blue-x"), at)
+    decide(&View { index, work, limits: &limits, first }, &Key::new("default", "blue-x"), at)
 }
 
 fn about(vmi: &Instance, work: &Work, at: Timestamp) -> Decision {
@@ -132,9 +134,9 @@ fn the_default_of_the_cluster_counts_and_one_that_is_not_known_yet_changes_nothi
     let mut vmi = recorded();
     vmi.eviction_strategy = None;
     assert!(does(&vmi, &at(Stage::Draining)).is_empty());
-    let mut machines = view([vmi.known()]);
-    machines.config.eviction_strategy = Some("External".into());
-    assert_eq!(words(&asked(&machines, &Work::default(), now())), ["begin"]);
+    let mut index = view([vmi.known()]);
+    index.config.eviction_strategy = Some("External".into());
+    assert_eq!(words(&asked(&index, &Work::default(), now())), ["begin"]);
 }
 
 #[test]
@@ -397,9 +399,9 @@ fn a_clock_that_is_set_forward_takes_nothing_from_a_tenants_time_and_a_pause_is_
 #[test]
 fn what_cannot_be_read_is_said_on_machines_that_have_to_go_and_taken_back() {
     let say = |vmi: &Instance, words: Option<&str>| {
-        let (machines, limits) = (view([vmi.known()]), Limits::default());
+        let (index, limits) = (view([vmi.known()]), Limits::default());
         let work = Work::default();
-        let view = View { machines: &machines, work: &work, limits: &limits, first: None };
+        let view = View { index: &index, work: &work, limits: &limits, first: None };
         say_unread(&view, &Key::new("default", "blue-x"), words, now()).actions
     };
     let words = "the list of virtualmachines cannot be read";
@@ -529,7 +531,7 @@ fn moves_that_fail_twice_give_way_to_the_drain_and_the_deadline_holds_for_them_t
         one.annotations.insert(names::EVACUATION_MIGRATION.into(), "n1".into());
         one
     };
-    let ask = |seen: Vec<Seen>, at| {
+    let ask = |seen: Vec<Fact>, at| {
         words(&asked(&view(seen.into_iter().chain([vmi.known()])), &Work::default(), at))
     };
     let (first, second) = (attempt("a", MigrationPhase::Failed), attempt("b", MigrationPhase::Failed));
@@ -544,9 +546,9 @@ fn moves_that_fail_twice_give_way_to_the_drain_and_the_deadline_holds_for_them_t
 fn a_machine_that_somebody_moves_is_not_deleted_under_way() {
     let vmi = recorded();
     let moving = migration("theirs", &vmi, MigrationPhase::Running);
-    let machines = view([vmi.known(), moving.known()]);
-    assert!(words(&asked(&machines, &at(Stage::Drained), now())).is_empty());
-    assert!(words(&asked(&machines, &Work::default(), now())).is_empty());
+    let index = view([vmi.known(), moving.known()]);
+    assert!(words(&asked(&index, &at(Stage::Drained), now())).is_empty());
+    assert!(words(&asked(&index, &Work::default(), now())).is_empty());
 }
 
 #[test]

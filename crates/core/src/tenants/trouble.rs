@@ -2,9 +2,9 @@
 
 use thiserror::Error;
 
-use super::progress::plain;
 use super::ration::{Excess, VISITS};
-use crate::fact::Key;
+use crate::cluster::fact::Key;
+use crate::cluster::tenant::plain;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Trouble {

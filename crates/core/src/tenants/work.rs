@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::deadline::First;
 use super::trouble::Trouble;
-use crate::policy::back_off;
-use crate::run::after;
+use crate::drain::policy::back_off;
+use crate::drain::run::after;
 
 /// The pause after the first failure, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);

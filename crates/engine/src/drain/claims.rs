@@ -2,7 +2,7 @@
 
 use evac_api::call::CLAIMS;
 use evac_api::wire;
-use evac_core::claim;
+use evac_core::drain::claim;
 use evac_core::{DryRun, Fact, Key, Lease};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -23,7 +23,7 @@ impl Loop<'_> {
 
     pub(super) fn take_claims(&mut self, report: Report<wire::Lease>) {
         match report {
-            Report::Listed(leases) => {
+            Report::Listed(leases, _) => {
                 let leases: Vec<Lease> =
                     leases.into_iter().map(|lease| self.stated.lease(lease.into())).collect();
                 self.index.reset_leases(self.claims(), &leases);

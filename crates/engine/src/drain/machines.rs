@@ -1,10 +1,10 @@
 //! What a drain watches only when it matters: budgets where pods are evicted, and all around virtual machines where there are some.
 
-use evac_api::kubevirt::project::Follow;
+use evac_api::Project;
 use evac_api::kubevirt::wire::{Migration, VirtualMachineInstance};
 use evac_core::machines::Kind;
 use evac_core::machines::strategy::{Course, course};
-use evac_core::{Fact, Sight, VmRole};
+use evac_core::{Sight, VmRole};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -85,7 +85,6 @@ impl Loop<'_> {
 
     /// Whether a pod is there that may be evicted, and so may be protected by a budget.
     fn needs_budgets(&self) -> bool {
-        let machines = self.index.machines();
         let pods = self.request.nodes.iter().flat_map(|node| self.index.pods_on(node));
         pods.filter(|pod| !pod.phase.is_finished() && !pod.mirror && pod.daemon_set().is_none()).any(|pod| {
             match &pod.vm {
@@ -95,7 +94,7 @@ impl Loop<'_> {
                     Sight::Absent => true,
                     Sight::Unlooked | Sight::Denied(_) => false,
                     Sight::Clear => self.index.instance_of(pod).is_some_and(|instance| {
-                        matches!(course(instance, &machines.config), Course::ShutDown | Course::HandOver)
+                        matches!(course(instance, &self.index.config), Course::ShutDown | Course::HandOver)
                     }),
                 },
             }
@@ -107,12 +106,12 @@ impl Loop<'_> {
         report: Report<VirtualMachineInstance>,
     ) -> Result<(), DrainError> {
         match report {
-            Report::Listed(list) => {
-                self.index.reset_machines(Kind::Instance, list.into_iter().map(Follow::seen).collect());
+            Report::Listed(list, at) => {
+                self.index.reset(Kind::Instance, list.into_iter().map(Project::seen).collect(), &at);
                 self.missing.instances = false;
             }
-            Report::Seen(object) => self.index.apply(Fact::Machine(object.seen())),
-            Report::Gone(object) => self.index.apply(Fact::Machine(object.gone())),
+            Report::Seen(object) => drop(self.index.apply(object.seen())),
+            Report::Gone(object) => drop(self.index.apply(object.gone())),
             Report::Failed { error, final_ } => {
                 if !final_ && self.missing.instances {
                     return Err(DrainError::Read { what: "virtual machine instances", source: error });
@@ -128,12 +127,12 @@ impl Loop<'_> {
 
     pub(super) fn take_migrations(&mut self, report: Report<Migration>) -> Result<(), DrainError> {
         match report {
-            Report::Listed(list) => {
-                self.index.reset_machines(Kind::Migration, list.into_iter().map(Follow::seen).collect());
+            Report::Listed(list, at) => {
+                self.index.reset(Kind::Migration, list.into_iter().map(Project::seen).collect(), &at);
                 self.missing.migrations = false;
             }
-            Report::Seen(object) => self.index.apply(Fact::Machine(object.seen())),
-            Report::Gone(object) => self.index.apply(Fact::Machine(object.gone())),
+            Report::Seen(object) => drop(self.index.apply(object.seen())),
+            Report::Gone(object) => drop(self.index.apply(object.gone())),
             Report::Failed { error, final_ } => {
                 if !final_ && self.missing.migrations {
                     return Err(DrainError::Read { what: "migrations", source: error });

@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evac_clock::Clock;
-use evac_core::ownership::Attire;
-use evac_core::step::Event;
-use evac_core::survey::{Survey, survey};
+use evac_core::drain::ownership::Attire;
+use evac_core::drain::step::Event;
+use evac_core::drain::survey::{Survey, survey};
 use evac_core::{Index, Policy, Run};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
@@ -291,7 +291,7 @@ impl Shift<'_> {
                 self.engine.missing.pods.remove(&node);
                 self.engine.request.nodes.retain(|known| *known != node);
                 self.engine.run.forget(&node);
-                self.engine.index.reset_pods(&node, Vec::new());
+                self.engine.index.forget_pods_on(&node);
                 self.ending.push((self.engine.sent, done));
             }
         }

@@ -1,14 +1,13 @@
 //! Reading everything about a failed node at one moment.
 
+use evac_api::Project;
 use evac_api::failover::{ATTACHMENTS, Attachment, KUBELET_LEASES, ServerVersion, SuspectNode};
-use evac_api::kubevirt::project::Follow;
-use evac_api::kubevirt::wire::{LauncherPod, VirtualMachine, VirtualMachineInstance};
+use evac_api::kubevirt::wire::{VirtualMachine, VirtualMachineInstance};
 use evac_api::{Call, call, wire};
+use evac_core::drain::ownership::{Ownership, is_marked_by_other, lease_key, ownership};
+use evac_core::drain::quorum::Shortage;
 use evac_core::failover::course::may_begin;
 use evac_core::failover::{Doubt, GuestFate, Refusal, Suspect, doubts, fates};
-use evac_core::machines::{Config, Kind, Machines};
-use evac_core::ownership::{Ownership, is_marked_by_other, lease_key, ownership};
-use evac_core::quorum::Shortage;
 use evac_core::{Fact, Index, Pod, VmRole};
 use jiff::Timestamp;
 
@@ -74,7 +73,7 @@ pub(super) async fn held(
 ) -> Result<(Suspect, Holding), HttpError> {
     let suspect = suspect(http, name).await?;
     let mut index = Index::new();
-    index.reset_nodes(vec![suspect.node.clone()]);
+    index.apply(Fact::Node(Box::new(suspect.node.clone())));
     let maintenance = Call::get(call::lease_path(&lease_key(name)));
     let unread = match http.read_patiently::<wire::Lease>(&maintenance).await {
         Ok(lease) => {
@@ -153,11 +152,11 @@ pub(super) async fn spare(http: &Http, node: &str) -> Result<(), Shortage> {
             Err(error) => return Err(unread(error)),
         }
     }
-    evac_core::quorum::spare(node, &etcd, &around.without(away.iter().map(String::as_str)))
+    evac_core::drain::quorum::spare(node, &etcd, &around.without(away.iter().map(String::as_str)))
 }
 
 /// All machines, instances and launchers.
-pub(super) async fn machines(http: &Http) -> Result<Machines, HttpError> {
+pub(super) async fn machines(http: &Http) -> Result<Index, HttpError> {
     let source =
         |path: &'static str, query: &str| Source { path: path.into(), query: query.to_owned(), page: PAGE };
     let instances = source(guests::INSTANCES, "");
@@ -166,13 +165,15 @@ pub(super) async fn machines(http: &Http) -> Result<Machines, HttpError> {
     let (instances, owners, launchers) = futures::join!(
         list::<VirtualMachineInstance>(http, &instances),
         list::<VirtualMachine>(http, &owners),
-        list::<LauncherPod>(http, &launchers)
+        list::<wire::Pod>(http, &launchers)
     );
-    let mut machines = Machines::new(Config::default());
-    machines.reset(Kind::Instance, instances?.0.into_iter().map(Follow::seen).collect());
-    machines.reset(Kind::Machine, owners?.0.into_iter().map(Follow::seen).collect());
-    machines.reset(Kind::Pod, launchers?.0.into_iter().map(Follow::seen).collect());
-    Ok(machines)
+    let mut index = Index::new();
+    let facts = instances?.0.into_iter().map(Project::seen);
+    let facts = facts.chain(owners?.0.into_iter().map(Project::seen));
+    for fact in facts.chain(launchers?.0.into_iter().map(Project::seen)) {
+        index.apply(fact);
+    }
+    Ok(index)
 }
 
 /// The volumes that are attached to a node.
@@ -196,15 +197,15 @@ pub async fn look_back(http: &Http, name: &str) -> Result<Option<(Suspect, Vec<D
         .into_iter()
         .map(Pod::from)
         .filter_map(|pod| match pod.vm {
-            VmRole::Launcher(instance) => {
-                Some((pod.key, instance.unwrap_or_default(), pod.phase.is_finished()))
+            VmRole::Launcher(launcher) => {
+                Some((pod.key, launcher.instance_name.unwrap_or_default(), pod.phase.is_finished()))
             }
             VmRole::None | VmRole::Hotplug => None,
         })
         .collect();
     let machines = match machines(http).await {
         Ok(machines) => machines,
-        Err(error) if error.is_not_found() => Machines::new(Config::default()),
+        Err(error) if error.is_not_found() => Index::new(),
         Err(error) => return Err(error),
     };
     let found = doubts(&suspect, &machines, &launchers);

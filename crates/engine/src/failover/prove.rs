@@ -3,10 +3,10 @@
 use evac_api::failover::policy::PolicyObject;
 use evac_api::failover::{self as requests, About, POLICIES};
 use evac_api::{Call, call};
+use evac_core::drain::ownership::MarkState;
 use evac_core::failover::course::{Before, PolicyNow, Witness, accept, may_switch_off, still_ours};
 use evac_core::failover::suspect::out_of_service;
 use evac_core::failover::{Fenced, How, Next, Refusal, Release, Signs, Silence, Suspect, Void, next};
-use evac_core::ownership::MarkState;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;

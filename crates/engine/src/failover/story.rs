@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use evac_core::Key;
+use evac_core::drain::step;
 use evac_core::failover::{GuestFate, LetGo, PolicyRef, Refusal, Release, Remains, Silence};
-use evac_core::{Key, step};
 use jiff::Timestamp;
 use serde::Serialize;
 

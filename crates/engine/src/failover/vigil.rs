@@ -1,6 +1,6 @@
 //! Watches one node and the lease of its kubelet until enough silence has been seen, or a sign of life.
 
-use evac_api::call::escape;
+use evac_api::call::named;
 use evac_api::failover::{KUBELET_LEASES, SuspectNode};
 use evac_api::wire;
 use evac_core::failover::{Silence, Suspect};
@@ -35,11 +35,7 @@ pub(super) async fn keep(
     // They end with this function.
     let mut tasks = JoinSet::new();
     let name = &suspect.node.name;
-    let source = |path: &'static str| Source {
-        path: path.into(),
-        query: format!("fieldSelector={}", escape(&format!("metadata.name={name}"))),
-        page: 0,
-    };
+    let source = |path: &'static str| Source { path: path.into(), query: named(name), page: 0 };
     let version = |node: &SuspectNode| node.metadata.resource_version.clone();
     tasks.spawn(follow_by(http.clone(), source("/api/v1/nodes"), sender.clone(), Input::Node, version));
     let version = |lease: &wire::Lease| lease.metadata.resource_version.clone();
@@ -82,15 +78,15 @@ pub(super) async fn keep(
 /// False if the node is gone.
 fn take(seen: &mut Suspect, input: Input) -> bool {
     match input {
-        Input::Node(Report::Listed(list)) if list.is_empty() => return false,
+        Input::Node(Report::Listed(list, _)) if list.is_empty() => return false,
         Input::Node(Report::Gone(_)) => return false,
-        Input::Node(Report::Listed(list)) => {
+        Input::Node(Report::Listed(list, _)) => {
             for node in list {
                 renew(seen, node);
             }
         }
         Input::Node(Report::Seen(node)) => renew(seen, node),
-        Input::Lease(Report::Listed(list)) => {
+        Input::Lease(Report::Listed(list, _)) => {
             for lease in list {
                 seen.lease = Some(lease.into());
             }

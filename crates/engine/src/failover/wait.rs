@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use evac_api::call::escape;
+use evac_api::Project;
+use evac_api::call::on_node;
 use evac_api::failover::{self as requests, ATTACHMENTS, Attachment};
-use evac_api::kubevirt::project::Follow;
-use evac_api::kubevirt::wire::{LauncherPod, VirtualMachine, VirtualMachineInstance};
+use evac_api::kubevirt::wire::{VirtualMachine, VirtualMachineInstance};
 use evac_api::wire;
 use evac_clock::Clock;
 use evac_core::failover::guests::outlook;
 use evac_core::failover::suspect::out_of_service;
 use evac_core::failover::{Aftermath, LetGo, Missing, Outlook, Release, Remains};
-use evac_core::machines::{Config, Kind, Machines};
+use evac_core::machines::Kind;
 use evac_core::{Index, Key};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
@@ -30,14 +30,13 @@ enum Input {
     Pod(Report<wire::Pod>),
     Instance(Report<VirtualMachineInstance>),
     Machine(Report<VirtualMachine>),
-    Launcher(Report<LauncherPod>),
+    Launcher(Report<wire::Pod>),
     Attachment(Report<Attachment>),
 }
 
 struct Seen {
     node: String,
     index: Index,
-    machines: Machines,
     /// By the name of the object.
     attachments: BTreeMap<String, String>,
     missing: BTreeSet<&'static str>,
@@ -77,7 +76,6 @@ pub(super) async fn wait(
     let mut seen = Seen {
         node: after.node.clone(),
         index: Index::new(),
-        machines: Machines::new(Config::default()),
         attachments: BTreeMap::new(),
         missing: watch(http, &after, &sender, &mut tasks),
     };
@@ -130,7 +128,7 @@ impl Story {
         tell: &mut (dyn FnMut(&Event) + Send),
     ) {
         for guest in after.guests.iter().filter(|guest| guest.fate.returns()) {
-            if let Outlook::Returned { on } = outlook(&seen.machines, guest)
+            if let Outlook::Returned { on } = outlook(&seen.index, guest)
                 && self.back.insert(guest.instance.clone())
             {
                 tell(&Event::Returned { instance: guest.instance.clone(), on });
@@ -165,7 +163,7 @@ fn watch(
     tasks: &mut JoinSet<()>,
 ) -> BTreeSet<&'static str> {
     let mut missing = BTreeSet::from(["pods", "attachments"]);
-    let query = format!("fieldSelector={}", escape(&format!("spec.nodeName={}", after.node)));
+    let query = on_node(&after.node);
     let source = Source { path: "/api/v1/pods".into(), query, page: 500 };
     tasks.spawn(follow(http.clone(), source, Opening::Stream, sender.clone(), Input::Pod));
     let source = Source { path: ATTACHMENTS.into(), query: String::new(), page: 500 };
@@ -184,7 +182,7 @@ fn watch(
         // And its new pod may find no place.
         let query = look::LAUNCHERS.to_owned();
         let source = Source { path: "/api/v1/pods".into(), query, page: 500 };
-        let version = |object: &LauncherPod| object.metadata.resource_version.clone();
+        let version = |object: &wire::Pod| object.metadata.resource_version.clone();
         tasks.spawn(follow_opened(http.clone(), source, opening, sender.clone(), Input::Launcher, version));
     }
     missing
@@ -195,7 +193,7 @@ impl Seen {
         let pods: Vec<_> = self.index.pods_on(&self.node).cloned().collect();
         let attachments = self.attachments.values().cloned().collect();
         if self.missing.is_empty() {
-            return after.look(&self.machines, &pods, attachments, now);
+            return after.look(&self.index, &pods, attachments, now);
         }
         // Who is not seen yet is not gone.
         let guests = after.guests.iter().filter(|guest| guest.fate.returns());
@@ -205,35 +203,35 @@ impl Seen {
 
     fn take(&mut self, input: Input) -> Result<(), FailoverError> {
         match input {
-            Input::Pod(Report::Listed(pods)) => {
+            Input::Pod(Report::Listed(pods, at)) => {
                 self.missing.remove("pods");
-                self.index.reset_pods(&self.node, pods.into_iter().map(Into::into).collect());
+                self.index.reset_pods(&self.node, pods.into_iter().map(Into::into).collect(), &at);
             }
-            Input::Instance(Report::Listed(list)) => {
+            Input::Instance(Report::Listed(list, at)) => {
                 self.missing.remove("instances");
-                self.machines.reset(Kind::Instance, list.into_iter().map(Follow::seen).collect());
+                self.index.reset(Kind::Instance, list.into_iter().map(Project::seen).collect(), &at);
             }
-            Input::Attachment(Report::Listed(list)) => {
+            Input::Attachment(Report::Listed(list, _)) => {
                 self.missing.remove("attachments");
                 self.attachments.clear();
                 for object in list {
                     self.attach(&object);
                 }
             }
-            Input::Machine(Report::Listed(list)) => {
+            Input::Machine(Report::Listed(list, at)) => {
                 self.missing.remove("machines");
-                self.machines.reset(Kind::Machine, list.into_iter().map(Follow::seen).collect());
+                self.index.reset(Kind::Machine, list.into_iter().map(Project::seen).collect(), &at);
             }
-            Input::Launcher(Report::Listed(list)) => {
+            Input::Launcher(Report::Listed(list, at)) => {
                 self.missing.remove("launchers");
-                self.machines.reset(Kind::Pod, list.into_iter().map(Follow::seen).collect());
+                self.index.reset(Kind::Pod, list.into_iter().map(Project::seen).collect(), &at);
             }
-            Input::Machine(Report::Seen(object)) => drop(self.machines.apply(object.seen())),
-            Input::Machine(Report::Gone(object)) => drop(self.machines.apply(object.gone())),
-            Input::Launcher(Report::Seen(object)) => drop(self.machines.apply(object.seen())),
-            Input::Launcher(Report::Gone(object)) => drop(self.machines.apply(object.gone())),
-            Input::Instance(Report::Seen(object)) => drop(self.machines.apply(object.seen())),
-            Input::Instance(Report::Gone(object)) => drop(self.machines.apply(object.gone())),
+            Input::Machine(Report::Seen(object)) => drop(self.index.apply(object.seen())),
+            Input::Machine(Report::Gone(object)) => drop(self.index.apply(object.gone())),
+            Input::Launcher(Report::Seen(object)) => drop(self.index.apply(object.seen())),
+            Input::Launcher(Report::Gone(object)) => drop(self.index.apply(object.gone())),
+            Input::Instance(Report::Seen(object)) => drop(self.index.apply(object.seen())),
+            Input::Instance(Report::Gone(object)) => drop(self.index.apply(object.gone())),
             Input::Attachment(Report::Seen(object)) => self.attach(&object),
             Input::Attachment(Report::Gone(object)) => drop(self.attachments.remove(&object.metadata.name)),
             // Whoever may not see attachments cannot wait for them.

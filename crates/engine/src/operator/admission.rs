@@ -1,7 +1,7 @@
 //! Answers admission reviews of virtual machines and migrations.
 
 use evac_api::Call;
-use evac_api::call::{FIELD_MANAGER, MERGE_PATCH, escape};
+use evac_api::call::{FIELD_MANAGER, MERGE_PATCH, labelled};
 use evac_api::failover::review::PATH as POLICY_PATH;
 use evac_api::kubevirt::review::{
     self, EVICTION_PATH, INSTANCE_MUTATE_PATH, INSTANCE_PATH, MACHINE_PATH, MIGRATION_CREATE_PATH,
@@ -175,9 +175,9 @@ impl Reviewer {
         if new.instance.name.is_empty() {
             return Ok(review::migration_create(review, self.http.home(), None, &[]));
         }
-        let selector = escape(&format!("{}={}", names::MIGRATION_SELECTOR, new.instance.name));
+        let query = labelled(&format!("{}={}", names::MIGRATION_SELECTOR, new.instance.name));
         let path = request::in_namespace(Kind::Migration, &new.instance.namespace);
-        let call = Call::get(format!("{path}?labelSelector={selector}"));
+        let call = Call::get(format!("{path}?{query}"));
         let list: List<wire::Migration> = self.http.read(&call).await?;
         let others: Vec<Migration> = list.items.into_iter().map(Migration::from).collect();
         let decide = |instance: Option<&Instance>| {

@@ -8,8 +8,10 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use evac_apimachinery::backoff::Backoff;
+use jiff::Timestamp;
 
 use crate::metrics::Queues;
 
@@ -21,6 +23,9 @@ pub(super) enum Ending {
     Conflict,
     Failed,
 }
+
+const CONFLICT: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(3200));
+const FAILED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(64));
 
 /// After a refusal a subject rests for a while, longer each time.
 #[derive(Debug, Clone, Copy)]
@@ -105,7 +110,7 @@ impl<S: Ord + Clone> Agenda<S> {
     pub fn finish(&mut self, subject: S, ending: Ending, news: bool, now: Timestamp) {
         self.busy.remove(&subject);
         let touched = self.again.remove(&subject);
-        let rest = match ending {
+        let backoff = match ending {
             Ending::Done => {
                 self.setbacks.remove(&subject);
                 if news || touched {
@@ -114,13 +119,12 @@ impl<S: Ord + Clone> Agenda<S> {
                 return;
             }
             // Somebody else was faster; the view will show it in a moment.
-            Ending::Conflict => SignedDuration::from_millis(50),
-            Ending::Failed => SignedDuration::from_secs(1),
+            Ending::Conflict => CONFLICT,
+            Ending::Failed => FAILED,
         };
-        let count = self.setbacks.get(&subject).map_or(0, |setback| setback.count) + 1;
-        let factor = 1 << (count - 1).min(6);
-        let until = now.checked_add(rest.saturating_mul(factor)).unwrap_or(now);
-        self.setbacks.insert(subject.clone(), Setback { count, until });
+        let earlier = self.setbacks.get(&subject).map_or(0, |setback| setback.count);
+        let setback = Setback { count: earlier + 1, until: backoff.until(now, earlier) };
+        self.setbacks.insert(subject.clone(), setback);
         self.dirty.insert(subject);
     }
 

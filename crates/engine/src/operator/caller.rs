@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evac_api::call::named;
 use evac_api::kubevirt::{request, wire};
 use evac_clock::Clock;
 use http::HeaderMap;
@@ -159,18 +160,14 @@ impl Callers {
     pub fn follow(http: &Http) -> Self {
         let (publish, front) = watch::channel(None);
         let (sender, mut inbox) = mpsc::unbounded_channel::<Report<wire::ConfigMap>>();
-        let source = Source {
-            path: CONFIG_MAPS.into(),
-            query: format!("fieldSelector=metadata.name%3D{NAME}"),
-            page: 0,
-        };
+        let source = Source { path: CONFIG_MAPS.into(), query: named(NAME), page: 0 };
         let version = |map: &wire::ConfigMap| map.metadata.resource_version.clone();
         let mut tasks = JoinSet::new();
         tasks.spawn(forever(http.clone(), source, sender, |report| report, version));
         tasks.spawn(async move {
             while let Some(report) = inbox.recv().await {
                 let front = match report {
-                    Report::Listed(list) => list.first().and_then(FrontProxy::read),
+                    Report::Listed(list, _) => list.first().and_then(FrontProxy::read),
                     Report::Seen(map) => FrontProxy::read(&map),
                     Report::Gone(_) => None,
                     Report::Failed { error, .. } => {

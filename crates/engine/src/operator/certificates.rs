@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use evac_api::call::escape;
+use evac_api::call::{escape, named};
 use evac_api::kubevirt::request;
 use evac_api::wire::Named;
 use evac_core::certificates::{AUTHORITY_LIFE, Known, SERVING_LIFE, Span, Work, decide};
@@ -70,7 +70,7 @@ pub enum CertificateError {
 
 /// The one secret, asked for in the one way for which there is a right.
 fn source(home: &str) -> Source {
-    Source { path: secrets(home).into(), query: format!("fieldSelector=metadata.name%3D{SECRET}"), page: 0 }
+    Source { path: secrets(home).into(), query: named(SECRET), page: 0 }
 }
 
 /// What a server needs to show itself, and what callers need to trust it.
@@ -342,7 +342,7 @@ impl Task {
         loop {
             let secret = tokio::select! {
                 report = inbox.recv() => match report {
-                    Some(Report::Listed(list)) => list.into_iter().next(),
+                    Some(Report::Listed(list, _)) => list.into_iter().next(),
                     Some(Report::Seen(secret)) => Some(secret),
                     Some(Report::Gone(_)) => None,
                     Some(Report::Failed { error, .. }) => {

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use evac_api::Project;
+use evac_api::call::named;
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::settings::HyperConverged;
 use evac_api::kubevirt::wire::{self, Configuration, Migrations};
 use evac_api::kubevirt::{NAMESPACE, render};
-use evac_api::wire::{Budget, Node};
+use evac_api::wire::{Budget, Node, Pod};
+use evac_core::Fact;
+use evac_core::cluster::index::ListedAt;
+use evac_core::machines::Kind;
 use evac_core::machines::slots::Ledger;
-use evac_core::machines::{Kind, Seen};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -19,10 +23,10 @@ use crate::http::Http;
 use crate::watch::{Report, Source, follow_by};
 
 pub(super) enum Input {
-    Listed(Kind, Vec<Seen>),
+    Listed(Kind, Vec<Fact>, ListedAt),
     /// The server does not know this kind.
     Absent(Kind),
-    Seen(Seen),
+    Seen(Fact),
     Ledger(Ledger),
     /// The ledger as a list shows it.
     LedgerListed(Ledger),
@@ -83,13 +87,7 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         "/apis/kubevirt.io/v1/virtualmachineinstancemigrations",
         "",
     );
-    subjects::<wire::LauncherPod>(
-        http,
-        sender,
-        tasks,
-        "/api/v1/pods",
-        "labelSelector=kubevirt.io%3Dvirt-launcher",
-    );
+    subjects::<Pod>(http, sender, tasks, "/api/v1/pods", "labelSelector=kubevirt.io%3Dvirt-launcher");
     subjects::<Node>(http, sender, tasks, "/api/v1/nodes", "");
     subjects::<Budget>(http, sender, tasks, "/apis/policy/v1/poddisruptionbudgets", "");
     settings(http, sender, tasks);
@@ -132,9 +130,9 @@ where
     tasks.spawn(async move {
         while let Some(report) = inbox.recv().await {
             let input = match report {
-                Report::Listed(list) => {
+                Report::Listed(list, at) => {
                     let ours = list.into_iter().filter(Follow::concerns_us);
-                    Input::Listed(T::KIND, ours.map(Follow::seen).collect())
+                    Input::Listed(T::KIND, ours.map(Project::seen).collect(), at)
                 }
                 Report::Seen(object) if object.concerns_us() => Input::Seen(object.seen()),
                 Report::Gone(object) if object.concerns_us() => Input::Seen(object.gone()),
@@ -177,7 +175,7 @@ fn last_word<T, R>(
     tasks.spawn(async move {
         while let Some(report) = inbox.recv().await {
             let input = match report {
-                Report::Listed(list) => read(list.first(), Word::Listed),
+                Report::Listed(list, _) => read(list.first(), Word::Listed),
                 Report::Seen(object) => read(Some(&object), Word::Event),
                 Report::Gone(_) => read(None, Word::Event),
                 // A kind that is not there says nothing, which is an answer, too.
@@ -195,7 +193,7 @@ fn settings(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
     let everything = |path: &'static str| Source { path: path.into(), query: String::new(), page: PAGE };
     let one = |name: &str| Source {
         path: format!("/api/v1/namespaces/{NAMESPACE}/configmaps").into(),
-        query: format!("fieldSelector=metadata.name%3D{name}"),
+        query: named(name),
         page: 0,
     };
     let version = |map: &wire::ConfigMap| map.metadata.resource_version.clone();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evac_clock::Clock;
+use evac_listen::Listening;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -15,11 +16,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use super::bounds::{Connections, HEADER_BYTES};
+use super::bounds::{Connections, HEADER_BYTES, Place};
 use super::pulse::{Condition, Pulse};
 use crate::metrics::{CONTENT_TYPE, Metrics};
 
@@ -104,8 +104,7 @@ impl Vitals {
 pub struct Health {
     pub address: SocketAddr,
     vitals: Arc<Vitals>,
-    stop: CancellationToken,
-    tasks: TaskTracker,
+    listening: Listening,
 }
 
 impl Health {
@@ -113,9 +112,14 @@ impl Health {
         let failed = |source| HealthError { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let (vitals, stop, tasks) = (Arc::new(vitals), CancellationToken::new(), TaskTracker::new());
-        tasks.spawn(accept(listener, vitals.clone(), stop.clone(), tasks.clone(), clock));
-        Ok(Self { address, vitals, stop, tasks })
+        let (vitals, connections) = (Arc::new(vitals), Arc::new(Connections::default()));
+        let shared = vitals.clone();
+        let listening = Listening::start(listener, clock, move |stream, stop| {
+            // The newest is never turned away, so that kubelets get through whoever holds the others.
+            let place = connections.admit()?;
+            Some(converse(stream, shared.clone(), place, stop))
+        });
+        Ok(Self { address, vitals, listening })
     }
 
     /// The HTTPS server is open; from now on it is asked what it waits for.
@@ -127,65 +131,35 @@ impl Health {
     }
 
     pub async fn close(self) {
-        self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.listening.close().await;
     }
 }
 
 impl Drop for Health {
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.listening.stop();
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    vitals: Arc<Vitals>,
-    stop: CancellationToken,
-    tasks: TaskTracker,
-    clock: Clock,
-) {
-    let connections = Arc::new(Connections::default());
-    loop {
-        let stream = tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    clock.sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            },
-        };
-        // The newest is never turned away, so that kubelets get through whoever holds the others.
-        let Some(place) = connections.admit() else { continue };
-        let (vitals, stop) = (vitals.clone(), stop.clone());
-        tasks.spawn(async move {
-            let service = service_fn(move |request: Request<Incoming>| {
-                let vitals = vitals.clone();
-                async move {
-                    Ok::<_, Infallible>(vitals.answer(request.method(), request.uri().path()).await)
-                }
-            });
-            let mut server = http1::Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(HEADER_BYTES as usize);
-            let connection = server.serve_connection(TokioIo::new(stream), service);
-            tokio::pin!(connection);
-            let ended = tokio::select! {
-                ended = &mut connection => ended,
-                () = place.cut.cancelled() => return,
-                () = stop.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            };
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a connection for probes ended early");
-            }
-        });
+async fn converse(stream: TcpStream, vitals: Arc<Vitals>, place: Place, stop: CancellationToken) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let vitals = vitals.clone();
+        async move { Ok::<_, Infallible>(vitals.answer(request.method(), request.uri().path()).await) }
+    });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(HEADER_BYTES as usize);
+    let connection = server.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = place.cut.cancelled() => return,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection for probes ended early");
     }
 }
 

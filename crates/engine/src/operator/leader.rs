@@ -118,7 +118,7 @@ impl State {
     fn take(&mut self, report: Report<wire::Lease>) -> bool {
         let now = self.http.clock().now();
         match report {
-            Report::Listed(list) => {
+            Report::Listed(list, _) => {
                 Sight::replace(&mut self.sight, list.into_iter().next().map(Lease::from), now);
             }
             Report::Seen(lease) => Sight::update(&mut self.sight, Some(lease.into()), now),
@@ -172,7 +172,7 @@ impl State {
 
     /// The one lease, asked for in the one way for which there is a right.
     fn source(&self) -> Source {
-        let query = format!("fieldSelector=metadata.name%3D{}", leadership::NAME);
+        let query = call::named(leadership::NAME);
         Source { path: leases(self.http.home()).into(), query, page: 0 }
     }
 

@@ -37,7 +37,8 @@ use std::time::Duration;
 use evac_api::kubevirt::request;
 use evac_api::kubevirt::settings::Sources;
 use evac_clock::Clock;
-use evac_core::machines::{Config, Decision, Kind, Machines, Role, Roles, Subject, decide, line, put_off};
+use evac_core::Index;
+use evac_core::machines::{Config, Decision, Kind, Role, Roles, Subject, decide, line, put_off};
 use evac_core::maintenance::queue::Limits;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -156,7 +157,7 @@ struct Loop {
     http: Http,
     roles: Roles,
     clock: Clock,
-    machines: Machines,
+    index: Index,
     sources: Sources,
     publish: watch::Sender<Config>,
     /// Kinds whose first list is still missing.
@@ -178,7 +179,7 @@ impl Loop {
             clock: http.clock(),
             performer: Arc::new(Performer::new(http.clone())),
             http,
-            machines: Machines::default(),
+            index: Index::new(),
             sources: Sources::default(),
             publish,
             missing: feeds::FOLLOWED.into(),
@@ -223,7 +224,7 @@ impl Loop {
                     // Whoever asked may have given up.
                     let _ = question.send(self.condition());
                 }
-                Some(asking) = asked.recv() => if self.missing.is_empty() { asking.answer(&self.machines) },
+                Some(asking) = asked.recv() => if self.missing.is_empty() { asking.answer(&self.index) },
                 // Whatever was touched meanwhile is acted upon now.
                 Ok(()) = openings.changed() => {}
                 () = sleep_until(self.clock, alarm) => {}
@@ -238,7 +239,7 @@ impl Loop {
             self.missing.difference(&self.absent).map(|kind| format!("list of {}", request::plural(*kind)));
         Condition {
             queues: self.agenda.queues(now),
-            migrations: line::under_way(&self.machines).len(),
+            migrations: line::under_way(&self.index).len(),
             leads: self.http.gate().is_open(now),
             missing: kinds.chain(self.unread.iter().map(|name| format!("settings in {name}"))).collect(),
         }
@@ -250,23 +251,23 @@ impl Loop {
                 self.absent.insert(kind);
                 return;
             }
-            Input::Listed(kind, list) => {
+            Input::Listed(kind, list, at) => {
                 self.missing.remove(&kind);
-                let mut touched = self.machines.reset(kind, list);
+                let mut touched = self.index.reset(kind, list, &at);
                 touched.extend(self.count_nodes());
                 touched
             }
             Input::Seen(seen) => {
-                let mut touched = self.machines.apply(seen);
+                let mut touched = self.index.apply(seen);
                 touched.extend(self.count_nodes());
                 touched
             }
             Input::Ledger(ledger) => {
-                self.machines.enter(ledger);
+                self.index.enter(ledger);
                 return;
             }
             Input::LedgerListed(ledger) => {
-                self.machines.reset_ledger(ledger);
+                self.index.reset_ledger(ledger);
                 return;
             }
             Input::Setting(setting) => {
@@ -288,7 +289,7 @@ impl Loop {
 
     /// The default strategy can depend on how many nodes there are.
     fn count_nodes(&mut self) -> BTreeSet<Subject> {
-        let nodes = self.machines.hosts().len();
+        let nodes = self.index.nodes().len();
         if nodes == self.sources.nodes {
             return BTreeSet::new();
         }
@@ -299,22 +300,22 @@ impl Loop {
     fn configure(&mut self) -> BTreeSet<Subject> {
         let config = self.sources.config();
         self.publish.send_replace(config.clone());
-        self.machines.configure(config)
+        self.index.configure(config)
     }
 
     fn finish(&mut self, done: Done) {
         let Done { subject, learned, ledger, ending, trouble, effective, .. } = done;
         let mut touched = BTreeSet::new();
         for seen in learned {
-            touched.extend(self.machines.apply(seen));
+            touched.extend(self.index.apply(seen));
         }
         if let Some(ledger) = ledger {
-            self.machines.enter(ledger);
+            self.index.enter(ledger);
         }
         self.agenda.touch(touched);
         let news = match trouble {
-            None => ending == Ending::Done && self.machines.note(&subject, None),
-            some => self.machines.note(&subject, some),
+            None => ending == Ending::Done && self.index.note(&subject, None),
+            some => self.index.note(&subject, some),
         };
         let news = news || (ending == Ending::Done && effective);
         self.agenda.finish(subject, ending, news, self.clock.now());
@@ -328,19 +329,16 @@ impl Loop {
         }
         // The times that are written on machines, and those that are read there, are of the calendar; when to look is measured.
         let calendar = self.clock.on_calendar(now);
-        if self.machines.take_line_moved() {
-            self.agenda.touch(line::called(&self.machines, calendar));
+        if self.index.take_line_moved() {
+            self.agenda.touch(line::called(&self.index, calendar));
         }
         let ready = self.agenda.ready(now);
         let waits =
-            |subject: &Subject| subject.kind == Kind::Migration && line::waits(&self.machines, &subject.key);
-        let next = if ready.iter().any(waits) {
-            line::next_in_line(&self.machines, calendar)
-        } else {
-            BTreeSet::new()
-        };
+            |subject: &Subject| subject.kind == Kind::Migration && line::waits(&self.index, &subject.key);
+        let next =
+            if ready.iter().any(waits) { line::next_in_line(&self.index, calendar) } else { BTreeSet::new() };
         for subject in ready {
-            let decision = decide(&self.machines, &self.roles, &subject, calendar, &next);
+            let decision = decide(&self.index, &self.roles, &subject, calendar, &next);
             if let Some(at) = decision.look_again {
                 self.agenda.wake(&subject, self.clock.steady(at));
             }
@@ -349,7 +347,7 @@ impl Loop {
                 continue;
             }
             let since = self.agenda.wanted_since(&subject, now);
-            if let Some(until) = put_off(&self.machines, &subject, &decision, since, now) {
+            if let Some(until) = put_off(&self.index, &subject, &decision, since, now) {
                 self.agenda.wake(&subject, until);
                 continue;
             }
@@ -366,14 +364,14 @@ impl Loop {
     ) {
         self.agenda.begin(&subject);
         let performer = self.performer.clone();
-        let over = line::ended(&self.machines).map(|one| one.uid.clone());
+        let over = line::ended(&self.index).map(|one| one.uid.clone());
         let wants_slot = decision.actions.iter().any(|action| action.slot().is_some());
         let slots = perform::Slots {
             over: if wants_slot { over.collect() } else { BTreeSet::new() },
-            under_way: if wants_slot { line::under_way(&self.machines) } else { Vec::new() },
-            config: self.machines.config.clone(),
-            ledger: self.machines.ledger().clone(),
-            rewinds: self.machines.rewinds(),
+            under_way: if wants_slot { line::under_way(&self.index) } else { Vec::new() },
+            config: self.index.config.clone(),
+            ledger: self.index.ledger().clone(),
+            rewinds: self.index.rewinds(),
         };
         let (sender, clock) = (sender.clone(), self.clock);
         let (room, telling) = (self.room.clone(), self.telling.clone());

@@ -3,15 +3,16 @@
 
 use std::collections::BTreeSet;
 
+use evac_api::Project;
 use evac_api::kubevirt::launcher::{self, Target};
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::{render, request, wire};
-use evac_api::wire::Budget;
+use evac_api::wire::{Budget, Pod};
 use evac_api::{Answer, Call};
 use evac_core::machines::action::Job;
 use evac_core::machines::slots::{Ledger, Room, Slot};
-use evac_core::machines::{Action, Config, Kind, Migration, MigrationPhase, Phase, Seen, Subject, Trouble};
-use evac_core::{Key, Uid};
+use evac_core::machines::{Action, Config, Kind, Migration, MigrationPhase, Phase, Subject, Trouble};
+use evac_core::{Fact, Key, Uid};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -21,7 +22,7 @@ use crate::http::{Http, HttpError, parse};
 
 pub(super) struct Done {
     pub subject: Subject,
-    pub learned: Vec<Seen>,
+    pub learned: Vec<Fact>,
     pub ledger: Option<Ledger>,
     pub ending: Ending,
     pub trouble: Option<Trouble>,
@@ -219,7 +220,7 @@ impl Performer {
             Some((key, uid)) => (Kind::Migration, key, *uid),
             None => (Kind::Instance, instance, uid),
         };
-        self.create::<wire::LauncherPod>(&path, &pod, about, done).await
+        self.create::<Pod>(&path, &pod, about, done).await
     }
 
     /// Creates an object and learns it. That it exists already is as good: its name says what it is for.
@@ -363,24 +364,24 @@ fn refused(answer: &Answer, reason: &'static str, tell: bool) -> Stop {
     }
 }
 
-fn gone(kind: Kind, key: &Key, uid: &Uid) -> Seen {
+fn gone(kind: Kind, key: &Key, uid: &Uid) -> Fact {
     let (key, uid) = (key.clone(), uid.clone());
     match kind {
-        Kind::Machine => Seen::MachineGone(key, uid),
-        Kind::Instance => Seen::InstanceGone(key, uid),
-        Kind::ReplicaSet => Seen::ReplicaSetGone(key, uid),
-        Kind::Migration => Seen::MigrationGone(key, uid),
-        Kind::Budget => Seen::GuardGone(key, uid),
-        Kind::Pod | Kind::Node => Seen::LauncherGone(key, uid),
+        Kind::Machine => Fact::MachineGone(key, uid),
+        Kind::Instance => Fact::InstanceGone(key, uid),
+        Kind::ReplicaSet => Fact::ReplicaSetGone(key, uid),
+        Kind::Migration => Fact::MigrationGone(key, uid),
+        Kind::Budget => Fact::BudgetGone(key, uid),
+        Kind::Pod | Kind::Node => Fact::PodGone(key, uid),
     }
 }
 
-fn seen<T: Follow + DeserializeOwned>(object: Value) -> Option<Seen> {
-    serde_json::from_value::<T>(object).ok().map(Follow::seen)
+fn seen<T: Follow + DeserializeOwned>(object: Value) -> Option<Fact> {
+    serde_json::from_value::<T>(object).ok().map(Project::seen)
 }
 
 /// The object in an answer; a deletion that is complete answers with a status instead.
-fn learned(kind: Kind, key: &Key, uid: &Uid, answer: &Answer) -> Option<Seen> {
+fn learned(kind: Kind, key: &Key, uid: &Uid, answer: &Answer) -> Option<Fact> {
     let object: Value = serde_json::from_slice(&answer.body).ok()?;
     if object["kind"] == "Status" {
         return Some(gone(kind, key, uid));
@@ -390,7 +391,7 @@ fn learned(kind: Kind, key: &Key, uid: &Uid, answer: &Answer) -> Option<Seen> {
         Kind::Instance => seen::<wire::VirtualMachineInstance>(object),
         Kind::ReplicaSet => seen::<wire::ReplicaSet>(object),
         Kind::Migration => seen::<wire::Migration>(object),
-        Kind::Pod => seen::<wire::LauncherPod>(object),
+        Kind::Pod => seen::<Pod>(object),
         Kind::Budget => seen::<Budget>(object),
         Kind::Node => None,
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use evac_api::Call;
-use evac_api::call::{FIELD_MANAGER, escape};
+use evac_api::call::{FIELD_MANAGER, escape, labelled};
 use evac_api::kubevirt::{request, review};
 use evac_api::wire::Named;
 use evac_api::{failover, maintenance};
@@ -244,11 +244,11 @@ pub async fn keep(http: Http, place: Place, mut identity: watch::Receiver<Option
         if count == 0 {
             continue;
         }
-        let query = format!("labelSelector={}", escape(&format!("{}={}", OWNER.0, OWNER.1)));
+        let query = labelled(&format!("{}={}", OWNER.0, OWNER.1));
         let source = Source { path: path.into(), query, page: 0 };
         let is_removal = move |report: Report<Named>| match report {
             Report::Gone(_) => true,
-            Report::Listed(list) => list.len() < count,
+            Report::Listed(list, _) => list.len() < count,
             Report::Seen(_) | Report::Failed { .. } => false,
         };
         let version = |object: &Named| object.metadata.resource_version.clone();

@@ -19,6 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evac_api::kubevirt::review::{hide, is_advice, split};
 use evac_clock::Clock;
+use evac_listen::Listening;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
@@ -32,7 +33,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::admission::{Reviewer, STRANGER};
 use super::bounds::{
@@ -79,8 +79,7 @@ struct Desk {
 pub struct Server {
     pub address: SocketAddr,
     desk: Arc<Desk>,
-    stop: CancellationToken,
-    tasks: TaskTracker,
+    listening: Listening,
 }
 
 impl Server {
@@ -104,9 +103,14 @@ impl Server {
             budget: Budget::new(http.clock()),
             connections: Arc::default(),
         });
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        tasks.spawn(accept(listener, desk.clone(), stop.clone(), tasks.clone()));
-        Ok(Self { address, desk, stop, tasks })
+        let acceptor =
+            tls::acceptor(desk.keeper.identity()).map_err(|error| failed(io::Error::other(error)))?;
+        let shared = desk.clone();
+        let listening = Listening::start(listener, http.clock(), move |stream, stop| {
+            let place = shared.connections.admit()?;
+            Some(converse(stream, acceptor.clone(), shared.clone(), place, stop))
+        });
+        Ok(Self { address, desk, listening })
     }
 
     /// The bundle of authorities callers should trust; it changes when certificates do.
@@ -122,47 +126,13 @@ impl Server {
 
     /// Stops listening, lets answers that are under way go out, and closes.
     pub async fn close(self) {
-        self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.listening.close().await;
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.cancel();
-    }
-}
-
-async fn accept(listener: TcpListener, desk: Arc<Desk>, stop: CancellationToken, tasks: TaskTracker) {
-    let acceptor = match tls::acceptor(desk.keeper.identity()) {
-        Ok(acceptor) => acceptor,
-        Err(error) => {
-            tracing::error!(%error, "TLS cannot be used");
-            return;
-        }
-    };
-    loop {
-        let stream = tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    // Usually there are too many open files; some close soon.
-                    desk.clock.sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            },
-        };
-        let Some(place) = desk.connections.admit() else {
-            tracing::debug!("a connection was refused: there are too many");
-            continue;
-        };
-        // Small answers go out at once; waiting for more would cost every request 40 ms.
-        let _ = stream.set_nodelay(true);
-        tasks.spawn(converse(stream, acceptor.clone(), desk.clone(), place, stop.clone()));
+        self.listening.stop();
     }
 }
 

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use evac_clock::Clock;
-use evac_core::Key;
 use evac_core::machines::admission::Denial;
-use evac_core::machines::{Config, Instance, Machines, eviction};
+use evac_core::machines::{Config, Instance, eviction};
+use evac_core::{Index, Key};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Reading from the server takes no longer than this.
@@ -23,11 +23,11 @@ pub(super) enum Asking {
 }
 
 impl Asking {
-    pub fn answer(self, machines: &Machines) {
+    pub fn answer(self, index: &Index) {
         // Whoever asked may have given up.
         match self {
-            Self::Refusal(pod, reply) => drop(reply.send(eviction::known_refusal(machines, &pod))),
-            Self::Instance(key, reply) => drop(reply.send(machines.instance(&key).cloned())),
+            Self::Refusal(pod, reply) => drop(reply.send(eviction::known_refusal(index, &pod))),
+            Self::Instance(key, reply) => drop(reply.send(index.instance(&key).cloned())),
         }
     }
 }

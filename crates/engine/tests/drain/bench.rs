@@ -9,8 +9,8 @@ use evac_apiserver::Service;
 use evac_apiserver::identity::Identity;
 use evac_apiserver::server::{Api, Settings};
 use evac_clock::Clock;
-use evac_core::run::End;
-use evac_core::step::Event;
+use evac_core::drain::run::End;
+use evac_core::drain::step::Event;
 use evac_core::{Node, Policy};
 use evac_engine::{DrainError, DrainRequest, Http, drain, nodes};
 use evac_world::{NodeSpec, Options, World};
@@ -48,7 +48,8 @@ impl Bench {
         bench
             .until("all nodes are ready", async || {
                 let all = nodes::by_selector(&bench.admin, "", 0).await.unwrap();
-                all.len() == count && all.iter().all(|node| node.health == evac_core::fact::Health::Ready)
+                all.len() == count
+                    && all.iter().all(|node| node.health == evac_core::cluster::fact::Health::Ready)
             })
             .await;
         bench

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use evac_core::Reason;
-use evac_core::run::{Blocker, End};
+use evac_core::drain::run::{Blocker, End};
+use evac_core::reasons::AnswerReason;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Told};
@@ -142,7 +143,7 @@ async fn no_right_to_evict() {
     let bench = with_pod(|_| {}).await;
     bench.wire.fail(|_, path| path.ends_with("/eviction").then(|| Fault::forbidden("pods/eviction")));
     let told = drain(&bench).await;
-    let End::Failed { reason: Reason::Forbidden { .. }, blockers } = told.end() else {
+    let End::Failed { reason: Reason::Answer(AnswerReason::Forbidden { .. }), blockers } = told.end() else {
         panic!("{:?}", told.end())
     };
     has_fix(blockers, "Forbidden");

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use evac_api::Call;
-use evac_core::claim::{Life, life_of};
-use evac_core::run::End;
-use evac_core::step::Event;
+use evac_core::drain::claim::{Life, life_of};
+use evac_core::drain::run::End;
+use evac_core::drain::step::Event;
+use evac_core::reasons::OwnerReason;
 use evac_core::{DryRun, Fact, Reason};
 use evac_engine::{Http, life};
 use serde_json::{Value, json};
@@ -112,7 +113,7 @@ async fn a_living_drainer_is_named_with_its_host_and_a_killed_one_is_taken_over_
     };
     let End::Refused { reason } = refused.end() else { panic!("{:?}", refused.end()) };
     assert!(
-        matches!(reason, Reason::OwnedByEvac { owner, instance: Some(run), seen: Some(_), .. } if owner == "ann" && run == "box:1"),
+        matches!(reason, Reason::Owner(OwnerReason::OwnedByEvac { owner, instance: Some(run), seen: Some(_), .. }) if owner == "ann" && run == "box:1"),
         "{reason:?}"
     );
     assert!(reason.message().contains("ann (box:1) since 2026"), "{}", reason.message());
@@ -162,7 +163,7 @@ async fn who_may_not_ask_or_not_hear_the_answer_takes_nobody_for_dead() {
         assert_eq!(word(&bench, asked), "unheard", "{method}");
         let refused = bench.drain(patient(&bench, "bob", "lab:2")).await;
         assert!(
-            matches!(refused.end(), End::Refused { reason: Reason::OwnedByEvac { .. } }),
+            matches!(refused.end(), End::Refused { reason: Reason::Owner(OwnerReason::OwnedByEvac { .. }) }),
             "{method}: {:?}",
             refused.end()
         );
@@ -204,7 +205,7 @@ async fn the_same_owner_goes_on_at_once_after_a_kill_and_an_older_run_that_lives
     assert_eq!(notes(&second), ["Continued"]);
     assert_eq!(
         *second.end(),
-        End::Refused { reason: Reason::ContinuedElsewhere { instance: "box:3".into() } }
+        End::Refused { reason: Reason::Owner(OwnerReason::ContinuedElsewhere { instance: "box:3".into() }) }
     );
     assert!(second.took < 6.0, "it notices at once: {}", second.took);
     assert!(matches!(third.end(), End::Stopped { .. }), "{:?}", third.end());
@@ -261,7 +262,7 @@ async fn a_cancel_by_somebody_else_removes_the_lease_too() {
         bench.clock.sleep(Duration::from_secs(5)).await;
         evac_engine::nodes::undo(&bench.admin, "node-1", false, false).await.unwrap();
     });
-    assert_eq!(*told.end(), End::Refused { reason: Reason::CancelledElsewhere });
+    assert_eq!(*told.end(), End::Refused { reason: Reason::Owner(OwnerReason::CancelledElsewhere) });
     assert!(lease(&bench).await.is_none());
 }
 
@@ -332,7 +333,7 @@ async fn a_step_of_the_systems_clock_makes_no_drain_take_over_a_living_one() {
             ends = bob => ends,
         };
         assert!(
-            matches!(&ends[0].1, End::Refused { reason: Reason::OwnedByEvac { .. } }),
+            matches!(&ends[0].1, End::Refused { reason: Reason::Owner(OwnerReason::OwnedByEvac { .. }) }),
             "a step of {step} s: {:?}",
             ends[0].1
         );

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use evac_core::Reason;
-use evac_core::run::{End, Left};
-use evac_core::step::Event;
+use evac_core::drain::run::{End, Left};
+use evac_core::drain::step::Event;
+use evac_core::reasons::NodeReason;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -79,8 +80,8 @@ async fn a_cordon_that_is_given_up_is_looked_up_before_it_is_called_undone() {
         });
         let told = bench.drain(bench.request(&["node-1"])).await;
         let End::Failed { reason, .. } = told.end() else { panic!("{:?}", told.end()) };
-        assert_eq!(matches!(reason, Reason::CordonRefused { .. }), readable, "{reason:?}");
-        assert_eq!(matches!(reason, Reason::CordonUnknown { .. }), !readable, "{reason:?}");
+        assert_eq!(matches!(reason, Reason::Node(NodeReason::CordonRefused { .. })), readable, "{reason:?}");
+        assert_eq!(matches!(reason, Reason::Node(NodeReason::CordonUnknown { .. })), !readable, "{reason:?}");
         assert!(bench.wire.count(&format!("GET {NODE}")) > 0);
         assert!(!bench.node("node-1").await.unschedulable);
     }

@@ -19,8 +19,9 @@ mod wire;
 use std::time::Duration;
 
 use bench::Bench;
-use evac_core::run::End;
-use evac_core::step::Event;
+use evac_core::drain::run::End;
+use evac_core::drain::step::Event;
+use evac_core::reasons::{AnswerReason, NodeReason, OwnerReason};
 use evac_core::{DryRun, Proof, Reason};
 use evac_engine::nodes as on_nodes;
 use serde_json::json;
@@ -86,7 +87,11 @@ async fn a026_a_server_that_is_gone_ends_the_drain_with_a_reason() {
     bench.pod("a", |_| {}).await;
     bench.wire.fail(|_, path| path.ends_with("/eviction").then_some(Fault::Unsent));
     let told = bench.drain(bench.request(&["node-1"])).await;
-    assert!(matches!(told.end(), End::Failed { reason: Reason::Unreachable { .. }, .. }), "{:?}", told.end());
+    assert!(
+        matches!(told.end(), End::Failed { reason: Reason::Answer(AnswerReason::Unreachable { .. }), .. }),
+        "{:?}",
+        told.end()
+    );
     assert!(
         told.named().iter().any(|(code, after)| *code == "Unreachable" && *after <= 5.0),
         "{:?}",
@@ -100,7 +105,7 @@ async fn a_refused_cordon_leaves_everything_as_it_was() {
     bench.pod("a", |_| {}).await;
     bench.wire.fail(|method, _| (method == "PATCH").then(|| Fault::forbidden("nodes")));
     let told = bench.drain(bench.request(&["node-1"])).await;
-    assert!(matches!(told.end(), End::Failed { reason: Reason::CordonRefused { .. }, .. }));
+    assert!(matches!(told.end(), End::Failed { reason: Reason::Node(NodeReason::CordonRefused { .. }), .. }));
     let ends = told.events.iter().filter(|(_, event)| matches!(event, Event::Ended { .. })).count();
     assert_eq!(ends, 1, "and it is told once");
     assert_eq!(bench.wire.count("/eviction"), 0);
@@ -226,7 +231,7 @@ async fn a_drain_that_is_cancelled_by_somebody_else_ends() {
         bench.clock.sleep(Duration::from_secs(5)).await;
         on_nodes::undo(&bench.admin, "node-1", false, false).await.unwrap();
     });
-    assert_eq!(*told.end(), End::Refused { reason: Reason::CancelledElsewhere });
+    assert_eq!(*told.end(), End::Refused { reason: Reason::Owner(OwnerReason::CancelledElsewhere) });
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,7 +242,7 @@ async fn a_second_drainer_is_refused_and_the_same_one_goes_on() {
     let mut other = bench.request(&["node-1"]);
     other.owner = "somebody".into();
     let refused = bench.drain(other).await;
-    assert!(matches!(refused.end(), End::Refused { reason: Reason::OwnedByEvac { .. } }));
+    assert!(matches!(refused.end(), End::Refused { reason: Reason::Owner(OwnerReason::OwnedByEvac { .. }) }));
     let patches = bench.wire.count("PATCH /api/v1/nodes");
     assert!(is_drained(bench.drain(bench.request(&["node-1"])).await.end()));
     assert_eq!(bench.wire.count("PATCH /api/v1/nodes"), patches, "no second cordon");
@@ -345,7 +350,7 @@ async fn a_node_that_a_remediation_operator_holds_is_refused_by_name() {
     bench.send("POST", "/apis/coordination.k8s.io/v1/namespaces/medik8s-leases/leases", &lease).await;
     let told = bench.drain(bench.request(&["node-1"])).await;
     assert!(
-        matches!(told.end(), End::Refused { reason: Reason::OwnedByLease { holder, .. } } if holder == "node-maintenance"),
+        matches!(told.end(), End::Refused { reason: Reason::Owner(OwnerReason::OwnedByLease { holder, .. }) } if holder == "node-maintenance"),
         "{:?}",
         told.end()
     );

@@ -1,8 +1,8 @@
 //! Marks that no drain wrote: a kubelet may write annotations, and must not have others undo what it could not.
 
-use evac_core::ownership::MarkState;
-use evac_core::run::End;
-use evac_core::step::Event;
+use evac_core::drain::ownership::MarkState;
+use evac_core::drain::run::End;
+use evac_core::drain::step::Event;
 use evac_engine::nodes;
 use serde_json::{Value, json};
 

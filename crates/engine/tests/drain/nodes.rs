@@ -1,8 +1,8 @@
 //! Cordon, uncordon and taints on the embedded server, with the requests counted.
 
 use evac_api::Call;
-use evac_core::run::End;
-use evac_core::{Fact, taints};
+use evac_core::drain::run::End;
+use evac_core::{Fact, cluster::taints};
 use evac_engine::life;
 use evac_engine::nodes::{self, NodeError, TaintRequest};
 use serde_json::{Value, json};
@@ -133,7 +133,7 @@ async fn a029_only_chosen_pods_are_asked_and_an_overdue_one_is_not_awaited() {
     bench.world.kubelet("node-1").stop();
     bench.clock.sleep(std::time::Duration::from_secs(60)).await;
     let mut request = bench.request(&["node-1"]);
-    request.policy.pod_selector = evac_core::selector::Selector::parse("app=chosen").unwrap();
+    request.policy.pod_selector = evac_core::cluster::selector::Selector::parse("app=chosen").unwrap();
     request.policy.skip_wait_for_delete = Some(std::time::Duration::from_secs(1));
     request.policy.grace_seconds = Some(1);
     request.policy.timeout = Some(std::time::Duration::from_secs(60));

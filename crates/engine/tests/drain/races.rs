@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use evac_api::Call;
-use evac_core::ownership::{MarkState, PreImage};
-use evac_core::run::End;
-use evac_core::step::Event;
+use evac_core::drain::ownership::{MarkState, PreImage};
+use evac_core::drain::run::End;
+use evac_core::drain::step::Event;
+use evac_core::reasons::OwnerReason;
 use evac_core::{Proof, Reason};
 use evac_engine::nodes;
 use serde_json::{Value, json};
@@ -210,7 +211,7 @@ async fn a_node_that_somebody_else_holds_is_found_though_the_first_look_fails() 
         once(&bench, |_, path| path.ends_with("/leases/node-node-1"), fault);
         let told = bench.drain(bench.request(&["node-1"])).await;
         assert!(
-            matches!(told.end(), End::Refused { reason: Reason::OwnedByLease { .. } }),
+            matches!(told.end(), End::Refused { reason: Reason::Owner(OwnerReason::OwnedByLease { .. }) }),
             "{:?}",
             told.end()
         );

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evac_core::Policy;
-use evac_core::ownership::Attire;
+use evac_core::drain::ownership::Attire;
 use evac_engine::drain::service::{News, Service, Wanted};
 use tokio::sync::mpsc;
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use evac_core::Policy;
+use evac_core::drain::run::End;
+use evac_core::drain::step::Event;
 use evac_core::machines::Roles;
-use evac_core::run::End;
-use evac_core::step::Event;
 use evac_engine::call_back::{Whose, call_back};
 use evac_engine::{DrainRequest, drain};
 use evac_world::{NodeSpec, Options, World};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use evac_apiserver::Service;
 use evac_apiserver::identity::Identity;
-use evac_core::run::End;
-use evac_core::step::Event;
+use evac_core::drain::run::End;
+use evac_core::drain::step::Event;
 use evac_core::{Key, Policy};
 use evac_engine::{DrainError, DrainRequest, Http, drain};
 use jiff::Timestamp;

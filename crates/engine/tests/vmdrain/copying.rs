@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use evac_core::step::Event;
-use evac_core::transfer::Copied;
+use evac_core::drain::step::Event;
+use evac_core::drain::transfer::Copied;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

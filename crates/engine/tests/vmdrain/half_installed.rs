@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evac_core::step::Event;
+use evac_core::drain::step::Event;
 use evac_engine::{DrainError, HttpError};
 use serde_json::json;
 

@@ -16,8 +16,8 @@ mod wire;
 use std::time::Duration;
 
 use cluster::Bench;
-use evac_core::run::End;
-use evac_core::step::Event;
+use evac_core::drain::run::End;
+use evac_core::drain::step::Event;
 use evac_core::{DryRun, Proof};
 use evac_engine::call_back::{Whose, call_back};
 use evac_engine::nodes as on_nodes;
@@ -133,7 +133,8 @@ async fn pods_and_guests_leave_together_and_only_guests_with_their_selector() {
         .until("/api/v1/namespaces/default/pods/web", |pod| pod["status"]["phase"] == "Running")
         .await;
     let mut request = bench.request();
-    request.policy.pod_selector = evac_core::selector::Selector::parse("kubevirt.io=virt-launcher").unwrap();
+    request.policy.pod_selector =
+        evac_core::cluster::selector::Selector::parse("kubevirt.io=virt-launcher").unwrap();
     let told = bench.drain(request).await;
     assert!(
         matches!(told.end(), End::Drained { proof: Proof::No { by_choice: true, .. } }),

@@ -88,6 +88,22 @@ fn a_guest_elsewhere_than_said_is_found() {
 }
 
 #[test]
+fn a_target_without_a_place_is_listed_with_no_node() {
+    let listed = |on: &str| {
+        let mut said = picture("Running", "Running");
+        let mut target = said.pods[0].clone();
+        target["metadata"]["uid"] = json!("target");
+        target["spec"] = json!({});
+        target["status"]["phase"] = json!("Pending");
+        said.pods.push(target);
+        said.instances[0]["status"]["activePods"]["target"] = json!(on);
+        untrue(&truth(&[("n1", Doing::Running)], &[]), &said)
+    };
+    assert_eq!(listed(""), [""; 0]);
+    assert_eq!(listed("n2"), ["instance default/a: its active pod target is not on \"n2\""]);
+}
+
+#[test]
 fn a_migration_that_goes_on_without_a_copy_is_found() {
     let mut said = picture("Migrating", "Running");
     said.migrations[0]["status"]["phase"] = json!("Running");

@@ -129,7 +129,8 @@ fn volume_status(vmi: &VirtualMachineInstance, draft: &mut Draft<'_>) {
     }
 }
 
-/// The interfaces as seen from outside: the first one has the address of the pod.
+/// The interfaces as seen from outside: the first one has the address of the pod. Their names in the pod are virt-controller's to write and are kept;
+/// without that the two would overwrite each other for ever.
 pub fn interfaces(vmi: &VirtualMachineInstance, pod: &Pod) -> Vec<Value> {
     let address = pod.status.as_ref().and_then(|s| s.pod_ip.clone()).unwrap_or_default();
     let named: Vec<&str> = vmi.spec["domain"]["devices"]["interfaces"]
@@ -148,6 +149,10 @@ pub fn interfaces(vmi: &VirtualMachineInstance, pod: &Pod) -> Vec<Value> {
             if on_pod_network(vmi, name) && !address.is_empty() {
                 entry["ipAddress"] = json!(address);
                 entry["ipAddresses"] = json!([address]);
+            }
+            let known = vmi.status["interfaces"].as_array().into_iter().flatten().find(|i| i["name"] == name);
+            if let Some(inside) = known.and_then(|known| known.get("podInterfaceName")) {
+                entry["podInterfaceName"] = inside.clone();
             }
             entry
         })
@@ -178,4 +183,22 @@ pub fn ended(vmi: &VirtualMachineInstance, how: End, draft: &mut Draft<'_>, out:
         "The VirtualMachineInstance was shut down."
     };
     tell(out, vmi, failed, "Stopped", text, now);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::{meta, pod};
+
+    #[test]
+    fn the_name_that_virt_controller_gave_an_interface_in_the_pod_is_kept() {
+        let launcher = pod("ns", "virt-launcher-vm").make();
+        let mut vmi =
+            VirtualMachineInstance { metadata: meta("ns", "vm"), spec: json!({}), status: json!({}) };
+        let mut told = interfaces(&vmi, &launcher);
+        assert_eq!(told[0].get("podInterfaceName"), None);
+        told[0]["podInterfaceName"] = json!("eth0");
+        vmi.status["interfaces"] = json!(told);
+        assert_eq!(interfaces(&vmi, &launcher), told, "nothing is left to write");
+    }
 }

@@ -1,5 +1,8 @@
 //! The life of one pod's containers on a node, as a function of time.
 
+use std::time::Duration;
+
+use evac_apimachinery::backoff::Backoff;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
@@ -8,8 +11,8 @@ use crate::objects::{deleting, finished};
 
 /// How long a crashing container runs.
 const CRASH_AFTER: f64 = 0.1;
-const FIRST_BACKOFF: f64 = 10.0;
-const LAST_BACKOFF: f64 = 300.0;
+/// Between the restarts of a container, as kubelet does.
+const CRASH_LOOP: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(300));
 
 /// What the node remembers of a pod; survives a restart of the kubelet, as containers do.
 #[derive(Debug, Clone, PartialEq)]
@@ -133,9 +136,8 @@ impl Run {
         if !again {
             return Stage::Done { since, ended, code };
         }
-        let backoff =
-            (FIRST_BACKOFF * f64::from(2_u32.pow(self.restarts.clamp(0, 10) as u32))).min(LAST_BACKOFF);
-        Stage::Waiting { since, ended, until: after(ended, backoff), code }
+        let earlier = u32::try_from(self.restarts).unwrap_or_default();
+        Stage::Waiting { since, ended, until: CRASH_LOOP.until(ended, earlier), code }
     }
 
     fn end_if_stopped(&mut self, pod: &Pod, behaviour: &Behaviour, now: Timestamp) -> Option<Timestamp> {

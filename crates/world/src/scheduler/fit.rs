@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use evac_apimachinery::labels::Operator;
 use k8s_openapi::api::core::v1::{
     Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration,
 };
@@ -75,16 +76,7 @@ pub fn unschedulable_taint() -> Taint {
 
 fn expression_holds(r: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let values = r.values.as_deref().unwrap_or_default();
-    let numbers = || Some((value?.parse::<i64>().ok()?, values.first()?.parse::<i64>().ok()?));
-    match r.operator.as_str() {
-        "In" => value.is_some_and(|v| values.iter().any(|x| x == v)),
-        "NotIn" => !value.is_some_and(|v| values.iter().any(|x| x == v)),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => numbers().is_some_and(|(have, want)| have > want),
-        "Lt" => numbers().is_some_and(|(have, want)| have < want),
-        _ => false,
-    }
+    Operator::of_node_selector(&r.operator).is_some_and(|operator| operator.holds(values, value))
 }
 
 /// A term without any expression matches no node.

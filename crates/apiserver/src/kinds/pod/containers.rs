@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use evac_apimachinery::validation;
 use serde_json::Value;
 
 use super::validate::{one_of, resource_requirements, unique};
 use crate::kinds::meta::{self, NON_NEGATIVE};
-use crate::kinds::names;
 use crate::kinds::read::{int, is_set, list, text};
 use crate::status::{FieldError, FieldErrorKind};
 
@@ -96,8 +96,9 @@ fn common(container: &Value, volumes: &Volumes<'_>, path: &str, errors: &mut Err
     if name.is_empty() {
         errors.push(FieldError::required(at("name"), ""));
     } else {
-        errors
-            .extend(names::dns1123_label(name).into_iter().map(|c| FieldError::invalid(at("name"), name, c)));
+        errors.extend(
+            validation::dns1123_label(name).into_iter().map(|c| FieldError::invalid(at("name"), name, c)),
+        );
     }
     if text(container, "image").is_empty() {
         errors.push(FieldError::required(at("image"), ""));
@@ -125,7 +126,7 @@ fn security_context(context: Option<&Value>, path: &str, errors: &mut Errors) {
     let Some(context) = context.filter(|c| c.is_object()) else { return };
     for field in ["runAsUser", "runAsGroup"] {
         if let Some(id) = int(context, field) {
-            for complaint in names::in_range(id, 0, i64::from(i32::MAX)) {
+            for complaint in validation::in_range(id, 0, i64::from(i32::MAX)) {
                 errors.push(FieldError::invalid(format!("{path}.{field}"), id, complaint));
             }
         }
@@ -146,7 +147,7 @@ fn ports(ports: &[Value], path: &str, errors: &mut Errors) {
         let at = |field: &str| format!("{path}[{i}].{field}");
         let name = text(port, "name");
         if !name.is_empty() {
-            let complaints = names::port_name(name);
+            let complaints = validation::port_name(name);
             if complaints.is_empty() {
                 unique(&mut seen, name, at("name"), errors);
             }
@@ -155,14 +156,14 @@ fn ports(ports: &[Value], path: &str, errors: &mut Errors) {
         match int(port, "containerPort").unwrap_or(0) {
             0 => errors.push(FieldError::required(at("containerPort"), "")),
             number => {
-                for complaint in names::port_number(number) {
+                for complaint in validation::port_number(number) {
                     errors.push(FieldError::invalid(at("containerPort"), number, complaint));
                 }
             }
         }
         let host = int(port, "hostPort").unwrap_or(0);
         if host != 0 {
-            for complaint in names::port_number(host) {
+            for complaint in validation::port_number(host) {
                 errors.push(FieldError::invalid(at("hostPort"), host, complaint));
             }
         }
@@ -196,7 +197,7 @@ fn environment(container: &Value, path: &str, errors: &mut Errors) {
         if name.is_empty() {
             errors.push(FieldError::required(format!("{at}.name"), ""));
         } else {
-            for complaint in names::env_name(name) {
+            for complaint in validation::env_name(name) {
                 errors.push(FieldError::invalid(format!("{at}.name"), name, complaint));
             }
         }
@@ -369,7 +370,7 @@ fn handler(handler: &Value, path: &str, errors: &mut Errors) {
             "tcpSocket" => port_or_name(action.get("port"), &format!("{at}.port"), errors),
             "grpc" => {
                 let port = int(action, "port").unwrap_or(0);
-                for complaint in names::port_number(port) {
+                for complaint in validation::port_number(port) {
                     errors.push(FieldError::invalid(format!("{at}.port"), port, complaint));
                 }
             }
@@ -386,13 +387,13 @@ fn handler(handler: &Value, path: &str, errors: &mut Errors) {
 fn port_or_name(port: Option<&Value>, path: &str, errors: &mut Errors) {
     match port {
         Some(Value::String(name)) => {
-            for complaint in names::port_name(name) {
+            for complaint in validation::port_name(name) {
                 errors.push(FieldError::invalid(path, name.as_str(), complaint));
             }
         }
         other => {
             let number = other.and_then(Value::as_i64).unwrap_or(0);
-            for complaint in names::port_number(number) {
+            for complaint in validation::port_number(number) {
                 errors.push(FieldError::invalid(path, number, complaint));
             }
         }

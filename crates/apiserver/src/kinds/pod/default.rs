@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::kinds::quantities;
 use crate::kinds::read::{as_map, child, each, obj_mut, set_default, set_number};
-use crate::quantity::Quantity;
 
 type Fields = Map<String, Value>;
 
@@ -175,7 +175,7 @@ fn round_resources(resources: &mut Fields) {
 /// Resource amounts are kept in thousandths, rounded up.
 pub(in crate::kinds) fn round_resource_list(list: &mut Value) {
     for value in list.as_object_mut().into_iter().flat_map(Map::values_mut) {
-        if let Ok(quantity) = Quantity::from_json(value) {
+        if let Ok(quantity) = quantities::read(value) {
             let rounded = quantity.rounded_to_milli();
             if rounded != quantity {
                 *value = json!(rounded.to_string());

@@ -1,9 +1,10 @@
 //! Quality of service: how much of what a pod may use it has asked for.
 
+use evac_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
+use crate::kinds::quantities;
 use crate::kinds::read::{list_at, obj};
-use crate::quantity::Quantity;
 
 const COMPUTE: [&str; 2] = ["cpu", "memory"];
 
@@ -43,7 +44,7 @@ pub fn class(pod: &Value) -> &'static str {
 fn amount(resources: &Value, list: &str, name: &str) -> Quantity {
     obj(resources, list)
         .and_then(|l| l.get(name))
-        .and_then(|q| Quantity::from_json(q).ok())
+        .and_then(|q| quantities::read(q).ok())
         .filter(|q| !q.is_negative())
         .unwrap_or(Quantity::ZERO)
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use evac_apimachinery::validation;
 use serde_json::Value;
 
 use super::validate::unique;
 use crate::kinds::meta;
-use crate::kinds::names;
 use crate::kinds::read::{int, is_set, list, obj, text};
 use crate::status::{FieldError, FieldErrorKind};
 
@@ -15,7 +15,7 @@ type Errors = Vec<FieldError>;
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 fn label_key(key: &str, path: &str, errors: &mut Errors) {
-    for complaint in names::qualified_name(key) {
+    for complaint in validation::qualified_name(key) {
         errors.push(FieldError::invalid(path, key, complaint));
     }
 }
@@ -57,7 +57,7 @@ pub(in crate::kinds) fn label_selector(selector: Option<&Value>, path: &str, err
 
 fn label_values(values: &[Value], path: &str, errors: &mut Errors) {
     for (i, value) in values.iter().filter_map(Value::as_str).enumerate() {
-        for complaint in names::label_value(value) {
+        for complaint in validation::label_value(value) {
             errors.push(FieldError::invalid(format!("{path}.values[{i}]"), value, complaint));
         }
     }
@@ -173,7 +173,7 @@ fn pod_affinity_term(term: &Value, path: &str, errors: &mut Errors) {
     label_selector(term.get("labelSelector"), &format!("{path}.labelSelector"), errors);
     label_selector(term.get("namespaceSelector"), &format!("{path}.namespaceSelector"), errors);
     for namespace in list(term, "namespaces").iter().filter_map(Value::as_str) {
-        for complaint in names::dns1123_label(namespace) {
+        for complaint in validation::dns1123_label(namespace) {
             errors.push(FieldError::invalid(format!("{path}.namespace"), namespace, complaint));
         }
     }
@@ -207,7 +207,7 @@ pub(super) fn tolerations(tolerations: &[Value], path: &str, errors: &mut Errors
         }
         match operator {
             "Equal" | "" => {
-                let complaints = names::label_value(value);
+                let complaints = validation::label_value(value);
                 if !complaints.is_empty() {
                     errors.push(FieldError::invalid(at("operator"), value, complaints.join(";")));
                 }
@@ -237,7 +237,7 @@ pub(in crate::kinds) fn taints(taints: &[Value], path: &str, errors: &mut Errors
         let at = |field: &str| format!("{path}[{i}].{field}");
         let (key, effect, value) = (text(taint, "key"), text(taint, "effect"), text(taint, "value"));
         label_key(key, &at("key"), errors);
-        let complaints = names::label_value(value);
+        let complaints = validation::label_value(value);
         if !complaints.is_empty() {
             errors.push(FieldError::invalid(at("value"), value, complaints.join(";")));
         }

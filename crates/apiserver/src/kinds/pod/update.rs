@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
+use evac_apimachinery::validation;
 use serde_json::{Value, json};
 
 use super::{scheduling, validate};
 use crate::kinds::meta;
-use crate::kinds::names;
 use crate::kinds::read::{as_map, int, list, list_at, obj, obj_mut, semantic_eq, text, text_at};
 use crate::kinds::strategy::Part;
 use crate::status::FieldError;
@@ -61,7 +61,7 @@ fn active_deadline(before: &Value, now: &Value, errors: &mut Errors) -> bool {
     match (int(before, "activeDeadlineSeconds"), int(now, "activeDeadlineSeconds")) {
         (_, Some(n)) if !(0..=i64::from(i32::MAX)).contains(&n) => {
             errors.extend(
-                names::in_range(n, 0, i64::from(i32::MAX))
+                validation::in_range(n, 0, i64::from(i32::MAX))
                     .into_iter()
                     .map(|c| FieldError::invalid(PATH, n, c)),
             );
@@ -280,7 +280,7 @@ pub(super) fn status(old: &Value, new: &Value, errors: &mut Errors) {
     }
     let nominated = text_at(new, "/status/nominatedNodeName");
     if !nominated.is_empty() && nominated != text_at(old, "/status/nominatedNodeName") {
-        for complaint in names::dns1123_subdomain(nominated) {
+        for complaint in validation::dns1123_subdomain(nominated) {
             errors.push(FieldError::invalid("status.nominatedNodeName", nominated, complaint));
         }
         if !text_at(old, "/spec/nodeName").is_empty() {

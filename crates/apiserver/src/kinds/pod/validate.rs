@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use evac_apimachinery::validation;
 use serde_json::{Map, Value};
 
 use super::{containers, scheduling, volumes};
 use crate::kinds::meta;
-use crate::kinds::names;
+use crate::kinds::quantities;
 use crate::kinds::read::{int, is_set, list, obj, text, truth};
-use crate::quantity::Quantity;
 use crate::status::{FieldError, FieldErrorKind};
 
 type Errors = Vec<FieldError>;
@@ -99,7 +99,7 @@ fn spec(spec: &Value, pod_name: &str, path: &str, is_pod: bool, errors: &mut Err
     }
     for (i, gate) in list(spec, "readinessGates").iter().enumerate() {
         let name = text(gate, "conditionType");
-        for complaint in names::qualified_name(name) {
+        for complaint in validation::qualified_name(name) {
             errors.push(FieldError::invalid(
                 format!("{path}.readinessGates[{i}].conditionType"),
                 name,
@@ -110,21 +110,21 @@ fn spec(spec: &Value, pod_name: &str, path: &str, is_pod: bool, errors: &mut Err
     scheduling::gates(list(spec, "schedulingGates"), &at("schedulingGates"), errors);
     scheduling::spread(list(spec, "topologySpreadConstraints"), &at("topologySpreadConstraints"), errors);
     for (field, check) in [
-        ("serviceAccountName", names::dns1123_subdomain as fn(&str) -> Vec<String>),
-        ("nodeName", names::dns1123_subdomain),
+        ("serviceAccountName", validation::dns1123_subdomain as fn(&str) -> Vec<String>),
+        ("nodeName", validation::dns1123_subdomain),
     ] {
         named(spec, field, path, check, errors);
     }
     if let Some(seconds) = int(spec, "activeDeadlineSeconds") {
-        for complaint in names::in_range(seconds, 1, i64::from(i32::MAX)) {
+        for complaint in validation::in_range(seconds, 1, i64::from(i32::MAX)) {
             errors.push(FieldError::invalid(at("activeDeadlineSeconds"), seconds, complaint));
         }
     }
-    named(spec, "hostname", path, names::dns1123_label, errors);
-    named(spec, "subdomain", path, names::dns1123_label, errors);
+    named(spec, "hostname", path, validation::dns1123_label, errors);
+    named(spec, "subdomain", path, validation::dns1123_label, errors);
     scheduling::tolerations(list(spec, "tolerations"), &at("tolerations"), errors);
-    named(spec, "priorityClassName", path, names::dns1123_subdomain, errors);
-    named(spec, "runtimeClassName", path, names::dns1123_subdomain, errors);
+    named(spec, "priorityClassName", path, validation::dns1123_subdomain, errors);
+    named(spec, "runtimeClassName", path, validation::dns1123_subdomain, errors);
     if is_set(spec, "preemptionPolicy") {
         one_of(spec, "preemptionPolicy", path, &["PreemptLowerPriority", "Never"], errors);
     }
@@ -142,7 +142,7 @@ fn spec(spec: &Value, pod_name: &str, path: &str, is_pod: bool, errors: &mut Err
 fn security_context(context: Option<&Value>, path: &str, errors: &mut Errors) {
     let Some(context) = context.filter(|c| c.is_object()) else { return };
     let mut check = |at: String, id: i64| {
-        for complaint in names::in_range(id, 0, i64::from(i32::MAX)) {
+        for complaint in validation::in_range(id, 0, i64::from(i32::MAX)) {
             errors.push(FieldError::invalid(&at[..], id, complaint));
         }
     };
@@ -221,7 +221,7 @@ fn is_container_resource(name: &str) -> bool {
 }
 
 fn resource_name(name: &str, path: &str, errors: &mut Errors) {
-    let complaints = names::qualified_name(name);
+    let complaints = validation::qualified_name(name);
     if !complaints.is_empty() {
         errors.extend(complaints.into_iter().map(|c| FieldError::invalid(path, name, c)));
         return;
@@ -243,7 +243,7 @@ fn resource_name(name: &str, path: &str, errors: &mut Errors) {
 }
 
 fn is_extended(name: &str) -> bool {
-    !name.starts_with("requests.") && names::qualified_name(&format!("requests.{name}")).is_empty()
+    !name.starts_with("requests.") && validation::qualified_name(&format!("requests.{name}")).is_empty()
 }
 
 /// May a request be below the limit? Not for huge pages and devices.
@@ -265,7 +265,7 @@ const INTEGER_RESOURCES: &[&str] = &[
 
 /// An amount of a resource: not negative, whole where only whole ones exist.
 pub(in crate::kinds) fn quantity_value(name: &str, value: &Value, path: &str, errors: &mut Errors) {
-    let Ok(quantity) = Quantity::from_json(value) else {
+    let Ok(quantity) = quantities::read(value) else {
         errors.push(FieldError::invalid(path, value.clone(), "must be a valid resource quantity"));
         return;
     };
@@ -291,8 +291,8 @@ pub(super) fn resource_requirements(resources: &Value, path: &str, errors: &mut 
         let at = format!("{path}.requests[{name}]");
         resource_name(name, &at, errors);
         quantity_value(name, request, &at, errors);
-        let Ok(asked) = Quantity::from_json(request) else { continue };
-        match limits.get(name).and_then(|l| Quantity::from_json(l).ok()) {
+        let Ok(asked) = quantities::read(request) else { continue };
+        match limits.get(name).and_then(|l| quantities::read(l).ok()) {
             Some(limit) if asked != limit && !is_overcommit_allowed(name) => {
                 errors.push(FieldError::invalid(
                     format!("{path}.requests"),

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use evac_apimachinery::quantity::Quantity;
+use evac_apimachinery::validation;
 use serde_json::Value;
 
 use super::containers::Volumes;
-use crate::kinds::names;
+use crate::kinds::quantities;
 use crate::kinds::read::{int, is_set, list, text};
-use crate::quantity::Quantity;
 use crate::status::FieldError;
 
 type Errors = Vec<FieldError>;
@@ -64,7 +65,7 @@ pub(super) fn all<'a>(volumes: &'a [Value], pod_name: &str, path: &str, errors: 
         if name.is_empty() {
             errors.push(FieldError::required(format!("{at}.name"), ""));
         } else {
-            for complaint in names::dns1123_label(name) {
+            for complaint in validation::dns1123_label(name) {
                 errors.push(FieldError::invalid(format!("{at}.name"), name, complaint));
             }
         }
@@ -98,7 +99,7 @@ fn source(volume: &Value, path: &str, errors: &mut Errors) {
         }
         match name {
             "emptyDir" => {
-                let limit = source.get("sizeLimit").and_then(|l| Quantity::from_json(l).ok());
+                let limit = source.get("sizeLimit").and_then(|l| quantities::read(l).ok());
                 if limit.is_some_and(Quantity::is_negative) {
                     errors.push(FieldError::forbidden(
                         format!("{at}.sizeLimit"),

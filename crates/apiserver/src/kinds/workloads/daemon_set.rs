@@ -11,7 +11,7 @@ use crate::kinds::meta;
 use crate::kinds::pod::{validate_label_selector, validate_template};
 use crate::kinds::read::{as_map, obj_mut, semantic_eq, set_default, text};
 use crate::kinds::strategy::{Part, Strategy};
-use crate::selector::LabelSelector;
+use crate::selector::{label_selector, selects};
 use crate::status::{FieldError, FieldErrorKind};
 
 /// How often the template changed; old clients read it from here.
@@ -77,8 +77,8 @@ fn daemon_set(object: &Value, errors: &mut Errors) {
     let selector = spec.get("selector").filter(|s| s.is_object());
     validate_label_selector(selector, "spec.selector", errors);
     let labels = template.pointer("/metadata/labels");
-    if let Ok(parsed) = LabelSelector::from_object(selector)
-        && !parsed.matches(labels.and_then(Value::as_object))
+    if let Ok(parsed) = label_selector(selector)
+        && !selects(&parsed, labels.and_then(Value::as_object))
     {
         errors.push(FieldError::invalid(
             "spec.template.metadata.labels",
@@ -87,7 +87,7 @@ fn daemon_set(object: &Value, errors: &mut Errors) {
         ));
     }
     if let Some(selector) = selector
-        && LabelSelector::from_object(Some(selector)).is_ok_and(|s| s.is_everything())
+        && label_selector(Some(selector)).is_ok_and(|s| s.is_everything())
     {
         errors.push(FieldError::invalid(
             "spec.selector",

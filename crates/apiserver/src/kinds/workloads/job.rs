@@ -9,7 +9,7 @@ use crate::kinds::meta;
 use crate::kinds::pod::{default_template, validate_label_selector, validate_template};
 use crate::kinds::read::{as_map, int, is_set, obj_mut, semantic_eq, set_default, text, text_at, truth};
 use crate::kinds::strategy::Strategy;
-use crate::selector::LabelSelector;
+use crate::selector::{label_selector, selects};
 use crate::status::FieldError;
 
 pub(in crate::kinds) const JOB: Strategy = Strategy {
@@ -110,8 +110,8 @@ fn selector_of_job(spec: &Value, errors: &mut Errors) {
     }
     validate_label_selector(selector, "spec.selector", errors);
     let labels = spec.pointer("/template/metadata/labels");
-    if let Ok(parsed) = LabelSelector::from_object(selector)
-        && !parsed.matches(labels.and_then(Value::as_object))
+    if let Ok(parsed) = label_selector(selector)
+        && !selects(&parsed, labels.and_then(Value::as_object))
     {
         errors.push(FieldError::invalid(
             "spec.template.metadata.labels",

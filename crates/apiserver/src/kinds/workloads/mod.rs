@@ -1,14 +1,15 @@
 //! Workloads: what makes pods from a template.
 
+use evac_apimachinery::labels::Selector;
+use evac_apimachinery::validation;
 use serde_json::{Map, Value, json};
 
 use super::fields::{self, Unsupported};
 use super::meta;
-use super::names;
 use super::pod::{default_template, validate_label_selector, validate_template};
 use super::read::{as_map, int, is_set, obj, obj_mut, set_default, text_at};
 use super::strategy::{Generation, Strategy};
-use crate::selector::LabelSelector;
+use crate::selector::{label_selector, plain_selector, selects};
 use crate::status::FieldError;
 
 mod daemon_set;
@@ -91,7 +92,7 @@ fn replication_controller(object: &Value, errors: &mut Errors) {
     match spec.get("template").filter(|t| t.is_object()) {
         None => errors.push(FieldError::required("spec.template", "")),
         Some(template) => {
-            let selector = LabelSelector::from_map(obj(spec, "selector"));
+            let selector = plain_selector(obj(spec, "selector"));
             template_matches(&selector, template, errors);
             validate_template(template, "spec.template", errors);
             always_restarts(template, "ReplicationController", errors);
@@ -107,7 +108,7 @@ fn default_spec_template(object: &mut Value) -> &mut Map<String, Value> {
 }
 
 /// `spec.selector` must be there, be well formed and not be empty; gives it for matching.
-fn selector(spec: &Value, empty: &str, errors: &mut Errors) -> Option<LabelSelector> {
+fn selector(spec: &Value, empty: &str, errors: &mut Errors) -> Option<Selector> {
     match spec.get("selector").filter(|s| s.is_object()) {
         None => errors.push(FieldError::required("spec.selector", "")),
         Some(selector) => {
@@ -125,7 +126,7 @@ fn selector(spec: &Value, empty: &str, errors: &mut Errors) -> Option<LabelSelec
             }
         }
     }
-    let Ok(parsed) = LabelSelector::from_object(spec.get("selector")) else {
+    let Ok(parsed) = label_selector(spec.get("selector")) else {
         errors.push(FieldError::invalid(
             "spec.selector",
             spec.get("selector").cloned().unwrap_or_default(),
@@ -136,9 +137,9 @@ fn selector(spec: &Value, empty: &str, errors: &mut Errors) -> Option<LabelSelec
     Some(parsed)
 }
 
-fn template_matches(selector: &LabelSelector, template: &Value, errors: &mut Errors) {
+fn template_matches(selector: &Selector, template: &Value, errors: &mut Errors) {
     let labels = template.pointer("/metadata/labels");
-    if !selector.is_everything() && !selector.matches(labels.and_then(Value::as_object)) {
+    if !selector.is_everything() && !selects(selector, labels.and_then(Value::as_object)) {
         errors.push(FieldError::invalid(
             "spec.template.metadata.labels",
             labels.cloned().unwrap_or_default(),
@@ -165,7 +166,7 @@ fn always_restarts(template: &Value, kind: &str, errors: &mut Errors) {
 pub(super) fn int_or_percent(value: &Value, path: &str, errors: &mut Errors) {
     match value {
         Value::String(text) => {
-            for complaint in names::percent(text) {
+            for complaint in validation::percent(text) {
                 errors.push(FieldError::invalid(path, text.as_str(), complaint));
             }
         }
@@ -187,7 +188,7 @@ pub(super) fn at_most_100_percent(value: &Value, path: &str, errors: &mut Errors
 
 fn percent_of(value: &Value) -> Option<i64> {
     let text = value.as_str()?;
-    if names::percent(text).is_empty() { text.strip_suffix('%')?.parse().ok() } else { None }
+    if validation::percent(text).is_empty() { text.strip_suffix('%')?.parse().ok() } else { None }
 }
 
 /// The number itself or the number before the percent sign.

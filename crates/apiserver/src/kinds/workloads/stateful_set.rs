@@ -1,10 +1,10 @@
 //! StatefulSets.
 
+use evac_apimachinery::validation::{self, NameRule};
 use serde_json::{Value, json};
 
 use super::{Errors, always_restarts, default_spec_template, non_negative, selector, template_matches};
 use crate::kinds::meta;
-use crate::kinds::names::{self, NameRule};
 use crate::kinds::pod::validate_template;
 use crate::kinds::read::{as_map, each, int, list, set_default, text};
 use crate::kinds::strategy::Strategy;
@@ -74,7 +74,7 @@ fn stateful_set(object: &Value, errors: &mut Errors) {
     meta::non_negative(spec, "/ordinals/start", "spec.ordinals.start", errors);
     let service = text(spec, "serviceName");
     if !service.is_empty() {
-        for complaint in names::dns1123_label(service) {
+        for complaint in validation::dns1123_label(service) {
             errors.push(FieldError::invalid("spec.serviceName", service, complaint));
         }
     }

@@ -4,12 +4,12 @@
 use std::sync::OnceLock;
 
 use base64::Engine as _;
+use evac_apimachinery::quantity::{self, QuantityError};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use super::super::builtin::{INT_OR_STRING, QUANTITY};
 use super::super::{Schema, SchemaRef, Shape};
-use crate::quantity::{self, Quantity, QuantityError};
 
 /// A document may not collect more complaints than this.
 const MAX_COMPLAINTS: usize = 100;
@@ -177,11 +177,9 @@ impl<'s> Seed<'_, 's> {
     }
 
     fn quantity<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
-        let text = text.trim();
-        match (text.parse::<Quantity>(), quantity::canonical(&text.into())) {
-            (Ok(_), Some(canonical)) => Ok(Value::String(canonical)),
-            (Err(error), _) => self.refuse(error.to_string()),
-            (Ok(_), None) => self.refuse(QuantityError::Format.to_string()),
+        match quantity::canonical(text.trim()) {
+            Ok(canonical) => Ok(Value::String(canonical)),
+            Err(error) => self.refuse(error.to_string()),
         }
     }
 

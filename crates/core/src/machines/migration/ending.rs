@@ -1,9 +1,9 @@
 //! The end of a migration: what the node agents say of it, the account that is kept, and what is cleared away.
 
 use super::{Look, patch, release};
+use crate::cluster::fact::{Migration, MigrationPhase};
 use crate::machines::action::{Action, Decision, Kind, Part, Tree};
 use crate::machines::condition::seconds;
-use crate::machines::fact::{Migration, MigrationPhase};
 use crate::machines::names;
 
 /// Finished migrations kept per instance.
@@ -70,7 +70,9 @@ impl Look<'_> {
                 self.patch_instance(fields, decision);
             }
             if let Some(target) = self.target.filter(|pod| {
-                !pod.deleting && !pod.is_finished() && (pod.node.is_empty() || pod.node != self.instance.node)
+                !pod.is_deleting()
+                    && !pod.is_finished()
+                    && (pod.node_name().is_empty() || pod.node_name() != self.instance.node)
             }) {
                 let message = format!("Deleted migration target pod {}", target.key.name);
                 self.delete_target(target, message, decision);
@@ -85,7 +87,7 @@ impl Look<'_> {
         } else {
             release(self.migration, decision);
         }
-        let all = self.machines.migrations_of(&self.migration.instance);
+        let all = self.index.migrations_of(&self.migration.instance);
         let mut finished: Vec<&&Migration> = all.iter().filter(|one| one.phase.is_final()).collect();
         finished.reverse();
         for old in finished.into_iter().skip(KEPT).filter(|old| !old.deleting) {

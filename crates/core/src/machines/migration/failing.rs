@@ -1,7 +1,7 @@
 //! Why a migration cannot go on.
 
 use super::Look;
-use crate::machines::fact::{Launcher, MigrationPhase};
+use crate::cluster::fact::{MigrationPhase, Pod};
 
 /// Why a migration ended without its guest having moved.
 pub(super) struct Failure {
@@ -21,7 +21,7 @@ impl Look<'_> {
     pub(super) fn failure(&self) -> Option<Failure> {
         let migration = self.migration;
         if migration.phase == MigrationPhase::Unset {
-            let other = self.machines.migrations_of(&migration.instance).into_iter().find(|other| {
+            let other = self.index.migrations_of(&migration.instance).into_iter().find(|other| {
                 other.key != migration.key
                     && !other.phase.is_final()
                     && self.instance.account_of(other).is_some()
@@ -36,7 +36,7 @@ impl Look<'_> {
         if migration.deleting && !self.is_handed_over() {
             return Some(Failure { text: "Migration canceled".into(), aborted: true });
         }
-        if self.target.is_some_and(Launcher::is_finished) && !self.is_completed() {
+        if self.target.is_some_and(Pod::is_finished) && !self.is_completed() {
             return Some(Failure::new("Migration failed because target pod shutdown during migration"));
         }
         let begun = migration.phase > MigrationPhase::Pending || self.state().is_some();

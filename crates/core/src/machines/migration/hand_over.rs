@@ -1,8 +1,8 @@
 //! What the node agents are told when the target is up: from here on the work is theirs.
 
 use super::Look;
+use crate::cluster::fact::Pod;
 use crate::machines::action::{Decision, Tree};
-use crate::machines::fact::Launcher;
 use crate::machines::{instance, names};
 
 /// What an earlier migration may have left in `status.migrationState`.
@@ -29,32 +29,32 @@ const LEFT_OVER: &[&str] = &[
 
 impl Look<'_> {
     /// Tells the node agents.
-    pub(super) fn hand_over(&self, target: &Launcher, decision: &mut Decision) {
-        let launchers = self.machines.launchers_of(&self.instance.uid);
+    pub(super) fn hand_over(&self, target: &Pod, decision: &mut Decision) {
+        let launchers = self.index.launchers_of(&self.instance.uid);
         let source = instance::current(self.instance, &launchers);
         let mut state: Vec<(&str, Tree)> = LEFT_OVER.iter().map(|field| (*field, Tree::null())).collect();
         state.extend([
             ("migrationUid", Tree::text(&self.migration.uid.0)),
             ("sourceNode", Tree::text(&self.instance.node)),
-            ("targetNode", Tree::text(&target.node)),
+            ("targetNode", Tree::text(target.node_name())),
             ("targetPod", Tree::text(&target.key.name)),
             ("sourcePod", source.map_or_else(Tree::null, |pod| Tree::text(&pod.key.name))),
             ("migrationConfiguration", self.configuration()),
         ]);
         let mut fields = Tree::default();
         fields.put(&["status", "migrationState"], Tree::map(state));
-        fields.put(&["status", "activePods", &target.uid.0], Tree::text(&target.node));
-        fields.put(&["metadata", "labels", names::MIGRATION_TARGET_NODE], Tree::text(&target.node));
+        fields.put(&["status", "activePods", &target.uid.0], Tree::text(target.node_name()));
+        fields.put(&["metadata", "labels", names::MIGRATION_TARGET_NODE], Tree::text(target.node_name()));
         self.patch_instance(fields, decision);
         let message = format!(
             "Migration target pod is ready for preparation by virt-handler. Target node: {}",
-            target.node
+            target.node_name()
         );
         self.event(false, "SuccessfulHandOver", message, decision);
     }
 
     fn configuration(&self) -> Tree {
-        let config = &self.machines.config;
+        let config = &self.index.config;
         Tree::map([
             ("nodeDrainTaintKey", Tree::text(&config.drain_taint_key)),
             ("parallelMigrationsPerCluster", Tree::Int(config.parallel_per_cluster.into())),

@@ -21,12 +21,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::action::{Action, Decision, Kind, Part, Tree};
 use super::condition::{Condition, Conditions, seconds};
-use super::fact::{Instance, Launcher, Migration, MigrationPhase, MigrationState};
 use super::instance::phase_times;
 use super::line::target_of;
 use super::names;
-use super::store::Machines;
-use crate::fact::Key;
+use crate::cluster::fact::Key;
+use crate::cluster::fact::{Instance, Migration, MigrationPhase, MigrationState, Pod};
+use crate::cluster::index::Index;
 use failing::Failure;
 
 const OVER_QUOTA: &str = "migrationRejectedByResourceQuota";
@@ -35,25 +35,20 @@ const PASSING: SignedDuration = SignedDuration::from_secs(2);
 /// An instance may be heard of after its migration; only then is it missing.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 
-pub fn decide(machines: &Machines, key: &Key, now: Timestamp) -> Decision {
-    decide_in_line(machines, key, now, None)
+pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
+    decide_in_line(index, key, now, None)
 }
 
 /// As [`decide`], with [`super::line::next_in_line`] already known: it is the same for all who wait.
-pub fn decide_in_line(
-    machines: &Machines,
-    key: &Key,
-    now: Timestamp,
-    next: Option<&BTreeSet<Key>>,
-) -> Decision {
+pub fn decide_in_line(index: &Index, key: &Key, now: Timestamp, next: Option<&BTreeSet<Key>>) -> Decision {
     let mut decision = Decision::nothing();
-    let Some(migration) = machines.migration(key) else { return decision };
-    let Some(instance) = machines.instance(&migration.instance) else {
+    let Some(migration) = index.migration(key) else { return decision };
+    let Some(instance) = index.instance(&migration.instance) else {
         without_instance(migration, &mut decision, now);
         return decision;
     };
-    let target = target_of(machines, migration, instance);
-    let look = Look { machines, migration, instance, target, now, next };
+    let target = target_of(index, migration, instance);
+    let look = Look { index, migration, instance, target, now, next };
     if migration.phase.is_final() {
         look.wind_up(&mut decision);
     } else if let Some(failure) = look.failure() {
@@ -113,10 +108,10 @@ fn abort_condition() -> Condition {
 }
 
 struct Look<'a> {
-    machines: &'a Machines,
+    index: &'a Index,
     migration: &'a Migration,
     instance: &'a Instance,
-    target: Option<&'a Launcher>,
+    target: Option<&'a Pod>,
     now: Timestamp,
     next: Option<&'a BTreeSet<Key>>,
 }
@@ -156,7 +151,7 @@ impl Look<'_> {
         });
     }
 
-    fn delete_target(&self, target: &Launcher, message: String, decision: &mut Decision) {
+    fn delete_target(&self, target: &Pod, message: String, decision: &mut Decision) {
         decision.push(Action::Delete {
             kind: Kind::Pod,
             key: target.key.clone(),
@@ -222,7 +217,7 @@ impl Look<'_> {
             MigrationPhase::Succeeded | MigrationPhase::Failed => {}
             _ => match (self.state(), self.target) {
                 (Some(state), _) => self.note_step(state.reached(), decision),
-                (None, Some(target)) if target.up && !target.node.is_empty() => {
+                (None, Some(target)) if target.is_up() && !target.node_name().is_empty() => {
                     self.hand_over(target, decision);
                 }
                 (None, Some(target)) => {
@@ -240,7 +235,7 @@ impl Look<'_> {
             return;
         }
         let tells_something = reached == MigrationPhase::Running
-            || self.target.is_some_and(Launcher::is_unschedulable)
+            || self.target.is_some_and(Pod::is_unschedulable)
             || super::condition::is_true(&self.migration.conditions, OVER_QUOTA);
         let steps = PREPARATION.iter().filter_map(|step| self.migration.entered(*step));
         let last_step = steps.chain(self.target.and_then(|target| target.created)).max();

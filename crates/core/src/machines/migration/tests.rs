@@ -1,11 +1,12 @@
 use super::*;
-use crate::fact::{PodPhase, Uid};
+use crate::cluster::fact::Fact;
+use crate::cluster::fact::Phase;
+use crate::cluster::fact::{PodPhase, Uid};
 use crate::machines::action::Job;
-use crate::machines::fact::Phase;
 use crate::machines::line::{self, backoff, under_way};
 use crate::machines::slots::{Ledger, Slot};
+use crate::machines::testing;
 use crate::machines::testing::{Known, deletes, events, instance, later, launcher, now, patches, text, view};
-use crate::machines::{Seen, testing};
 
 fn running(name: &str) -> Instance {
     instance(name, Phase::Running)
@@ -16,7 +17,7 @@ fn job(name: &str, of: &Instance, phase: MigrationPhase) -> Migration {
 }
 
 /// An instance that runs on n1 with its launcher, and this migration of it.
-fn scene(vmi: &Instance, migration: &Migration, more: Vec<Seen>) -> Machines {
+fn scene(vmi: &Instance, migration: &Migration, more: Vec<Fact>) -> Index {
     let pod = launcher(vmi, "n1");
     view([vmi.known(), (&pod).known(), migration.known()].into_iter().chain(more))
 }
@@ -57,11 +58,11 @@ fn state(of: &Migration) -> MigrationState {
 fn m01_a_pending_migration_first_takes_a_slot_and_then_creates_the_target() {
     let vmi = running("a");
     let m = job("m", &vmi, MigrationPhase::Pending);
-    let mut machines = scene(&vmi, &m, vec![]);
-    let decision = decide(&machines, &m.key, now());
+    let mut index = scene(&vmi, &m, vec![]);
+    let decision = decide(&index, &m.key, now());
     assert!(takes_slot(&decision) && !creates(&decision));
-    machines.enter(ledger(vec![slot(&m, "n1")]));
-    let decision = decide(&machines, &m.key, now());
+    index.enter(ledger(vec![slot(&m, "n1")]));
+    let decision = decide(&index, &m.key, now());
     assert!(creates(&decision) && !takes_slot(&decision));
 }
 
@@ -89,9 +90,9 @@ fn m03_to_m07_the_limits_of_cluster_and_node_hold_it_back() {
         })
         .collect();
     let with = |nodes: &[&str]| {
-        let mut machines = scene(&vmi, &m, busy.iter().take(nodes.len()).map(Known::known).collect());
-        machines.enter(ledger(busy.iter().zip(nodes).map(|(one, node)| slot(one, node)).collect()));
-        takes_slot(&decide(&machines, &m.key, now()))
+        let mut index = scene(&vmi, &m, busy.iter().take(nodes.len()).map(Known::known).collect());
+        index.enter(ledger(busy.iter().zip(nodes).map(|(one, node)| slot(one, node)).collect()));
+        takes_slot(&decide(&index, &m.key, now()))
     };
     assert!(with(&["x", "x", "y", "y"]), "four in the cluster leave room");
     assert!(!with(&["x", "x", "y", "y", "z"]), "five do not");
@@ -105,9 +106,9 @@ fn entries_of_finished_migrations_do_not_count() {
     let m = job("m", &vmi, MigrationPhase::Pending);
     let over: Vec<Migration> =
         (0..5).map(|n| job(&format!("over-{n}"), &running("b"), MigrationPhase::Succeeded)).collect();
-    let mut machines = scene(&vmi, &m, over.iter().map(Known::known).collect());
-    machines.enter(ledger(over.iter().map(|one| slot(one, "x")).collect()));
-    assert!(takes_slot(&decide(&machines, &m.key, now())));
+    let mut index = scene(&vmi, &m, over.iter().map(Known::known).collect());
+    index.enter(ledger(over.iter().map(|one| slot(one, "x")).collect()));
+    assert!(takes_slot(&decide(&index, &m.key, now())));
 }
 
 #[test]
@@ -123,23 +124,23 @@ fn a_slot_is_free_as_soon_as_the_agents_say_that_nothing_is_copied_any_more() {
         })
         .collect();
     let known = busy.iter().flat_map(|(vmi, one)| [vmi.known(), one.known()]).collect();
-    let mut machines = scene(&vmi, &m, known);
-    machines.enter(ledger(busy.iter().map(|(_, one)| slot(one, "n1")).collect()));
-    assert!(!takes_slot(&decide(&machines, &m.key, now())));
-    assert_eq!(under_way(&machines).len(), 2);
+    let mut index = scene(&vmi, &m, known);
+    index.enter(ledger(busy.iter().map(|(_, one)| slot(one, "n1")).collect()));
+    assert!(!takes_slot(&decide(&index, &m.key, now())));
+    assert_eq!(under_way(&index).len(), 2);
     for over in [MigrationState { ended: true, ..state(&busy[0].1) }, MigrationState::default()] {
         let mut arrived = busy[0].0.clone();
         arrived.version = "2".into();
         let is_about_it = !over.uid.is_empty();
         arrived.migration = Some(MigrationState { completed: true, ..over });
-        let mut machines = machines.clone();
-        machines.take_line_moved();
-        machines.apply((&arrived).known());
-        assert!(machines.take_line_moved());
-        let called = line::called(&machines, now());
+        let mut index = index.clone();
+        index.take_line_moved();
+        index.apply((&arrived).known());
+        assert!(index.take_line_moved());
+        let called = line::called(&index, now());
         assert_eq!(called.iter().any(|subject| subject.key == m.key), is_about_it);
         assert_eq!(
-            takes_slot(&decide(&machines, &m.key, now())),
+            takes_slot(&decide(&index, &m.key, now())),
             is_about_it,
             "only the account of this one counts"
         );
@@ -165,7 +166,7 @@ fn m10_the_target_pod_moves_it_on_and_its_readiness_further() {
     let decision = decide(&scene(&vmi, &m, vec![(&cold).known()]), &m.key, later(2));
     assert_eq!(phase(&decision), Some("Scheduling"));
     let mut placeless = cold.clone();
-    placeless.conditions = vec![Condition::new("PodScheduled", false, "Unschedulable", "")];
+    placeless.guest().conditions = vec![Condition::new("PodScheduled", false, "Unschedulable", "")];
     let decision = decide(&scene(&vmi, &m, vec![(&placeless).known()]), &m.key, later(1));
     assert_eq!(phase(&decision), Some("Scheduling"), "this will not pass at once");
     let noted = job("m", &vmi, MigrationPhase::Scheduling);
@@ -193,18 +194,18 @@ fn m11_m12_m13_m14_a_target_that_stays_pending_is_deleted_in_time() {
     let vmi = running("a");
     let mut m = job("m", &vmi, MigrationPhase::Scheduling);
     let mut pod = testing::target(&vmi, &m, "");
-    let check = |m: &Migration, pod: &Launcher, seconds: i64| {
+    let check = |m: &Migration, pod: &Pod, seconds: i64| {
         let decision = decide(&scene(&vmi, m, vec![pod.known()]), &m.key, later(seconds));
         !deletes(&decision, Kind::Pod).is_empty()
     };
     assert!(!check(&m, &pod, 899));
     assert!(check(&m, &pod, 900));
-    pod.conditions = vec![Condition::new("PodScheduled", false, "Unschedulable", "")];
+    pod.guest().conditions = vec![Condition::new("PodScheduled", false, "Unschedulable", "")];
     assert!(!check(&m, &pod, 290));
     assert!(check(&m, &pod, 300));
     m.annotations.insert(names::UNSCHEDULABLE_TIMEOUT.into(), "10".into());
     assert!(check(&m, &pod, 10));
-    pod.node = "n2".into();
+    pod.node = Some("n2".into());
     assert!(!check(&m, &pod, 1000));
 }
 
@@ -214,15 +215,15 @@ fn a_target_without_a_place_gives_way_also_to_those_who_come_later() {
     let (vmi, other) = (running("a"), running("b"));
     let m = automatic("m", &vmi, MigrationPhase::Scheduling, 0);
     let mut pod = testing::target(&vmi, &m, "");
-    pod.conditions = vec![Condition::new("PodScheduled", false, "Unschedulable", "")];
-    let mut machines = scene(&vmi, &m, vec![(&pod).known(), (&other).known()]);
-    machines.configure(config);
-    machines.enter(ledger(vec![slot(&m, "n1")]));
-    assert!(deletes(&decide(&machines, &m.key, later(3)), Kind::Pod).is_empty(), "nobody waits");
+    pod.guest().conditions = vec![Condition::new("PodScheduled", false, "Unschedulable", "")];
+    let mut index = scene(&vmi, &m, vec![(&pod).known(), (&other).known()]);
+    index.configure(config);
+    index.enter(ledger(vec![slot(&m, "n1")]));
+    assert!(deletes(&decide(&index, &m.key, later(3)), Kind::Pod).is_empty(), "nobody waits");
     let newcomer = job("late", &other, MigrationPhase::Pending);
-    let touched = machines.apply((&newcomer).known());
+    let touched = index.apply((&newcomer).known());
     assert!(touched.contains(&crate::machines::Subject::new(Kind::Migration, m.key.clone())));
-    assert!(!deletes(&decide(&machines, &m.key, later(3)), Kind::Pod).is_empty());
+    assert!(!deletes(&decide(&index, &m.key, later(3)), Kind::Pod).is_empty());
 }
 
 #[test]
@@ -236,8 +237,8 @@ fn m18_the_five_newest_finished_ones_are_kept() {
         })
         .collect();
     all.push(job("live", &vmi, MigrationPhase::Pending));
-    let machines = scene(&vmi, &all[7], all[..7].iter().map(Known::known).collect());
-    let decision = decide(&machines, &all[6].key, later(60));
+    let index = scene(&vmi, &all[7], all[..7].iter().map(Known::known).collect());
+    let decision = decide(&index, &all[6].key, later(60));
     assert_eq!(deletes(&decision, Kind::Migration), ["m1", "m0"]);
 }
 
@@ -289,7 +290,7 @@ fn m22_m23_m24_the_hand_over_happens_once_and_replaces_older_state() {
     assert_eq!(phase(&decision), Some("PreparingTarget"));
 
     let mut cold = warm.clone();
-    cold.up = false;
+    cold.guest().up = false;
     vmi.migration = None;
     let decision = decide(&scene(&vmi, &m, vec![(&cold).known()]), &m.key, now());
     assert!(patches(&decision, Kind::Instance).is_empty());
@@ -354,11 +355,11 @@ fn a_target_lost_after_the_hand_over_ends_it_whatever_was_written() {
 fn m26_without_its_instance_a_migration_is_deleted_but_not_in_haste() {
     let vmi = running("a");
     let m = job("m", &vmi, MigrationPhase::Pending);
-    let machines = view([(&m).known()]);
-    let early = decide(&machines, &m.key, later(1));
+    let index = view([(&m).known()]);
+    let early = decide(&index, &m.key, later(1));
     assert!(early.actions.is_empty());
     assert_eq!(early.look_again, Some(later(10)));
-    assert_eq!(deletes(&decide(&machines, &m.key, later(11)), Kind::Migration), ["m"]);
+    assert_eq!(deletes(&decide(&index, &m.key, later(11)), Kind::Migration), ["m"]);
 }
 
 #[test]
@@ -422,25 +423,35 @@ fn m32_m33_m34_automatic_migrations_wait_after_failures() {
     let vmi = running("a");
     let failed = automatic("m0", &vmi, MigrationPhase::Failed, 0);
     let next = automatic("m1", &vmi, MigrationPhase::Pending, 6);
-    let machines = scene(&vmi, &next, vec![(&failed).known()]);
-    let decision = decide(&machines, &next.key, later(7));
+    let index = scene(&vmi, &next, vec![(&failed).known()]);
+    let decision = decide(&index, &next.key, later(7));
     assert!(!takes_slot(&decision));
     assert_eq!(events(&decision), ["MigrationBackoff"]);
     assert_eq!(decision.look_again, Some(later(25)));
-    assert!(takes_slot(&decide(&machines, &next.key, later(25))));
+    assert!(takes_slot(&decide(&index, &next.key, later(25))));
 
     let mut by_hand = next.clone();
     by_hand.annotations.clear();
-    let machines = scene(&vmi, &by_hand, vec![(&failed).known()]);
-    assert!(takes_slot(&decide(&machines, &by_hand.key, later(7))));
+    let index = scene(&vmi, &by_hand, vec![(&failed).known()]);
+    assert!(takes_slot(&decide(&index, &by_hand.key, later(7))));
 
     let succeeded = automatic("m05", &vmi, MigrationPhase::Succeeded, 5);
-    let machines = scene(&vmi, &next, vec![(&failed).known(), (&succeeded).known()]);
-    assert!(takes_slot(&decide(&machines, &next.key, later(7))));
+    let index = scene(&vmi, &next, vec![(&failed).known(), (&succeeded).known()]);
+    assert!(takes_slot(&decide(&index, &next.key, later(7))));
 
     let twice = automatic("m01", &vmi, MigrationPhase::Failed, 3);
-    let machines = scene(&vmi, &next, vec![(&failed).known(), (&twice).known()]);
-    assert_eq!(backoff(&machines, &next), Some(later(8 + 40)));
+    let index = scene(&vmi, &next, vec![(&failed).known(), (&twice).known()]);
+    assert_eq!(backoff(&index, &next), Some(later(8 + 40)));
+}
+
+#[test]
+fn after_many_failures_a_migration_waits_no_longer_than_kubevirt_would() {
+    let vmi = running("a");
+    let failed: Vec<Migration> =
+        (0..9).map(|at| automatic(&format!("m{at}"), &vmi, MigrationPhase::Failed, at * 400)).collect();
+    let next = automatic("next", &vmi, MigrationPhase::Pending, 9 * 400);
+    let machines = scene(&vmi, &next, failed.iter().map(Known::known).collect());
+    assert_eq!(backoff(&machines, &next), Some(later(8 * 400 + 5 + 320)));
 }
 
 #[test]
@@ -461,12 +472,12 @@ fn a_new_migration_is_labelled_and_held_before_it_is_accepted() {
 fn m44_a_target_over_quota_waits_and_says_so_until_there_is_room() {
     let vmi = running("a");
     let mut m = job("m", &vmi, MigrationPhase::Pending);
-    let mut machines = scene(&vmi, &m, vec![]);
-    machines.enter(ledger(vec![slot(&m, "n1")]));
+    let mut index = scene(&vmi, &m, vec![]);
+    index.enter(ledger(vec![slot(&m, "n1")]));
     let subject = crate::machines::Subject::new(Kind::Migration, m.key.clone());
     let trouble = crate::machines::Trouble { reason: "FailedCreate", message: "exceeded quota: q".into() };
-    machines.note(&subject, Some(trouble));
-    let decision = decide(&machines, &m.key, now());
+    index.note(&subject, Some(trouble));
+    let decision = decide(&index, &m.key, now());
     assert!(creates(&decision), "it keeps trying");
     assert!(patches(&decision, Kind::Migration)[0].get(&["status", "conditions"]).is_some());
     m.conditions = vec![Condition::new(OVER_QUOTA, true, "FailedCreate", "")];
@@ -488,32 +499,32 @@ fn when_a_slot_becomes_free_only_those_are_looked_at_whose_turn_it_is_or_who_hol
         })
         .collect();
     let pods = guests.iter().map(|vmi| (&launcher(vmi, "n1")).known());
-    let mut machines = view(pods.chain(guests.iter().map(Known::known)).chain(jobs.iter().map(Known::known)));
-    machines.enter(ledger(jobs[..2].iter().map(|one| slot(one, "n1")).collect()));
-    let called = |machines: &Machines| -> Vec<String> {
-        line::called(machines, now()).into_iter().map(|subject| subject.key.name).collect()
+    let mut index = view(pods.chain(guests.iter().map(Known::known)).chain(jobs.iter().map(Known::known)));
+    index.enter(ledger(jobs[..2].iter().map(|one| slot(one, "n1")).collect()));
+    let called = |index: &Index| -> Vec<String> {
+        line::called(index, now()).into_iter().map(|subject| subject.key.name).collect()
     };
-    assert!(machines.take_line_moved());
-    assert_eq!(called(&machines), ["m-00", "m-01"], "the node is full");
-    assert!(!machines.take_line_moved(), "nothing has happened since");
+    assert!(index.take_line_moved());
+    assert_eq!(called(&index), ["m-00", "m-01"], "the node is full");
+    assert!(!index.take_line_moved(), "nothing has happened since");
 
     let mut arrived = guests[0].clone();
     arrived.version = "2".into();
     arrived.migration = Some(MigrationState { ended: true, ..state(&jobs[0]) });
-    machines.apply((&arrived).known());
-    assert!(machines.take_line_moved());
-    assert_eq!(called(&machines), ["m-00", "m-01", "m-02"]);
+    index.apply((&arrived).known());
+    assert!(index.take_line_moved());
+    assert_eq!(called(&index), ["m-00", "m-01", "m-02"]);
 
-    machines.enter(Ledger { version: "2".into(), slots: vec![slot(&jobs[1], "n1"), slot(&jobs[2], "n1")] });
-    assert!(machines.take_line_moved());
-    assert_eq!(called(&machines), ["m-01", "m-02"]);
+    index.enter(Ledger { version: "2".into(), slots: vec![slot(&jobs[1], "n1"), slot(&jobs[2], "n1")] });
+    assert!(index.take_line_moved());
+    assert_eq!(called(&index), ["m-01", "m-02"]);
 
-    machines.configure(crate::machines::Config { parallel_outbound_per_node: 3, ..Default::default() });
-    assert!(machines.take_line_moved());
-    assert_eq!(called(&machines), ["m-01", "m-02", "m-03"]);
-    machines.apply(Seen::MigrationGone(jobs[3].key.clone(), jobs[3].uid.clone()));
-    assert!(machines.take_line_moved());
-    assert_eq!(called(&machines), ["m-01", "m-02", "m-04"]);
+    index.configure(crate::machines::Config { parallel_outbound_per_node: 3, ..Default::default() });
+    assert!(index.take_line_moved());
+    assert_eq!(called(&index), ["m-01", "m-02", "m-03"]);
+    index.apply(Fact::MigrationGone(jobs[3].key.clone(), jobs[3].uid.clone()));
+    assert!(index.take_line_moved());
+    assert_eq!(called(&index), ["m-01", "m-02", "m-04"]);
 }
 
 #[test]
@@ -526,8 +537,8 @@ fn whose_turn_it_is_matters_to_those_who_wait_for_a_slot_only() {
         (MigrationPhase::Running, false, false),
     ] {
         let m = job("m", &vmi, phase);
-        let mut machines = scene(&vmi, &m, vec![]);
-        machines.enter(ledger(held.then(|| slot(&m, "n1")).into_iter().collect()));
-        assert_eq!(line::waits(&machines, &m.key), expected, "{phase:?} {held}");
+        let mut index = scene(&vmi, &m, vec![]);
+        index.enter(ledger(held.then(|| slot(&m, "n1")).into_iter().collect()));
+        assert_eq!(line::waits(&index, &m.key), expected, "{phase:?} {held}");
     }
 }

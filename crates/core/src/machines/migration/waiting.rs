@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use jiff::SignedDuration;
 
 use super::{Look, OVER_QUOTA};
+use crate::cluster::fact::{MigrationPhase, Phase, Pod};
 use crate::machines::action::{Action, Decision, Job, Kind};
 use crate::machines::condition::{self, Condition, seconds};
-use crate::machines::fact::{Launcher, MigrationPhase, Phase};
 use crate::machines::line::{backoff, in_line, is_eligible, live_ledger, next_in_line};
 use crate::machines::names;
 use crate::machines::slots::Slot;
@@ -19,14 +19,14 @@ const CROWDED_SECONDS: i64 = 1;
 
 impl Look<'_> {
     pub(super) fn wait(&self, decision: &mut Decision) {
-        if self.machines.ledger().holds(&self.migration.uid) {
+        if self.index.ledger().holds(&self.migration.uid) {
             self.note_quota(decision);
             if self.instance.phase == Phase::Running {
                 self.create_target(None, decision);
             }
             return;
         }
-        if let Some(until) = backoff(self.machines, self.migration).filter(|until| *until > self.now) {
+        if let Some(until) = backoff(self.index, self.migration).filter(|until| *until > self.now) {
             decision.push(Action::Event {
                 kind: Kind::Instance,
                 key: self.instance.key.clone(),
@@ -42,7 +42,7 @@ impl Look<'_> {
             decision.look_at(until);
             return;
         }
-        if is_eligible(self.machines, self.migration, self.now) && self.is_next() {
+        if is_eligible(self.index, self.migration, self.now) && self.is_next() {
             let slot = Slot {
                 uid: self.migration.uid.clone(),
                 migration: self.migration.key.clone(),
@@ -69,7 +69,7 @@ impl Look<'_> {
 
     /// A target that does not fit into a quota waits, and says so.
     fn note_quota(&self, decision: &mut Decision) {
-        let trouble = self.machines.trouble(Kind::Migration, &self.migration.key);
+        let trouble = self.index.trouble(Kind::Migration, &self.migration.key);
         if let Some(trouble) = trouble.filter(|trouble| trouble.message.contains("exceeded quota"))
             && !condition::is_true(&self.migration.conditions, OVER_QUOTA)
         {
@@ -82,7 +82,7 @@ impl Look<'_> {
     fn is_next(&self) -> bool {
         match self.next {
             Some(next) => next.contains(&self.migration.key),
-            None => next_in_line(self.machines, self.now).contains(&self.migration.key),
+            None => next_in_line(self.index, self.now).contains(&self.migration.key),
         }
     }
 
@@ -91,7 +91,7 @@ impl Look<'_> {
         if !self.migration.is_automatic() {
             return Vec::new();
         }
-        let all = self.machines.migrations_of(&self.migration.instance);
+        let all = self.index.migrations_of(&self.migration.instance);
         let nodes: BTreeSet<String> = all
             .iter()
             .rev()
@@ -106,12 +106,12 @@ impl Look<'_> {
 
     /// Whether the slot of this one would go to another that waits.
     fn somebody_else_could_move(&self) -> bool {
-        let ledger = live_ledger(self.machines).without(|slot| slot.uid == self.migration.uid);
-        in_line(self.machines, &ledger, self.now).into_iter().any(|key| *key != self.migration.key)
+        let ledger = live_ledger(self.index).without(|slot| slot.uid == self.migration.uid);
+        in_line(self.index, &ledger, self.now).into_iter().any(|key| *key != self.migration.key)
     }
 
     /// A target that does not come up is given up after a while, and at once if others could use its slot.
-    pub(super) fn watch_over(&self, target: &Launcher, decision: &mut Decision) {
+    pub(super) fn watch_over(&self, target: &Pod, decision: &mut Decision) {
         let limit = |annotation: &str, default: i64| {
             self.migration
                 .annotations
@@ -131,7 +131,7 @@ impl Look<'_> {
         let until = created.checked_add(SignedDuration::from_secs(allowed)).unwrap_or(self.now);
         // One whose target is gone before this was written would get another target.
         let is_noted = self.migration.phase == MigrationPhase::Scheduling;
-        if is_noted && target.node.is_empty() && until <= self.now && !target.deleting {
+        if is_noted && target.node_name().is_empty() && until <= self.now && !target.is_deleting() {
             let message = format!("Deleted target pod {}: it was pending for {allowed} s", target.key.name);
             self.delete_target(target, message, decision);
         } else if until > self.now {

@@ -1,6 +1,7 @@
 //! What is written on a node: put on again, taken off with its record, swept without an object, never trusted alone.
 
 use super::*;
+use crate::reasons::NodeReason;
 
 #[test]
 fn a_node_that_was_cordoned_before_stays_cordoned() {
@@ -30,7 +31,7 @@ fn an_uncordon_by_somebody_is_named_and_put_right_or_given_way_to() {
             if ended {
                 case.drained("n");
             } else {
-                let reason = Reason::UncordonedMeanwhile;
+                let reason = Reason::Node(NodeReason::UncordonedMeanwhile);
                 case.survey("n", Standing::Ended(End::Refused { reason }), &["p"]);
             }
             case.now += 70;

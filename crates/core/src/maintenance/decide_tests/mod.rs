@@ -8,12 +8,12 @@ mod turns;
 use super::queue::{Limits, Turns};
 use super::status::{BLOCKED, DRAINED, PERMISSION_IGNORED, WAITING, YIELDED};
 use super::*;
-use crate::fact::{Health, Node};
-use crate::ownership::{MarkState, lease_key, new_mark};
-use crate::proof::Proof;
-use crate::reason::Reason;
-use crate::run::{Blocker, End};
-use crate::survey::{Standing, Survey};
+use crate::cluster::fact::{Health, Node};
+use crate::drain::ownership::{MarkState, lease_key, new_mark};
+use crate::drain::proof::Proof;
+use crate::drain::run::{Blocker, End};
+use crate::drain::survey::{Standing, Survey};
+use crate::reasons::Reason;
 use crate::testing::{at, node};
 
 fn id(name: &str) -> Id {
@@ -137,7 +137,7 @@ impl Case {
                 self.registry.apply(Seen::Ended(node.clone()));
             }
             Action::Restore { node, keep_cordon, record } => self.edit_node(node, |node| {
-                let undo = crate::ownership::undo_of(node, OWNER, *keep_cordon, record.as_deref());
+                let undo = crate::drain::ownership::undo_of(node, OWNER, *keep_cordon, record.as_deref());
                 let Some(undo) = undo else { return };
                 node.taints = undo.taints.unwrap_or_else(|| node.taints.clone());
                 undo.labels.iter().for_each(|label| drop(node.labels.remove(label)));

@@ -1,8 +1,9 @@
 //! What the status says while it lasts.
 
 use super::*;
+use crate::drain::outlook::Foretold;
 use crate::maintenance::status::{Estimate, UNREAD};
-use crate::outlook::Foretold;
+use crate::reasons::{GuestReason, OwnerReason};
 
 #[test]
 fn blockers_are_named_with_what_to_do_and_progress_never_runs_backwards() {
@@ -15,7 +16,7 @@ fn blockers_are_named_with_what_to_do_and_progress_never_runs_backwards() {
         let blocker = Blocker {
             pod: Key::new("default", "p0"),
             owner: None,
-            reason: Reason::VmUnprotected,
+            reason: Reason::Guest(GuestReason::VmUnprotected),
             since: at(case.now),
         };
         let survey = Survey {
@@ -178,7 +179,7 @@ fn what_has_ended_or_is_not_drained_has_no_estimated_end() {
     case.settle("a");
     assert_eq!(case.status("a").estimated_end, None, "nothing is done to a node that another operator holds");
     let mut case = told();
-    let reason = Reason::MarkUnreadable { text: "?".into() };
+    let reason = Reason::Owner(OwnerReason::MarkUnreadable { text: "?".into() });
     case.survey("n", Standing::Ended(End::Refused { reason }), &["p"]);
     case.settle("a");
     assert_eq!(case.status("a").estimated_end, None, "it is held up");

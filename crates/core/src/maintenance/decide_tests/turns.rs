@@ -1,5 +1,7 @@
 //! Who may begin now, and whose permission counts.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 #[test]
@@ -142,4 +144,23 @@ fn nobody_answers_for_the_quorum_on_an_object_that_is_older_than_the_webhook() {
     case.edit("a", |object| object.created = Some(at(5)));
     case.settle("a");
     assert!(case.node("c1").unschedulable, "who created it was reviewed");
+}
+
+#[test]
+fn old_news_of_objects_nodes_and_leases_changes_nothing_and_what_has_no_number_is_the_last_word() {
+    let mut registry = Registry::default();
+    let quiet = Touched::Some(BTreeSet::new());
+    for (version, counts) in
+        [("9", true), ("8", false), ("10", true), ("9", false), ("soon", true), ("3", true)]
+    {
+        let version = || version.to_owned();
+        let said = Maintenance { resource_version: version(), reason: version(), ..object("a", "n") };
+        assert_eq!(registry.apply(Seen::Object(Box::new(said))) != quiet, counts, "{}", version());
+        let said = Lease { resource_version: version(), ..lease("n", &version(), 0) };
+        assert_eq!(registry.apply(Seen::Lease(said)) != quiet, counts, "{}", version());
+        assert_eq!(registry.lease("n").unwrap().holder == version(), counts);
+        let labels = [("version".to_owned(), version())].into();
+        registry.apply(Seen::Node(Box::new(Node { resource_version: version(), labels, ..node("n") })));
+        assert_eq!(registry.node("n").unwrap().labels["version"] == version(), counts);
+    }
 }

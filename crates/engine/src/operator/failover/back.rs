@@ -2,8 +2,8 @@
 
 use evac_api::failover::{self as requests, About};
 use evac_api::wire::Named;
+use evac_core::drain::ownership::MarkState;
 use evac_core::failover::Suspect;
-use evac_core::ownership::MarkState;
 
 use super::owner;
 use crate::failover::look_back;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evac_api::wire::Pod;
-use evac_core::quorum::{Etcd, Guard, Member};
+use evac_core::drain::quorum::{Etcd, Guard, Member};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -60,7 +60,7 @@ impl Members {
         let Some(known) = self.places.get_mut(place).filter(|_| round == self.round) else { return };
         let member = |pod: Pod| (pod.metadata.name.clone(), Member::from(&evac_core::Pod::from(pod)));
         match (report, known) {
-            (Report::Listed(pods), known) => *known = Ok(pods.into_iter().map(member).collect()),
+            (Report::Listed(pods, _), known) => *known = Ok(pods.into_iter().map(member).collect()),
             (Report::Seen(pod), Ok(members)) => members.extend([member(pod)]),
             (Report::Gone(pod), Ok(members)) => drop(members.remove(&pod.metadata.name)),
             // Without the right to see them nothing is known; a server that fails for a moment is asked again.

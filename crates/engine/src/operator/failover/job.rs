@@ -7,7 +7,7 @@ use base64::Engine as _;
 use evac_api::Call;
 use evac_api::call::escape;
 use evac_core::Key;
-use evac_core::explain::span;
+use evac_core::drain::explain::span;
 use evac_core::failover::{FailoverPolicy, LetGo, Proof, Silence};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;

@@ -20,11 +20,11 @@ use evac_api::failover::{KUBELET_LEASES, MAINTENANCE_LEASES, POLICIES, SuspectNo
 use evac_api::wire;
 use evac_clock::Clock;
 use evac_core::Lease;
+use evac_core::drain::quorum::is_control_plane;
+use evac_core::drain::unread::{Unread, Word};
 use evac_core::failover::policy::Agent as AgentPolicy;
 use evac_core::failover::watchman::{Standing, Verdict, View, Watchman};
 use evac_core::failover::{AgentError, FailoverPolicy, KubeletLease, PolicyError, Proof, Silence, Suspect};
-use evac_core::quorum::is_control_plane;
-use evac_core::unread::{Unread, Word};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -41,7 +41,7 @@ use crate::metrics::Queues;
 use crate::watch::{Report, Source};
 
 /// The name under which this role marks nodes, in the installation that goes by bare names.
-pub const OWNER: &str = evac_core::ownership::FAILOVER;
+pub const OWNER: &str = evac_core::drain::ownership::FAILOVER;
 
 /// The name under which this installation marks nodes.
 fn owner(http: &Http) -> String {
@@ -232,7 +232,7 @@ impl Loop {
         let now = self.http.clock().now();
         self.note_reading(&input, now);
         match input {
-            Input::Node(Report::Listed(list)) => {
+            Input::Node(Report::Listed(list, _)) => {
                 self.missing.remove("nodes");
                 let mut before = std::mem::take(&mut self.nodes);
                 for object in list {
@@ -249,7 +249,7 @@ impl Loop {
                 self.nodes.remove(&object.metadata.name);
                 self.silences.remove(&object.metadata.name);
             }
-            Input::Policy(Report::Listed(list)) => {
+            Input::Policy(Report::Listed(list, _)) => {
                 self.missing.remove("policies");
                 self.policies.clear();
                 for object in list {
@@ -261,7 +261,7 @@ impl Loop {
                 self.policies.remove(&object.metadata.name);
                 self.book.forget(&object.metadata.name);
             }
-            Input::Maintenance(Report::Listed(list)) => {
+            Input::Maintenance(Report::Listed(list, _)) => {
                 self.missing.remove("leases");
                 self.unread = None;
                 let clock = self.http.clock();
@@ -282,7 +282,7 @@ impl Loop {
                 self.missing.remove("leases");
                 self.unread = (!error.is_not_found()).then(|| error.to_string());
             }
-            Input::Kubelet(Report::Listed(list)) => {
+            Input::Kubelet(Report::Listed(list, _)) => {
                 for lease in list {
                     self.renew(lease, now);
                 }

@@ -1,12 +1,12 @@
 //! The watches of the role: objects of both kinds, nodes, the leases by which nodes are claimed, and the configuration that has objects reviewed.
 
-use evac_api::call::escape;
+use evac_api::call::named;
 use evac_api::maintenance::{Object, request, review};
 use evac_api::wire::{Lease, Node};
 use evac_clock::Clock;
+use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::maintenance::vouched::{self, Reviewing};
 use evac_core::maintenance::{Family, Seen, Subject};
-use evac_core::ownership::LEASE_NAMESPACE;
 use evac_core::{Key, Uid};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -70,9 +70,7 @@ impl What {
     /// Of webhook configurations only one concerns us.
     fn query(self) -> String {
         match self {
-            Self::Reviews => {
-                format!("fieldSelector={}", escape(&format!("metadata.name={}", vouched::CONFIGURATION)))
-            }
+            Self::Reviews => named(vouched::CONFIGURATION),
             _ => String::new(),
         }
     }
@@ -150,7 +148,7 @@ fn follow<T>(
 {
     let source = Source { path: path.into(), query: what.query(), page: 500 };
     let wrap = move |report: Report<T>| match report {
-        Report::Listed(list) => Some(Input::Listed(what, list.into_iter().map(&seen).collect())),
+        Report::Listed(list, _) => Some(Input::Listed(what, list.into_iter().map(&seen).collect())),
         Report::Seen(object) => Some(Input::Seen(seen(object))),
         Report::Gone(object) => Some(Input::Seen(gone(object))),
         // A kind the server does not know has no objects; it is asked again.

@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use evac_clock::Clock;
 use evac_core::Policy;
+use evac_core::drain::step::Event;
 use evac_core::maintenance::queue::{Limits, Turns};
 use evac_core::maintenance::{
     Action, Decision, Id, OWNER, Registry, Seen, Touched, decide, decide_unread, named,
 };
-use evac_core::step::Event;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

@@ -8,9 +8,9 @@ use evac_api::wire::Lease;
 use evac_api::{Answer, Call};
 use evac_clock::Clock;
 use evac_core::Lease as Judged;
+use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::machines::remains::Remains;
 use evac_core::maintenance::{Action, Id, OWNER, Seen, cannot_spare, named};
-use evac_core::ownership::LEASE_NAMESPACE;
 use serde_json::json;
 
 use super::feeds;

@@ -4,8 +4,8 @@ use evac_api::Call;
 use evac_api::failover::MAINTENANCE_LEASES;
 use evac_api::maintenance::{Object, request};
 use evac_api::wire::{Lease, List};
+use evac_core::drain::quorum::{Around, Etcd, Shortage, spare};
 use evac_core::maintenance::Family;
-use evac_core::quorum::{Around, Etcd, Shortage, spare};
 
 use crate::http::{Http, HttpError};
 use crate::quorum;

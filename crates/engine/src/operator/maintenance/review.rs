@@ -5,10 +5,10 @@ use evac_api::kubevirt::review::{allow, deny};
 use evac_api::maintenance::review::{self, Asked};
 use evac_api::maintenance::{Object, request};
 use evac_api::wire::List;
+use evac_core::drain::quorum::is_control_plane;
 use evac_core::machines::admission::Denial;
 use evac_core::maintenance::admission::{Change, Request, create, update};
 use evac_core::maintenance::{Family, Id};
-use evac_core::quorum::is_control_plane;
 use serde_json::Value;
 
 use super::quorum;

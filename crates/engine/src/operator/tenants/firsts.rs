@@ -6,32 +6,30 @@ use std::time::Duration;
 
 use evac_api::kubevirt::wire::ConfigMap;
 use evac_api::tenants::{FIRSTS, change_firsts, create_firsts, read_firsts};
+use evac_apimachinery::backoff::Backoff;
 use evac_core::Uid;
 use evac_core::tenants::First;
 use serde_json::{Value, json};
 
-use crate::http::{Http, HttpError, parse};
+use crate::http::{Http, HttpError, Patience, parse};
 
 pub(super) type Firsts = BTreeMap<Uid, First>;
 
-/// How often the server is asked before the operator goes on without, and the pause after the first try.
-const TRIES: u32 = 4;
-const PAUSE: Duration = Duration::from_millis(250);
+/// How often the server is asked before the operator goes on without.
+const PATIENCE: Patience =
+    Patience { tries: 4, backoff: Backoff::new(Duration::from_millis(250), Duration::from_secs(1)) };
+
+fn passes<T>(result: &Result<T, HttpError>) -> bool {
+    result.as_ref().is_err_and(HttpError::is_transient)
+}
 
 /// Everything that is kept; nothing if it cannot be read. A deadline that may be edited is better than none: no tenant may hold the host because
 /// this is missing.
 pub(super) async fn read_all(http: &Http) -> Firsts {
-    for number in 1..=TRIES {
-        match read(http).await {
-            Ok(firsts) => return firsts,
-            Err(error) if error.is_transient() && number < TRIES => http.clock().sleep(PAUSE * number).await,
-            Err(error) => {
-                tracing::warn!(%error, "the ConfigMap {FIRSTS} cannot be read: deadlines of tenants may be rolled back");
-                break;
-            }
-        }
-    }
-    Firsts::new()
+    http.try_again(PATIENCE, || read(http), passes).await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the ConfigMap {FIRSTS} cannot be read: deadlines of tenants may be rolled back");
+        Firsts::new()
+    })
 }
 
 async fn read(http: &Http) -> Result<Firsts, HttpError> {
@@ -48,17 +46,10 @@ async fn read(http: &Http) -> Result<Firsts, HttpError> {
 /// Keeps a first sight, unless an earlier one is kept already, and removes those of instances that are gone. The answer is what holds; where
 /// it cannot be written it holds as long as this process leads.
 pub(super) async fn keep(http: &Http, uid: &Uid, first: First, gone: &[Uid]) -> First {
-    for number in 1..=TRIES {
-        match try_keep(http, uid, first, gone).await {
-            Ok(first) => return first,
-            Err(error) if error.is_transient() && number < TRIES => http.clock().sleep(PAUSE * number).await,
-            Err(error) => {
-                tracing::warn!(%error, "the ConfigMap {FIRSTS} cannot be written: deadlines of tenants may be rolled back");
-                break;
-            }
-        }
-    }
-    first
+    http.try_again(PATIENCE, || try_keep(http, uid, first, gone), passes).await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the ConfigMap {FIRSTS} cannot be written: deadlines of tenants may be rolled back");
+        first
+    })
 }
 
 async fn try_keep(http: &Http, uid: &Uid, first: First, gone: &[Uid]) -> Result<First, HttpError> {

@@ -12,12 +12,14 @@ mod visit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use evac_api::Project;
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::{request, wire};
-use evac_core::machines::{Config, Kind, Machines, Seen, Subject};
+use evac_core::cluster::index::ListedAt;
+use evac_core::drain::unread::{Unread, Word};
+use evac_core::machines::{Config, Kind, Subject};
 use evac_core::tenants::{Action, Limits, Outcome, Stage, View, Work, decide, say_unread};
-use evac_core::unread::{Unread, Word};
-use evac_core::{Key, Uid};
+use evac_core::{Fact, Index, Key, Uid};
 use jiff::{SignedDuration, Timestamp};
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
@@ -51,10 +53,10 @@ impl Default for Settings {
 }
 
 enum Input {
-    Listed(Kind, Vec<Seen>),
+    Listed(Kind, Vec<Fact>, ListedAt),
     /// The server does not know this kind.
     Absent(Kind),
-    Seen(Kind, Seen),
+    Seen(Kind, Fact),
     /// It could not be read; it is asked again.
     /// It cannot be read now, and why.
     Unread(Kind, String),
@@ -76,7 +78,7 @@ struct Loop {
     http: Http,
     settings: Settings,
     visits: Visits,
-    machines: Machines,
+    index: Index,
     jobs: BTreeMap<Uid, Job>,
     /// Read anew by every leader; without it nothing is decided.
     firsts: Option<Firsts>,
@@ -114,7 +116,7 @@ pub(super) async fn run(
     follow::<wire::Migration>(&http, &sender, &mut tasks, MIGRATIONS);
     let mut openings = http.gate().openings();
     let mut state = Loop {
-        machines: Machines::new(config.borrow_and_update().clone()),
+        index: Index::with(config.borrow_and_update().clone()),
         settings,
         visits: Visits::new(),
         jobs: BTreeMap::new(),
@@ -149,11 +151,11 @@ pub(super) async fn run(
             }
             Ok(()) = config.changed() => {
                 let config = config.borrow_and_update().clone();
-                let touched = state.machines.configure(config);
+                let touched = state.index.configure(config);
                 state.touch(touched);
             }
             Ok(()) = openings.changed() => {
-                state.dirty.extend(state.machines.instances().map(|instance| instance.key.clone()));
+                state.dirty.extend(state.index.instances().map(|instance| instance.key.clone()));
             }
             () = sleep_until(state.http.clock(), alarm) => {}
         }
@@ -167,7 +169,7 @@ where
 {
     let source = Source { path: path.into(), query: String::new(), page: PAGE };
     let wrap = move |report: Report<T>| match report {
-        Report::Listed(list) => Input::Listed(T::KIND, list.into_iter().map(Follow::seen).collect()),
+        Report::Listed(list, at) => Input::Listed(T::KIND, list.into_iter().map(Project::seen).collect(), at),
         Report::Seen(object) => Input::Seen(T::KIND, object.seen()),
         Report::Gone(object) => Input::Seen(T::KIND, object.gone()),
         Report::Failed { error, .. } if error.is_not_found() => Input::Absent(T::KIND),
@@ -225,20 +227,20 @@ impl Loop {
                 self.unread.read(request::plural(kind));
                 self.absent.insert(kind);
             }
-            Input::Listed(kind, list) => {
+            Input::Listed(kind, list, at) => {
                 self.missing.remove(&kind);
                 self.unread.read(request::plural(kind));
-                let touched = self.machines.reset(kind, list);
+                let touched = self.index.reset(kind, list, &at);
                 self.touch(touched);
             }
             Input::Seen(kind, seen) => {
                 self.unread.read(request::plural(kind));
-                let touched = self.machines.apply(seen);
+                let touched = self.index.apply(seen);
                 self.touch(touched);
             }
             Input::Done(key, uid, done) => {
                 for seen in done.learned {
-                    let touched = self.machines.apply(seen);
+                    let touched = self.index.apply(seen);
                     self.touch(touched);
                 }
                 for outcome in &done.outcomes {
@@ -306,7 +308,7 @@ impl Loop {
             self.consider(&key, now, sender, tasks);
         }
         // Whoever is gone needs nothing any more; a visit ends with its job.
-        let machines = &self.machines;
+        let machines = &self.index;
         self.jobs.retain(|uid, job| machines.instance(&job.key).is_some_and(|known| known.uid == *uid));
     }
 
@@ -318,16 +320,16 @@ impl Loop {
             Word::Now(words) => Some(words.clone()),
             Word::Nothing | Word::Later(_) => None,
         };
-        let keys: Vec<Key> = self.machines.instances().map(|instance| instance.key.clone()).collect();
+        let keys: Vec<Key> = self.index.instances().map(|instance| instance.key.clone()).collect();
         for key in keys {
-            let Some(instance) = self.machines.instance(&key) else { continue };
+            let Some(instance) = self.index.instance(&key) else { continue };
             let (uid, idle) = (instance.uid.clone(), Work::default());
             let job = self.jobs.get(&uid);
             if job.is_some_and(|job| job.busy) {
                 continue;
             }
             let work = job.map_or(&idle, |job| &job.work);
-            let view = View { machines: &self.machines, work, limits: &self.settings.limits, first: None };
+            let view = View { index: &self.index, work, limits: &self.settings.limits, first: None };
             let decision = say_unread(&view, &key, words.as_deref(), now);
             if let Some(at) = decision.look_again {
                 self.alarms.insert(key.clone(), at);
@@ -359,7 +361,7 @@ impl Loop {
     ) {
         self.job(&uid, key).busy = true;
         let (http, config, sender, key) =
-            (self.http.clone(), self.machines.config.clone(), sender.clone(), key.clone());
+            (self.http.clone(), self.index.config.clone(), sender.clone(), key.clone());
         tasks.spawn(async move {
             let done = carry_out(&http, &config, &key, &uid, requests, &gone).await;
             let _ = sender.send(Input::Done(key, uid, done));
@@ -379,7 +381,7 @@ impl Loop {
 
     /// Those of whom something is kept although they are gone.
     fn take_gone(&mut self) -> Vec<Uid> {
-        let there: BTreeSet<&Uid> = self.machines.instances().map(|instance| &instance.uid).collect();
+        let there: BTreeSet<&Uid> = self.index.instances().map(|instance| &instance.uid).collect();
         let Some(firsts) = &mut self.firsts else { return Vec::new() };
         let gone: Vec<Uid> = firsts.keys().filter(|uid| !there.contains(uid)).cloned().collect();
         for uid in &gone {
@@ -395,7 +397,7 @@ impl Loop {
         sender: &mpsc::UnboundedSender<Input>,
         tasks: &mut JoinSet<()>,
     ) {
-        let Some(instance) = self.machines.instance(key) else { return };
+        let Some(instance) = self.index.instance(key) else { return };
         let (uid, idle) = (instance.uid.clone(), Work::default());
         let job = self.jobs.get(&uid);
         if job.is_some_and(|job| job.busy) {
@@ -403,7 +405,7 @@ impl Loop {
         }
         let work = job.map_or(&idle, |job| &job.work);
         let first = self.firsts.as_ref().and_then(|firsts| firsts.get(&uid).copied());
-        let view = View { machines: &self.machines, work, limits: &self.settings.limits, first };
+        let view = View { index: &self.index, work, limits: &self.settings.limits, first };
         let decision = decide(&view, key, now);
         if let Some(at) = decision.look_again {
             self.alarms.insert(key.clone(), at);

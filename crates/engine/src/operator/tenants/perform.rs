@@ -1,12 +1,12 @@
 //! Carries out the requests of one decision, one after the other.
 
 use evac_api::Call;
-use evac_api::kubevirt::project::Follow as _;
+use evac_api::Project as _;
 use evac_api::kubevirt::{request, wire};
 use evac_api::tenants::{call_for, delete};
-use evac_core::machines::{Config, Instance, Kind, Seen};
+use evac_core::machines::{Config, Instance, Kind};
 use evac_core::tenants::{Action, Outcome, is_wanted};
-use evac_core::{Key, Uid};
+use evac_core::{Fact, Key, Uid};
 use serde::de::DeserializeOwned;
 
 use super::firsts;
@@ -17,7 +17,7 @@ use crate::http::{Http, HttpError, parse};
 const TRIES: usize = 10;
 
 pub(super) struct Done {
-    pub learned: Vec<Seen>,
+    pub learned: Vec<Fact>,
     pub outcomes: Vec<Outcome>,
 }
 
@@ -76,7 +76,7 @@ async fn write(
     action: &Action,
     key: &Key,
     uid: &Uid,
-    learned: &mut Vec<Seen>,
+    learned: &mut Vec<Fact>,
 ) -> Result<(), HttpError> {
     let Some(call) = call_for(action, key, uid) else { return Ok(()) };
     let answer = http.send(&call).await?;
@@ -102,7 +102,7 @@ async fn let_go(
     config: &Config,
     key: &Key,
     uid: &Uid,
-    learned: &mut Vec<Seen>,
+    learned: &mut Vec<Fact>,
 ) -> Result<(), HttpError> {
     let too_late = || HttpError::Status {
         status: 409,
@@ -120,13 +120,13 @@ async fn let_go(
         match answer.status {
             409 => {}
             404 => {
-                learned.push(Seen::InstanceGone(key.clone(), uid.clone()));
+                learned.push(Fact::InstanceGone(key.clone(), uid.clone()));
                 return Ok(());
             }
             _ => {
                 let object: serde_json::Value = parse(&answer)?;
                 if object["kind"] == "Status" {
-                    learned.push(Seen::InstanceGone(key.clone(), uid.clone()));
+                    learned.push(Fact::InstanceGone(key.clone(), uid.clone()));
                 } else if let Ok(deleting) = serde_json::from_value::<wire::VirtualMachineInstance>(object) {
                     learned.push(deleting.seen());
                 }

@@ -1,0 +1,52 @@
+//! One observation of the cluster, reduced to what decisions need.
+//!
+//! A fact is made from an API object at the border and never looks back at it. Each kind has one struct; a [`Fact`]
+//! says that such a thing was seen or is gone.
+
+use std::collections::BTreeMap;
+
+pub use super::budget::{Amount, Budget, UnhealthyPolicy};
+pub use super::instance::{Instance, MigrationState, Phase, PhaseTimes};
+pub use super::key::{Key, Owner, Uid};
+pub use super::lease::{CLOCK_SKEW, Lease};
+pub use super::machine::{Machine, MachineStatus, Power, Request, RunStrategy, StartFailure};
+pub use super::migration::{Migration, MigrationPhase};
+pub use super::node::{Health, Node, Taint, asks_for_evacuation};
+pub use super::pod::{Deletion, Launcher, Pod, PodPhase, VmRole};
+pub use super::replica_set::{ReplicaSet, ReplicaSetStatus};
+use super::transfer::Sample;
+
+/// Whether an owner is there, as far as we could find out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Existence {
+    Found,
+    Gone(String),
+    Unreadable(String),
+}
+
+/// One observation. Gone is a statement about one incarnation, never about a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fact {
+    Node(Box<Node>),
+    NodeGone(String, Uid),
+    /// The server was asked for a node and has none of that name.
+    NodeAbsent(String),
+    Pod(Box<Pod>),
+    PodGone(Key, Uid),
+    Budget(Box<Budget>),
+    BudgetGone(Key, Uid),
+    Machine(Box<Machine>),
+    MachineGone(Key, Uid),
+    Instance(Box<Instance>),
+    InstanceGone(Key, Uid),
+    ReplicaSet(Box<ReplicaSet>),
+    ReplicaSetGone(Key, Uid),
+    Migration(Box<Migration>),
+    MigrationGone(Key, Uid),
+    DaemonSet(Key, Existence),
+    NamespaceTerminating(String),
+    Lease(Lease),
+    LeaseGone(Key),
+    /// How far guests have been copied, by the agent of the node they leave.
+    Transfers(BTreeMap<Key, Sample>),
+}

@@ -1,0 +1,121 @@
+//! Which objects belong to which: pods on nodes, launchers and migrations of instances, instances of machines, budgets of guests.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cluster::fact::{Budget, Instance, Key, Migration, Pod, Uid};
+
+/// Sets of names under what they belong to. A set without members is not kept.
+#[derive(Debug, Clone)]
+pub(super) struct Members<K>(BTreeMap<K, BTreeSet<Key>>);
+
+impl<K> Default for Members<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord + Clone> Members<K> {
+    fn add(&mut self, of: &K, member: &Key) {
+        match self.0.get_mut(of) {
+            Some(members) => drop(members.insert(member.clone())),
+            None => drop(self.0.insert(of.clone(), BTreeSet::from([member.clone()]))),
+        }
+    }
+
+    fn remove(&mut self, of: &K, member: &Key) {
+        if let Some(members) = self.0.get_mut(of) {
+            members.remove(member);
+            if members.is_empty() {
+                self.0.remove(of);
+            }
+        }
+    }
+
+    pub fn of<Q>(&self, of: &Q) -> impl Iterator<Item = &Key> + use<'_, K, Q>
+    where
+        K: std::borrow::Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.0.get(of).into_iter().flatten()
+    }
+}
+
+/// All of them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Links {
+    pub pods_on: Members<String>,
+    /// Launchers by the incarnation of the instance they run.
+    pub launchers_of: Members<Uid>,
+    pub instances_on: Members<String>,
+    /// Instances by the incarnation of their owner.
+    pub instances_of: Members<Uid>,
+    pub migrations_of: Members<Key>,
+    /// Migrations that are not over.
+    pub unfinished: BTreeSet<Key>,
+    /// Budgets by the name of the instance whose guest they protect.
+    pub budgets_of: Members<Key>,
+}
+
+fn protected(budget: &Budget) -> Option<Key> {
+    budget.protected_instance().map(|owner| Key::new(budget.key.namespace.clone(), owner.name.clone()))
+}
+
+impl Links {
+    pub fn add_pod(&mut self, pod: &Pod) {
+        if let Some(node) = &pod.node {
+            self.pods_on.add(node, &pod.key);
+        }
+        if let Some(launcher) = pod.launcher() {
+            self.launchers_of.add(&launcher.instance, &pod.key);
+        }
+    }
+
+    pub fn remove_pod(&mut self, pod: &Pod) {
+        if let Some(node) = &pod.node {
+            self.pods_on.remove(node, &pod.key);
+        }
+        if let Some(launcher) = pod.launcher() {
+            self.launchers_of.remove(&launcher.instance, &pod.key);
+        }
+    }
+
+    pub fn add_instance(&mut self, instance: &Instance) {
+        if !instance.node.is_empty() {
+            self.instances_on.add(&instance.node, &instance.key);
+        }
+        if let Some(owner) = &instance.owner {
+            self.instances_of.add(&owner.uid, &instance.key);
+        }
+    }
+
+    pub fn remove_instance(&mut self, instance: &Instance) {
+        self.instances_on.remove(&instance.node, &instance.key);
+        if let Some(owner) = &instance.owner {
+            self.instances_of.remove(&owner.uid, &instance.key);
+        }
+    }
+
+    pub fn add_migration(&mut self, migration: &Migration) {
+        self.migrations_of.add(&migration.instance, &migration.key);
+        if !migration.phase.is_final() {
+            self.unfinished.insert(migration.key.clone());
+        }
+    }
+
+    pub fn remove_migration(&mut self, migration: &Migration) {
+        self.migrations_of.remove(&migration.instance, &migration.key);
+        self.unfinished.remove(&migration.key);
+    }
+
+    pub fn add_budget(&mut self, budget: &Budget) {
+        if let Some(instance) = protected(budget) {
+            self.budgets_of.add(&instance, &budget.key);
+        }
+    }
+
+    pub fn remove_budget(&mut self, budget: &Budget) {
+        if let Some(instance) = protected(budget) {
+            self.budgets_of.remove(&instance, &budget.key);
+        }
+    }
+}

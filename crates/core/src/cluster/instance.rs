@@ -1,0 +1,201 @@
+//! A VirtualMachineInstance.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::condition::{self, Condition};
+use super::key::{Key, Owner, Uid};
+use super::migration::{Migration, MigrationPhase};
+use super::table::object;
+use super::tenant::Marks;
+
+/// The phase of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Phase {
+    #[default]
+    Unset,
+    Pending,
+    Scheduling,
+    Scheduled,
+    Running,
+    Succeeded,
+    Failed,
+    WaitingForSync,
+    Unknown,
+}
+
+impl Phase {
+    pub fn of(text: &str) -> Self {
+        match text {
+            "" => Self::Unset,
+            "Pending" => Self::Pending,
+            "Scheduling" => Self::Scheduling,
+            "Scheduled" => Self::Scheduled,
+            "Running" => Self::Running,
+            "Succeeded" => Self::Succeeded,
+            "Failed" => Self::Failed,
+            "WaitingForSync" => Self::WaitingForSync,
+            _ => Self::Unknown,
+        }
+    }
+
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Unset => "",
+            Self::Pending => "Pending",
+            Self::Scheduling => "Scheduling",
+            Self::Scheduled => "Scheduled",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::WaitingForSync => "WaitingForSync",
+            Self::Unknown => "Unknown",
+        }
+    }
+
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+
+    /// The node agent speaks for the guest from here on.
+    pub fn is_handed_over(self) -> bool {
+        matches!(self, Self::Scheduled | Self::Running)
+    }
+}
+
+/// When each phase was entered first, as written.
+pub type PhaseTimes = Vec<(String, String)>;
+
+/// What the node agents say on an instance about its migration.
+#[allow(clippy::struct_excessive_bools, reason = "each is a field of the API")]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MigrationState {
+    pub uid: String,
+    pub source_node: String,
+    /// The launcher that the guest is to leave, by name.
+    pub source_pod: String,
+    pub target_node: String,
+    pub target_pod: String,
+    pub target_address: String,
+    pub started: bool,
+    pub ended: bool,
+    /// When, as written.
+    pub start: String,
+    pub end: String,
+    pub completed: bool,
+    pub failed: bool,
+    pub abort_requested: bool,
+    pub failure_reason: String,
+}
+
+impl MigrationState {
+    /// How far the node agents have come with what was handed over to them.
+    pub fn reached(&self) -> MigrationPhase {
+        if self.started {
+            MigrationPhase::Running
+        } else if self.target_address.is_empty() {
+            MigrationPhase::PreparingTarget
+        } else {
+            MigrationPhase::TargetReady
+        }
+    }
+
+    /// Nothing is copied any more. That stays true, whatever is written about it.
+    pub fn is_over(&self) -> bool {
+        self.ended || self.completed
+    }
+}
+
+/// A VirtualMachineInstance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance {
+    pub key: Key,
+    pub uid: Uid,
+    pub version: String,
+    pub created: Option<Timestamp>,
+    pub deleting: bool,
+    pub labels: BTreeMap<String, String>,
+    pub finalizers: Vec<String>,
+    pub owner: Option<Owner>,
+    pub phase: Phase,
+    pub phase_times: PhaseTimes,
+    pub node: String,
+    pub conditions: Vec<Condition>,
+    pub active_pods: BTreeMap<String, String>,
+    pub eviction_strategy: Option<String>,
+    pub grace_seconds: Option<i64>,
+    pub evacuation_node: Option<String>,
+    pub migration: Option<MigrationState>,
+    pub hotplug_change: bool,
+    /// The memory of the guest in bytes, as far as it is written down; 0 if it is not.
+    pub memory: u64,
+    /// The CPU model it asks for; empty if it does not say.
+    pub cpu_model: String,
+    /// It asks for certain nodes, by selector or affinity.
+    pub names_nodes: bool,
+    /// Who asked for the eviction, if it was not a person: `descheduler`.
+    pub eviction_source: Option<String>,
+    /// The addresses of the guest.
+    pub addresses: Vec<String>,
+    /// What is written on it about the tenant cluster it is a node of.
+    pub tenant: Option<Box<Marks>>,
+}
+
+impl Instance {
+    pub fn is_final(&self) -> bool {
+        self.phase.is_final()
+    }
+
+    pub fn has_been_running(&self) -> bool {
+        self.phase == Phase::Running || self.phase_times.iter().any(|(phase, _)| phase == "Running")
+    }
+
+    pub fn is_migratable(&self) -> bool {
+        condition::is_true(&self.conditions, "LiveMigratable")
+    }
+
+    /// Whether what it asks of a node may leave none but its own: certain nodes, or the CPU of its host.
+    pub fn is_choosy(&self) -> bool {
+        self.names_nodes || self.cpu_model == "host-model"
+    }
+
+    pub fn is_ready(&self) -> bool {
+        condition::is_true(&self.conditions, "Ready")
+    }
+
+    pub fn is_paused(&self) -> bool {
+        condition::is_true(&self.conditions, "Paused")
+    }
+
+    /// What the node agents say here about a migration, if it is the one they were last told of.
+    pub fn account_of(&self, migration: &Migration) -> Option<&MigrationState> {
+        self.migration.as_ref().filter(|state| state.uid == migration.uid.0)
+    }
+
+    /// Nothing of it is copied any more for the migration that the node agents were last told of.
+    pub fn is_copied(&self) -> bool {
+        self.migration.as_ref().is_some_and(MigrationState::is_over)
+    }
+
+    pub fn is_migrating(&self) -> bool {
+        self.migration.as_ref().is_some_and(|state| state.started && !state.ended)
+    }
+
+    /// The guest is at its target, and the node agents have not closed their account of it yet.
+    pub fn is_arriving(&self) -> bool {
+        self.migration.as_ref().is_some_and(|state| state.ended && !state.completed)
+    }
+
+    /// Its launcher is on the way out, although the guest still runs.
+    pub fn is_losing_its_pod(&self) -> bool {
+        condition::find(&self.conditions, "Ready")
+            .is_some_and(|ready| ready.status == "False" && ready.reason.as_deref() == Some("PodTerminating"))
+    }
+
+    pub fn is_owned_by(&self, uid: &Uid) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.uid == *uid)
+    }
+}
+
+object!(Instance, Key, key, version, |object| object.deleting && object.finalizers.is_empty());

@@ -1,0 +1,52 @@
+//! A lease: who holds a node or leads, and for how long.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::key::Key;
+use super::mark::Record;
+
+/// A lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    pub key: Key,
+    pub holder: String,
+    pub renewed: Option<Timestamp>,
+    pub duration_seconds: i64,
+    pub resource_version: String,
+    /// How often the holder changed.
+    pub transitions: i64,
+    /// When somebody last asked whether the holder is still at work, by the clock of the asker.
+    pub asked: Option<Timestamp>,
+    /// The last question that was answered. Only holders that watch their lease have this, and have it from the beginning.
+    pub answered: Option<Timestamp>,
+    /// What the holder noted about the node before it wrote on it, where only those with the right to write leases can change it.
+    pub record: Option<Box<Record>>,
+}
+
+impl Lease {
+    /// The question that a holder who answers has not answered yet.
+    pub fn open_question(&self) -> Option<Timestamp> {
+        self.asked.filter(|asked| self.answered.is_some_and(|answered| answered != *asked))
+    }
+
+    /// When it lapses by the times written in it.
+    pub fn ends(&self) -> Option<Timestamp> {
+        self.renewed?.checked_add(SignedDuration::from_secs(self.duration_seconds)).ok()
+    }
+
+    /// When nobody has to respect it any more, as far as that can be told from outside: its holder's clock may be late, and a lease must not be
+    /// shorter for that. One whose holder's clock is ahead lasts longer.
+    pub fn protects_until(&self) -> Option<Timestamp> {
+        self.ends()?.checked_add(CLOCK_SKEW).ok()
+    }
+
+    /// Whether others than its holder have to respect it.
+    pub fn protects(&self, now: Timestamp) -> bool {
+        let held = !self.holder.is_empty() && self.renewed.is_some();
+        // A moment that cannot be computed is too far in the future.
+        held && self.protects_until().is_none_or(|until| now < until)
+    }
+}
+
+/// By how much the clocks of two machines of a cluster may differ. Further apart than that, its tokens and certificates do not work either.
+pub const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);

@@ -1,0 +1,22 @@
+//! The ledger of running migrations, as it is written in the cluster.
+
+use serde::{Deserialize, Serialize};
+
+use super::key::{Key, Uid};
+
+/// The entry of one migration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slot {
+    pub uid: Uid,
+    pub migration: Key,
+    /// The node the guest leaves.
+    pub node: String,
+}
+
+/// All entries.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ledger {
+    /// Empty when there is no such object yet.
+    pub version: String,
+    pub slots: Vec<Slot>,
+}

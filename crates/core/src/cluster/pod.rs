@@ -1,0 +1,165 @@
+//! A pod, and what there is to know of one that runs a guest.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::condition::{self, Condition};
+use super::key::{Key, Owner, Uid};
+use super::table::object;
+
+/// How far the life of a pod is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PodPhase {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+    Unknown,
+}
+
+impl PodPhase {
+    pub fn is_finished(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+/// A deletion that was asked for. The API's timestamp lies at the end of the grace period, so both are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deletion {
+    pub ends: Timestamp,
+    pub grace_seconds: i64,
+}
+
+impl Deletion {
+    pub fn requested(&self) -> Timestamp {
+        self.ends.checked_sub(jiff::SignedDuration::from_secs(self.grace_seconds)).unwrap_or(self.ends)
+    }
+}
+
+/// What a pod has to do with virtual machines.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum VmRole {
+    /// Nothing.
+    #[default]
+    None,
+    /// Runs the guest.
+    Launcher(Box<Launcher>),
+    /// Holds a volume that was plugged into a running guest; lives and dies with its launcher.
+    Hotplug,
+}
+
+/// What a pod that runs a guest says of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Launcher {
+    /// The instance it runs, by identity; empty if the pod does not say.
+    pub instance: Uid,
+    /// The same by name, if the pod says it.
+    pub instance_name: Option<String>,
+    /// The migration it is the target of.
+    pub job: Option<Uid>,
+    /// The compute container is up, and every other one is ready.
+    pub up: bool,
+    pub conditions: Vec<Condition>,
+    /// An eviction of the pod was refused for the sake of its guest, and this is noted on it.
+    pub eviction_marked: bool,
+}
+
+/// A pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pod {
+    pub key: Key,
+    pub uid: Uid,
+    pub version: String,
+    pub node: Option<String>,
+    pub phase: PodPhase,
+    pub ready: bool,
+    pub deletion: Option<Deletion>,
+    pub controller: Option<Owner>,
+    pub mirror: bool,
+    pub empty_dir: bool,
+    pub labels: BTreeMap<String, String>,
+    pub finalizers: Vec<String>,
+    pub vm: VmRole,
+    pub priority_class: Option<String>,
+    pub grace_seconds: Option<i64>,
+    pub created: Option<Timestamp>,
+}
+
+impl Pod {
+    /// The part about the guest, if it runs one.
+    pub fn launcher(&self) -> Option<&Launcher> {
+        match &self.vm {
+            VmRole::Launcher(launcher) => Some(launcher),
+            VmRole::None | VmRole::Hotplug => None,
+        }
+    }
+
+    /// The name of the instance it runs, if it runs one and says so.
+    pub fn instance_name(&self) -> Option<&str> {
+        self.launcher()?.instance_name.as_deref()
+    }
+
+    /// The instance it runs, by name, if it runs one and says so.
+    pub fn instance_key(&self) -> Option<Key> {
+        self.instance_name().map(|name| Key::new(self.key.namespace.clone(), name))
+    }
+
+    /// The migration it is the target of.
+    pub fn job(&self) -> Option<&Uid> {
+        self.launcher()?.job.as_ref()
+    }
+
+    /// The guest's container is up, and every other one is ready.
+    pub fn is_up(&self) -> bool {
+        self.launcher().is_some_and(|launcher| launcher.up)
+    }
+
+    /// That an eviction of it was refused for the sake of its guest is noted on it.
+    pub fn is_marked_for_eviction(&self) -> bool {
+        self.launcher().is_some_and(|launcher| launcher.eviction_marked)
+    }
+
+    /// The conditions of a pod that runs a guest; they are not kept of others.
+    pub fn launcher_conditions(&self) -> &[Condition] {
+        self.launcher().map(|launcher| launcher.conditions.as_slice()).unwrap_or_default()
+    }
+
+    /// The scheduler finds no node for it.
+    pub fn is_unschedulable(&self) -> bool {
+        condition::find(self.launcher_conditions(), "PodScheduled").is_some_and(|scheduled| {
+            scheduled.status == "False" && scheduled.reason.as_deref() == Some("Unschedulable")
+        })
+    }
+
+    /// The node it is on; empty before it has one.
+    pub fn node_name(&self) -> &str {
+        self.node.as_deref().unwrap_or_default()
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.phase.is_finished()
+    }
+
+    pub fn is_deleting(&self) -> bool {
+        self.deletion.is_some()
+    }
+
+    pub fn daemon_set(&self) -> Option<Key> {
+        let owner = self.controller.as_ref()?;
+        (owner.kind == "DaemonSet" && owner.api_version == "apps/v1")
+            .then(|| Key::new(self.key.namespace.clone(), owner.name.clone()))
+    }
+
+    /// Pods that keep the cluster itself working: they should leave after the pods that may need them.
+    pub fn is_critical(&self) -> bool {
+        self.priority_class.as_deref().is_some_and(|class| class.starts_with("system-"))
+            || self.labels.get("app.kubernetes.io/part-of").is_some_and(|part| part == "kubevirt")
+            || self.labels.get("kubevirt.io").is_some_and(|part| {
+                matches!(part.as_str(), "virt-api" | "virt-controller" | "virt-handler" | "virt-operator")
+            })
+    }
+}
+
+object!(Pod, Key, key, version);

@@ -1,0 +1,36 @@
+//! What controllers look after, and what they are told to look at again.
+
+use super::key::Key;
+
+/// A kind of object that is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Machine,
+    Instance,
+    ReplicaSet,
+    Migration,
+    Pod,
+    Node,
+    Budget,
+}
+
+/// One object a controller looks after.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subject {
+    pub kind: Kind,
+    pub key: Key,
+}
+
+impl Subject {
+    pub fn new(kind: Kind, key: Key) -> Self {
+        Self { kind, key }
+    }
+}
+
+/// What the server answered when something could not be done for a subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// In one word: `FailedCreate` or `FailedDelete`.
+    pub reason: &'static str,
+    pub message: String,
+}

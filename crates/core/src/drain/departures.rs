@@ -1,0 +1,82 @@
+//! Who has left the nodes being emptied since the last look.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::cluster::fact::{PodPhase, Uid};
+use crate::cluster::index::Index;
+use crate::drain::policy::Policy;
+use crate::drain::run::{NodePhase, PodRun, PodState, Run};
+use crate::drain::step::{Event, Step};
+
+/// What there is to tell about one node.
+#[derive(Default)]
+struct Tally {
+    left: usize,
+    total: usize,
+    vms_left: usize,
+    vms_total: usize,
+    departed: Vec<Event>,
+}
+
+/// One pass over all pods, however many nodes there are.
+pub(crate) fn note(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp, step: &mut Step) {
+    let emptied = |phase: &NodePhase| matches!(phase, NodePhase::Draining { .. } | NodePhase::Proving { .. });
+    let mut tallies: BTreeMap<&str, Tally> = run
+        .nodes
+        .iter()
+        .filter(|node| emptied(&node.phase))
+        .map(|node| (node.name.as_str(), Tally::default()))
+        .collect();
+    for (uid, pod) in &mut run.pods {
+        if let Some(tally) = tallies.get_mut(pod.node.as_str()) {
+            count(index, policy, uid, pod, now, tally);
+        }
+    }
+    for (node, tally) in tallies {
+        let Tally { left, total, vms_left, vms_total, departed } = tally;
+        if !departed.is_empty() {
+            step.events.extend(departed);
+            step.events.push(Event::Progress { node: node.to_owned(), left, total, vms_left, vms_total });
+        }
+    }
+}
+
+fn count(index: &Index, policy: &Policy, uid: &Uid, pod: &mut PodRun, now: Timestamp, tally: &mut Tally) {
+    tally.total += 1;
+    tally.vms_total += usize::from(pod.guest);
+    let found = index
+        .pod(&pod.key)
+        .filter(|found| found.uid == *uid && found.node.as_deref() == Some(pod.node.as_str()));
+    // The ended pod of a guest is still to be cleared away; the guest has left.
+    let ended = pod.guest && found.is_some_and(|found| found.phase.is_finished());
+    let present = found.is_some() && !ended;
+    if pod.state == PodState::InFlight || (present && pod.state != PodState::Gone) {
+        tally.left += 1;
+        tally.vms_left += usize::from(pod.guest);
+        return;
+    }
+    if pod.told {
+        return;
+    }
+    pod.told = true;
+    pod.state = if ended { PodState::Idle } else { PodState::Gone };
+    pod.blocked = None;
+    pod.trail.gone = Some(now);
+    if let Some(moving) = &mut pod.moving {
+        moving.ended = Some(now);
+    }
+    let died = found.is_some_and(|found| found.phase == PodPhase::Failed);
+    let (key, node) = (pod.key.clone(), pod.node.clone());
+    tally.departed.push(match pod.went_to().filter(|_| !died) {
+        Some((instance, to, began)) => Event::Moved {
+            instance: instance.clone(),
+            pod: key,
+            node,
+            to: to.to_owned(),
+            seconds: now.duration_since(began).as_secs(),
+        },
+        None => Event::Left { pod: key, node, by_us: pod.evicted_by_us, deleting: policy.disable_eviction },
+    });
+}

@@ -1,0 +1,88 @@
+//! Migrations that a drain calls off, until the server has agreed.
+//!
+//! A drain does not end before each of them is answered: what it asked for and no longer wants would move a guest behind everybody's back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::cluster::fact::{Key, Uid};
+use crate::drain::action::{Action, Outcome};
+use crate::drain::policy::back_off;
+use crate::drain::run::{Run, after, failure_text};
+use crate::drain::step::{Event, Step};
+use crate::machines::Migration;
+use crate::reasons::KubeVirtReason;
+
+/// Failures after which a migration is left behind and named.
+const PATIENCE: u32 = 5;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Aborts {
+    open: BTreeMap<Uid, Abort>,
+    /// Node, migration and answer of those that were not called off.
+    left: Vec<(String, Key, String)>,
+}
+
+#[derive(Debug, Clone)]
+struct Abort {
+    node: String,
+    migration: Key,
+    is_sent: bool,
+    failures: u32,
+    not_before: Option<Timestamp>,
+}
+
+impl Aborts {
+    pub fn is_settled(&self) -> bool {
+        self.open.is_empty() && self.left.is_empty()
+    }
+}
+
+impl Run {
+    /// Has a migration called off, once.
+    pub(crate) fn call_off(&mut self, migration: &Migration, node: &str) {
+        self.aborts.open.entry(migration.uid.clone()).or_insert_with(|| Abort {
+            node: node.to_owned(),
+            migration: migration.key.clone(),
+            is_sent: false,
+            failures: 0,
+            not_before: None,
+        });
+    }
+
+    pub(crate) fn record_abort(&mut self, uid: &Uid, outcome: &Outcome, now: Timestamp) {
+        let Some(abort) = self.aborts.open.get_mut(uid) else { return };
+        if matches!(outcome, Outcome::Done | Outcome::Gone | Outcome::Replaced) {
+            self.aborts.open.remove(uid);
+            return;
+        }
+        abort.is_sent = false;
+        abort.failures += 1;
+        let pause = back_off(Duration::from_millis(250), Duration::from_secs(5), abort.failures);
+        abort.not_before = Some(after(now, pause));
+        let passes = outcome.is_transient() || matches!(outcome, Outcome::Throttled { .. });
+        if abort.failures >= PATIENCE || !passes {
+            let left = (abort.node.clone(), abort.migration.clone(), failure_text(outcome));
+            self.aborts.open.remove(uid);
+            self.aborts.left.push(left);
+        }
+    }
+}
+
+/// Sends what is due, and names what could not be called off.
+pub(crate) fn send(run: &mut Run, now: Timestamp, step: &mut Step) {
+    for (uid, abort) in run.aborts.open.iter_mut().filter(|(_, abort)| !abort.is_sent) {
+        if let Some(at) = abort.not_before.filter(|at| *at > now) {
+            step.wake_at(at);
+            continue;
+        }
+        abort.is_sent = true;
+        step.actions.push(Action::Abort { migration: abort.migration.clone(), uid: uid.clone() });
+    }
+    for (node, migration, message) in std::mem::take(&mut run.aborts.left) {
+        let reason = KubeVirtReason::VmMigrationLeft { migration: migration.to_string(), message }.into();
+        step.events.push(Event::Noted { node, reason });
+    }
+}

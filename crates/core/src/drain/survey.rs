@@ -1,0 +1,69 @@
+//! Where the work on one node stands, for whoever has to report it without having listened all the time.
+
+use jiff::Timestamp;
+
+use crate::cluster::fact::Key;
+use crate::cluster::index::Index;
+use crate::drain::assess::assess;
+use crate::drain::outlook::{Foretold, Telling};
+use crate::drain::ownership::MarkState;
+use crate::drain::policy::Policy;
+use crate::drain::run::{Blocker, End, NodePhase, Run};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing has been written on the node yet.
+    Preparing,
+    Draining,
+    Ended(End),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survey {
+    pub node: String,
+    pub standing: Standing,
+    /// What was written on the node is still there, in the view that the rest was seen in.
+    pub worn: bool,
+    /// All pods on the node.
+    pub total: usize,
+    /// Those that still have to leave.
+    pub pending: Vec<Key>,
+    pub blockers: Vec<Blocker>,
+    /// When the node will be empty, as far as the drain has told it.
+    pub end: Option<Foretold>,
+}
+
+pub fn survey(index: &Index, policy: &Policy, run: &Run, node: &str, now: Timestamp) -> Option<Survey> {
+    let state = run.nodes.iter().find(|known| known.name == node)?;
+    let assessment = assess(index, policy, node, now);
+    let mut pending = Vec::new();
+    let mut blockers = Vec::new();
+    for verdict in assessment.to_leave() {
+        pending.push(verdict.pod.clone());
+        let known = run.pods.get(&verdict.uid);
+        if let Some((reason, since)) = known.and_then(|known| known.blocked.clone()) {
+            let pod = index.pod(&verdict.pod);
+            let owner = pod.and_then(|pod| pod.controller.as_ref()).map(ToString::to_string);
+            blockers.push(Blocker { pod: verdict.pod.clone(), owner, reason, since });
+        }
+    }
+    let standing = match &state.phase {
+        NodePhase::Waiting | NodePhase::Cordoning | NodePhase::LookingUp { .. } => Standing::Preparing,
+        NodePhase::Draining { .. } | NodePhase::Proving { .. } => Standing::Draining,
+        NodePhase::Ended(end) => Standing::Ended(end.clone()),
+    };
+    let worn = index.node(node).is_some_and(|node| {
+        let ours = matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner == run.owner);
+        ours && state.attire.is_worn_by(node)
+    });
+    let told = matches!(state.phase, NodePhase::Draining { .. }).then(|| run.tellings.get(node)).flatten();
+    Some(Survey {
+        node: node.to_owned(),
+        standing,
+        worn,
+        total: assessment.verdicts.len(),
+        pending,
+        blockers,
+        end: told.and_then(Telling::foretold),
+    })
+}
