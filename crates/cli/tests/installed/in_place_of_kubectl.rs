@@ -13,7 +13,9 @@ use crate::skip;
 
 /// What the script's surroundings provide there: its helpers, a namespace, and the program under test.
 const DRIVER: &str = r#"
-set -o errexit -o nounset -o pipefail
+set -o errexit -o nounset -o pipefail -o errtrace
+# What a command printed is caught in a variable by the script: whoever reads of its failure needs it.
+trap 'echo "failed: $BASH_COMMAND"; echo "${output_message:-}${response:-}"' ERR
 source "$KUBERNETES_SOURCE/hack/lib/logging.sh"
 source "$KUBERNETES_SOURCE/hack/lib/test.sh"
 source "$KUBERNETES_SOURCE/test/cmd/node-management.sh"
