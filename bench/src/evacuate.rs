@@ -146,7 +146,8 @@ impl Stage {
                 })
             })
             .await?;
-        let machines: Vec<_> = (0..count).map(|number| guests::machine(number, false)).collect();
+        let machines: Vec<_> =
+            (0..count).map(|number| guests::machine(number, MIGRATION_SECONDS, false)).collect();
         guests::place(&stage.cluster, &stage.audit, &machines).await?;
         Ok(stage)
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::audit::Audit;
 use crate::cluster::Cluster;
 
-/// How long the memory of each guest is copied.
+/// How long the memory of each guest is copied, unless a benchmark says otherwise.
 pub const MIGRATION_SECONDS: f64 = 5.0;
 pub const INSTANCES: &str = "/apis/kubevirt.io/v1/virtualmachineinstances";
 const MACHINES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
@@ -26,14 +26,14 @@ pub fn nodes() -> Options {
     Options { parallel_writes: 32, ..Options::kubelets_only(nodes) }
 }
 
-/// A machine of this number; one that is pinned can run on the first node only.
-pub fn machine(number: usize, is_pinned: bool) -> Value {
+/// A machine of this number whose memory is copied for so long; one that is pinned can run on the first node only.
+pub fn machine(number: usize, migration_seconds: f64, is_pinned: bool) -> Value {
     let mut machine = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": format!("vm-{number}")},
         "spec": {"runStrategy": "Always", "template": {
             // The simulated kubelet starts pods at once: its time is nobody's, and the floor does not know it.
             "metadata": {"annotations": {
-                "evac.dev/migration-seconds": MIGRATION_SECONDS.to_string(), "evac.dev/start-seconds": "0",
+                "evac.dev/migration-seconds": migration_seconds.to_string(), "evac.dev/start-seconds": "0",
             }},
             "spec": {
                 "evictionStrategy": "LiveMigrate",

@@ -109,12 +109,29 @@ fn ticks(pid: u32, at: usize) -> Option<Duration> {
     Some(Duration::from_millis(ticks * 10))
 }
 
-/// The CPU time of all children of this program that have ended and were waited for.
-pub fn children_cpu() -> Result<Duration> {
-    let fields = stat(std::process::id()).context("this program is not in /proc")?;
-    let ticks = |field: usize| fields.get(field).and_then(|text| text.parse::<u64>().ok());
-    let ticks = ticks(13).zip(ticks(14)).context("/proc says nothing of children")?;
-    Ok(Duration::from_millis((ticks.0 + ticks.1) * 10))
+/// How the machine's cores have spent their time since it was started.
+#[derive(Debug, Clone, Copy)]
+pub struct Cores {
+    all: u64,
+    idle: u64,
+}
+
+impl Cores {
+    pub fn now() -> Result<Self> {
+        let text = fs::read_to_string("/proc/stat")?;
+        let first = text.lines().next().context("/proc/stat is empty")?;
+        let ticks: Vec<u64> =
+            first.split_whitespace().skip(1).take(8).filter_map(|word| word.parse().ok()).collect();
+        // user, nice, system, idle, waiting for a disk, interrupts, soft interrupts, taken away by the host
+        let [_, _, _, idle, waiting, ..] = ticks.as_slice() else { bail!("/proc/stat says {first:?}") };
+        Ok(Self { all: ticks.iter().sum(), idle: idle + waiting })
+    }
+
+    /// The share of their time since then in which they were not idle.
+    pub fn busy_since(&self, then: &Self) -> f64 {
+        let all = self.all.saturating_sub(then.all).max(1);
+        1.0 - self.idle.saturating_sub(then.idle) as f64 / all as f64
+    }
 }
 
 /// The most memory that one process has had at a time.

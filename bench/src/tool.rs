@@ -17,7 +17,7 @@ use tokio::process::Command;
 use crate::audit::Audit;
 use crate::cluster::Cluster;
 use crate::guests::{INSTANCES, NODE};
-use crate::process::children_cpu;
+use crate::process::{Cores, cpu_of_ended};
 
 /// As whom `evac drain` works, so that its requests are told from the operator's.
 const DRAINER: &str = "bench-drainer";
@@ -63,6 +63,8 @@ pub struct Drained {
     pub lines: Range<usize>,
     /// What the tool itself used.
     pub cpu: Duration,
+    /// The share of time in which the machine's cores were busy: near one it is the machine that sets the pace.
+    pub busy: f64,
 }
 
 impl Tool {
@@ -89,17 +91,18 @@ impl Tool {
         };
         command.args(flags).env("KUBECONFIG", ground.kubeconfig);
         let seen = Arc::new(Mutex::new(Seen::default()));
-        let (first, used) = (ground.audit.lines()?, children_cpu()?);
+        let used = || cpu_of_ended().context("no account of CPU time");
+        let (first, before, cores) = (ground.audit.lines()?, used()?, Cores::now()?);
         let began = Clock::real().now();
         let output = tokio::select! {
             output = command.output() => output?,
             broken = note(ground.cluster, seen.clone()) => return Err(broken.err().context("no watch")?),
         };
         let ended = Clock::real().now();
-        let cpu = children_cpu()?.saturating_sub(used);
+        let (cpu, busy) = (used()?.saturating_sub(before), Cores::now()?.busy_since(&cores));
         let lines = first..ground.audit.lines()?;
         let seen = std::mem::take(&mut *seen.lock().map_err(|_| anyhow::anyhow!("no notes were taken"))?);
-        Ok(Drained { began, ended, output, seen, lines, cpu })
+        Ok(Drained { began, ended, output, seen, lines, cpu, busy })
     }
 
     /// Whether a request is one of this tool's.
