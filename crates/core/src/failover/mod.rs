@@ -30,7 +30,7 @@ pub use agent::AgentError;
 pub use course::{Next, Refusal, Release, next};
 pub use fencing::{Fenced, How, PolicyRef, Void};
 pub use guests::{Fate, GuestFate, Outlook, fates};
-pub use leftovers::{Doubt, doubts};
+pub use leftovers::{Doubt, Return, doubts};
 pub use policy::{Brake, FailoverPolicy, PolicyError, Proof};
 pub use silence::{Signs, Silence};
 pub use suspect::{FencedState, KubeletLease, Suspect};

@@ -31,7 +31,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 pub use agent::{Agent, Environment};
-pub use look::{Look, look, look_back};
+pub use look::{Look, forget, look, look_back};
 pub use power::{Fence, Halt, Lookout, PowerError, PowerState, PowerSwitch, Unfenced};
 pub use story::{End, Event, FailoverRequest, Report, Source};
 
