@@ -1,7 +1,8 @@
 //! Actions become requests.
 
 use evac_core::drain::claim;
-use evac_core::drain::ownership::{ANNOTATION, DrainMark, Undo};
+use evac_core::drain::give_back::Undo;
+use evac_core::drain::ownership::{ANNOTATION, DrainMark};
 use evac_core::drain::record::{self, Record};
 use evac_core::machines::{Kind, names};
 use evac_core::{Action, Key, Lease, Taint, Uid};

@@ -9,7 +9,8 @@
 mod hostile;
 
 use evac_api::wire;
-use evac_core::drain::ownership::{MarkState, Ownership, ownership, undo, undo_of};
+use evac_core::drain::give_back::{undo, undo_of};
+use evac_core::drain::ownership::{MarkState, Ownership, ownership};
 use evac_core::drain::record::{ANNOTATION, Record};
 use evac_core::maintenance::OWNER;
 use evac_core::{Index, Lease, Node, Uid};

@@ -1,13 +1,13 @@
 //! `evac cancel`: take back what a drain did to nodes, and nothing else.
 
-use std::time::Duration;
-
 use clap::Args;
+use evac_core::Node;
 use evac_core::drain::claim;
+use evac_core::drain::give_back::{Cordon, Evidence, GiveBack, Giver, OfGuests, OfNode, Whose};
 use evac_core::drain::ownership::MarkState;
 use evac_core::maintenance::refusal::Wish;
-use evac_engine::call_back::{Whose, call_back};
-use evac_engine::{Http, nodes};
+use evac_engine::give_back::{Told, call_back, give_back};
+use evac_engine::nodes::NodeError;
 
 use crate::dry_run::DryRunArg;
 use crate::exit::{Exit, Failure};
@@ -41,7 +41,11 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
         if node.mark.is_none() {
             output::data(&format!("node/{name} not being drained{}", dry_run.suffix()));
             // A cancel that was cut off may have left something.
-            ends.push(take_back(&http, name, (!args.force).then_some(&me), dry_run).await);
+            if dry_run != DryRunArg::Client {
+                let whose = if args.force { Whose::Drains } else { Whose::Owner(&me) };
+                let done = call_back(&http, name, whose, dry_run == DryRunArg::Server).await;
+                ends.push(tell(&node, Told::Guests(done), dry_run));
+            }
             continue;
         }
         let judges_only = dry_run != DryRunArg::None;
@@ -62,44 +66,21 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
             ends.push(Exit::Done);
             continue;
         }
-        let drained_until_now = claim::life(&index, name, http.clock().now()).perhaps_alive().is_some();
-        let trial = dry_run == DryRunArg::Server;
+        let was_draining = claim::life(&index, name, http.clock().now()).perhaps_alive().is_some();
         // What was judged above is what is taken back: a mark that changed hands since belongs to its new owner.
-        let undone = match &node.mark {
-            Some(MarkState::Valid(mark)) => nodes::undo_of(&http, name, &mark.owner, trial).await,
-            _ => nodes::undo(&http, name, false, trial).await.map(Some),
+        let (by, whose) = match &node.mark {
+            Some(MarkState::Valid(mark)) => (Giver::Owner(&mark.owner), Whose::Owner(&mark.owner)),
+            _ => (Giver::Anyone, Whose::Drains),
         };
-        match undone {
-            Ok(None) => {
-                output::error(&format!(
-                    "node {name} was given back or taken over by another owner meanwhile; nothing was changed"
-                ));
-                ends.push(Exit::Refused);
-            }
-            Ok(Some(undone)) => {
-                output::data(&format!("node/{name} drain cancelled{}", dry_run.suffix()));
-                if let Some(left) = &undone.left {
-                    output::warning(left);
-                }
-                if undone.uncordoned {
-                    output::data(&format!("node/{name} uncordoned{}", dry_run.suffix()));
-                } else if let Some(MarkState::Valid(mark)) = &node.mark
-                    && mark.before.unschedulable
-                {
-                    output::talk(&format!("node {name} stays cordoned, as it was before the drain"));
-                }
-                let owner = match &node.mark {
-                    Some(MarkState::Valid(mark)) => Some(&mark.owner),
-                    _ => None,
-                };
-                ends.push(take_back(&http, name, owner, dry_run).await);
-                // The drain may have asked for one more migration before it saw that it is over.
-                if drained_until_now && dry_run == DryRunArg::None {
-                    http.clock().sleep(LAST_REQUESTS).await;
-                    ends.push(take_back(&http, name, owner, dry_run).await);
-                }
-            }
-            Err(nodes::NodeError::Http(error)) => {
+        let wish = GiveBack {
+            node: OfNode { by, cordon: Cordon::AsBefore, evidence: Evidence::OnLease },
+            guests: Some(OfGuests { whose, in_any_case: false, was_draining }),
+            dry_run: dry_run == DryRunArg::Server,
+        };
+        let given = give_back(&http, name, &wish, &mut |told| ends.push(tell(&node, told, dry_run))).await;
+        match given {
+            Ok(_) => {}
+            Err(NodeError::Http(error)) => {
                 output::error(&from_server(&error).message);
                 ends.push(Exit::Error);
             }
@@ -112,19 +93,31 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
     Ok(Exit::worst(ends))
 }
 
-/// How long a drain may take to notice that it was cancelled.
-const LAST_REQUESTS: Duration = Duration::from_secs(1);
-
-/// Aborts migrations and clears marks, once the node itself is given back.
-async fn take_back(http: &Http, node: &str, owner: Option<&String>, dry_run: DryRunArg) -> Exit {
-    if dry_run == DryRunArg::Client {
-        return Exit::Done;
-    }
-    let suffix = dry_run.suffix();
-    let dry_run = dry_run == DryRunArg::Server;
-    let whose = owner.map_or(Whose::Drains, |owner| Whose::Owner(owner.as_str()));
-    match call_back(http, node, whose, dry_run).await {
-        Ok(done) => {
+/// Says what became of the node, or of what was asked for about its guests.
+fn tell(node: &Node, told: Told, dry_run: DryRunArg) -> Exit {
+    let (name, suffix) = (&node.name, dry_run.suffix());
+    match told {
+        Told::NotTheirs => {
+            output::error(&format!(
+                "node {name} was given back or taken over by another owner meanwhile; nothing was changed"
+            ));
+            Exit::Refused
+        }
+        Told::Node(undone) => {
+            output::data(&format!("node/{name} drain cancelled{suffix}"));
+            if let Some(left) = &undone.left {
+                output::warning(left);
+            }
+            if undone.uncordoned {
+                output::data(&format!("node/{name} uncordoned{suffix}"));
+            } else if let Some(MarkState::Valid(mark)) = &node.mark
+                && mark.before.unschedulable
+            {
+                output::talk(&format!("node {name} stays cordoned, as it was before the drain"));
+            }
+            Exit::Done
+        }
+        Told::Guests(Ok(done)) => {
             for vmi in &done.aborted {
                 output::data(&format!("migration of vmi {vmi} aborted{suffix}"));
             }
@@ -136,7 +129,7 @@ async fn take_back(http: &Http, node: &str, owner: Option<&String>, dry_run: Dry
             }
             if done.left.is_empty() { Exit::Done } else { Exit::Error }
         }
-        Err(error) => {
+        Told::Guests(Err(error)) => {
             output::error(&from_server(&error).message);
             Exit::Error
         }

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use evac_core::failover::{Doubt, Release};
+use evac_core::drain::give_back::Giver;
+use evac_core::failover::{Release, Return};
 use evac_engine::Http;
 use evac_engine::failover::{
-    Agent, End, Environment, FailoverError, FailoverRequest, Source, failover, fence_by,
+    Agent, End, Environment, FailoverError, FailoverRequest, Source, failover, fence_by, forget,
 };
-use evac_engine::http::HttpError;
+use evac_engine::nodes::NodeError;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{ClusterArgs, OwnerArgs};
@@ -237,44 +238,25 @@ fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| is_program(path))
 }
 
-/// Says what speaks against using a node again. True if nothing does.
+/// Says what speaks against using a node again. True if nothing does; then the record of its failure is taken back, except in a dry run.
 pub async fn may_return(http: &Http, node: &str, dry_run: bool) -> Result<bool, Failure> {
-    for _ in 0..LOOKS {
-        let found =
-            evac_engine::failover::look_back(http, node).await.map_err(|error| from_server(&error))?;
-        let Some((suspect, doubts)) = found else { return Ok(true) };
-        if !may_forget(node, &doubts) {
-            return Ok(false);
+    let doubts = match forget(http, node, Giver::Anyone, dry_run).await {
+        Ok(Some(Return::InDoubt(doubts))) => doubts,
+        Ok(_) => return Ok(true),
+        Err(NodeError::Http(error)) => return Err(from_server(&error)),
+        Err(NodeError::Contended(tries)) => {
+            return Err(Failure::error(format!("node {node} kept changing, gave up after {tries} tries")));
         }
-        if dry_run {
-            return Ok(true);
-        }
-        let call = evac_api::failover::forget(&suspect.node);
-        let answer = http.send(&call).await.map_err(|error| from_server(&error))?;
-        match evac_engine::http::parse::<evac_api::wire::Named>(&answer) {
-            Ok(_) => return Ok(true),
-            // It has shown something new since it was looked at.
-            Err(HttpError::Status { status: 409, .. }) => {}
-            Err(error) => return Err(from_server(&error)),
-        }
-    }
-    Err(Failure::error(format!("node {node} kept changing, gave up after {LOOKS} tries")))
-}
-
-/// How often a node that changes while it is looked at is looked at again.
-const LOOKS: u32 = 10;
-
-fn may_forget(node: &str, doubts: &[Doubt]) -> bool {
+        Err(error) => return Err(Failure::error(error.to_string())),
+    };
     for doubt in doubts {
         output::error(&doubt.words(node));
     }
-    if !doubts.is_empty() {
-        output::talk(&format!(
-            "To use it all the same, take back the record of its failure: kubectl annotate node {node} {}-",
-            evac_core::failover::fencing::ANNOTATION
-        ));
-    }
-    doubts.is_empty()
+    output::talk(&format!(
+        "To use it all the same, take back the record of its failure: kubectl annotate node {node} {}-",
+        evac_core::failover::fencing::ANNOTATION
+    ));
+    Ok(false)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Takes back what a drain asked for about virtual machines: its migrations are aborted and marks on instances cleared.
+//! Takes back what a drain asked for about virtual machines: marks on instances are cleared and its migrations aborted. Which of them, and in
+//! which order, is decided in [`evac_core::drain::give_back`].
 
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use evac_api::{Answer, Call};
 use evac_apimachinery::backoff::Backoff;
 use evac_core::Key;
 use evac_core::component;
+use evac_core::drain::give_back::{Whose, is_marked, is_taken_back};
 use evac_core::machines::remains::Remains;
 use evac_core::machines::{Instance, Kind, Migration, names};
 use serde_json::json;
@@ -26,51 +28,30 @@ pub struct CalledBack {
     pub left: Vec<Remains>,
 }
 
-/// Whose migrations are taken back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose<'a> {
-    /// Those of one drainer.
-    Owner(&'a str),
-    /// Those of any drain.
-    Drains,
-    /// Also those that the control plane made because of a taint or an eviction.
-    Everybody,
-}
-
-/// Clears the marks of the instances on a node, and aborts the unfinished migrations by which these wanted to empty it. A
-/// cluster without virtual machines has nothing to take back.
-pub async fn call_back(
+/// Aborts migrations; `done` is what was taken back before. A cluster without virtual machines has nothing to take back.
+pub(crate) async fn abort_migrations(
     http: &Http,
     node: &str,
     whose: Whose<'_>,
     dry_run: bool,
+    mut done: CalledBack,
 ) -> Result<CalledBack, HttpError> {
-    let mut done = CalledBack::default();
-    // First the marks: a migration that is aborted while its instance is still marked is followed by another one.
-    clear_marks(http, node, dry_run, &mut done).await?;
     let query = match whose {
         Whose::Owner(_) | Whose::Drains => labelled(names::DRAIN),
         Whose::Everybody => String::new(),
     };
-    let ours =
-        match list::<wire::Migration>(http, &Source { path: guests::MIGRATIONS.into(), query, page: 500 })
-            .await
-        {
-            Ok((ours, _)) => ours,
-            Err(error) if error.is_not_found() => return Ok(done),
-            Err(error) if error.is_forbidden() => {
-                done.left.push(Remains::Unread { what: "migrations", why: error.to_string() });
-                Vec::new()
-            }
-            Err(error) => return Err(error),
-        };
-    for migration in ours.into_iter().map(Migration::from).filter(|one| !one.phase.is_final()) {
-        let says = |name: &str| migration.annotations.get(name).map(String::as_str);
-        let same_owner = match whose {
-            Whose::Owner(owner) => says(names::DRAIN) == Some(owner),
-            Whose::Drains | Whose::Everybody => true,
-        };
-        if says(names::EVACUATION_MIGRATION) != Some(node) || !same_owner || migration.deleting {
+    let source = Source { path: guests::MIGRATIONS.into(), query, page: 500 };
+    let found = match list::<wire::Migration>(http, &source).await {
+        Ok((found, _)) => found,
+        Err(error) if error.is_not_found() => return Ok(done),
+        Err(error) if error.is_forbidden() => {
+            done.left.push(Remains::Unread { what: "migrations", why: error.to_string() });
+            Vec::new()
+        }
+        Err(error) => return Err(error),
+    };
+    for migration in found.into_iter().map(Migration::from) {
+        if !is_taken_back(&migration, node, whose) {
             continue;
         }
         let why = match http.send(&call::abort(&migration.key, &migration.uid, dry_run)).await {
@@ -88,20 +69,22 @@ pub async fn call_back(
     Ok(done)
 }
 
-async fn clear_marks(http: &Http, node: &str, dry_run: bool, done: &mut CalledBack) -> Result<(), HttpError> {
+/// Clears the marks of the instances on a node.
+pub(crate) async fn clear_marks(http: &Http, node: &str, dry_run: bool) -> Result<CalledBack, HttpError> {
+    let mut done = CalledBack::default();
     let here =
         Source { path: guests::INSTANCES.into(), query: guests::on_nodes(&[node.to_owned()]), page: 500 };
     let instances = match list::<wire::VirtualMachineInstance>(http, &here).await {
         Ok((instances, _)) => instances,
-        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) if error.is_not_found() => return Ok(done),
         Err(error) if error.is_forbidden() => {
             done.left.push(Remains::Unread { what: "marked virtual machines", why: error.to_string() });
-            return Ok(());
+            return Ok(done);
         }
         Err(error) => return Err(error),
     };
     for instance in instances.into_iter().map(Instance::from) {
-        if instance.evacuation_node.as_deref() != Some(node) {
+        if !is_marked(&instance, node) {
             continue;
         }
         let why = match patiently(http, &unmark(&instance.key, node, dry_run)).await {
@@ -112,18 +95,18 @@ async fn clear_marks(http: &Http, node: &str, dry_run: bool, done: &mut CalledBa
             Ok(answer) => why(&answer),
             Err(error) => error.to_string(),
         };
-        if is_marked(http, &instance.key, node).await {
+        if is_still_marked(http, &instance.key, node).await {
             done.left.push(Remains::Mark { instance: instance.key, node: node.to_owned(), why });
         }
     }
-    Ok(())
+    Ok(done)
 }
 
 /// Whether it still is: it may have arrived or ended meanwhile. What cannot be read is taken to be as it was.
-async fn is_marked(http: &Http, instance: &Key, node: &str) -> bool {
+async fn is_still_marked(http: &Http, instance: &Key, node: &str) -> bool {
     let path = request::object_path(Kind::Instance, instance);
     match http.read::<wire::VirtualMachineInstance>(&Call::get(path)).await {
-        Ok(found) => Instance::from(found).evacuation_node.as_deref() == Some(node),
+        Ok(found) => is_marked(&Instance::from(found), node),
         Err(error) => !error.is_not_found(),
     }
 }

@@ -5,6 +5,7 @@ pub mod call_back;
 pub mod drain;
 pub mod failover;
 pub mod gate;
+pub mod give_back;
 pub mod guests;
 pub mod http;
 pub mod life;

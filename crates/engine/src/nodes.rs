@@ -4,13 +4,15 @@ use evac_api::call::{self, labelled};
 use evac_api::{Call, wire};
 use evac_core::cluster::fact::Existence;
 use evac_core::cluster::taints::{self, Changed, TaintChange, TaintError};
-use evac_core::drain::ownership::{Attire, MarkState, lease_key};
+use evac_core::drain::give_back::{Cordon, Evidence, GiveBack, Giver, OfNode};
+use evac_core::drain::ownership::{self, Attire, MarkState};
 use evac_core::drain::record::{self, Record};
-use evac_core::{Key, Node, Taint, drain::claim, drain::ownership};
+use evac_core::{Key, Node, Taint, drain::claim};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::give_back::{Told, Undone, give_back, record_of};
 use crate::http::{Http, HttpError, parse};
 use crate::watch::{Source, list};
 
@@ -25,7 +27,7 @@ pub enum NodeError {
 }
 
 /// Conflicts with concurrent writers that are tried again.
-const TRIES: u32 = 10;
+pub(crate) const TRIES: u32 = 10;
 
 pub async fn get(http: &Http, name: &str) -> Result<Node, HttpError> {
     http.read::<wire::Node>(&Call::get(call::node_path(name))).await.map(Into::into)
@@ -52,105 +54,36 @@ pub async fn set_schedulable(
     parse::<wire::Named>(&answer).map(|_| true)
 }
 
-/// What a cancel changed.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Undone {
-    pub uncordoned: bool,
-    pub taints_removed: bool,
-    pub mark_removed: bool,
-    /// What stays although the mark names it, in one sentence.
-    pub left: Option<String>,
-}
-
-/// Takes back what a drain did to the node, by three-way merge with what others did since.
+/// Takes back what a drain did to the node, whosever it was, by three-way merge with what others did since.
 ///
 /// With `uncordon` the node becomes schedulable even if it had been cordoned before the drain.
 pub async fn undo(http: &Http, name: &str, uncordon: bool, dry_run: bool) -> Result<Undone, NodeError> {
-    let all = |node: &Node, record: Option<&Record>| {
-        let mut undo = ownership::undo(node, record);
-        if uncordon && node.unschedulable {
-            undo.unschedulable = Some(false);
-            undo.left.retain(|what| what != "the cordon");
-        }
-        Some(undo)
-    };
-    let undone = undo_as(http, name, dry_run, all).await?;
-    Ok(undone.unwrap_or_default())
+    let cordon = if uncordon { Cordon::Lift } else { Cordon::AsBefore };
+    let node = OfNode { by: Giver::Anyone, cordon, evidence: Evidence::OnLease };
+    let wish = GiveBack { node, guests: None, dry_run };
+    Ok(undo_node(http, name, &wish).await?.unwrap_or_default())
 }
 
-/// The same for what `owner` did. Whose the node is, is judged on the very version that is written: nothing is done to a node that has
-/// changed hands.
+/// The same for what `owner` did: nothing is done to a node that has changed hands.
 pub async fn undo_of(
     http: &Http,
     name: &str,
     owner: &str,
     dry_run: bool,
 ) -> Result<Option<Undone>, NodeError> {
-    undo_as(http, name, dry_run, |node, record| ownership::undo_of(node, owner, false, record)).await
+    let node = OfNode { by: Giver::Owner(owner), cordon: Cordon::AsBefore, evidence: Evidence::OnLease };
+    undo_node(http, name, &GiveBack { node, guests: None, dry_run }).await
 }
 
-/// The same for an owner that has noted elsewhere that it worked on this node, as the role `tenants` has on the machine behind it. That note is the
-/// record outside the node, so what the mark says is believed as far as evac ever writes it.
-pub async fn undo_remembered(http: &Http, name: &str, owner: &str) -> Result<Option<Undone>, NodeError> {
-    let remembered = |node: &Node, _: Option<&Record>| {
-        let Some(MarkState::Valid(mark)) = &node.mark else { return None };
-        ownership::undo_of(node, owner, false, Some(&Record::of(&node.uid, mark)))
+async fn undo_node(http: &Http, name: &str, wish: &GiveBack<'_>) -> Result<Option<Undone>, NodeError> {
+    let mut undone = None;
+    let mut hear = |told| {
+        if let Told::Node(what) = told {
+            undone = Some(what);
+        }
     };
-    undo_as(http, name, false, remembered).await
-}
-
-async fn undo_as(
-    http: &Http,
-    name: &str,
-    dry_run: bool,
-    wanted: impl Fn(&Node, Option<&Record>) -> Option<ownership::Undo>,
-) -> Result<Option<Undone>, NodeError> {
-    for _ in 0..TRIES {
-        let node = get(http, name).await?;
-        let record = record_of(http, &node).await?;
-        let Some(undo) = wanted(&node, record.as_deref()) else { return Ok(None) };
-        let undone = Undone {
-            uncordoned: undo.unschedulable == Some(false),
-            taints_removed: undo.taints.is_some(),
-            mark_removed: undo.remove_mark,
-            left: undo.words(name),
-        };
-        if undo.is_nothing() {
-            return Ok(Some(undone));
-        }
-        let answer = http.send(&call::undo(name, &node.resource_version, &undo, dry_run)).await?;
-        match parse::<wire::Named>(&answer) {
-            Ok(_) => {
-                if undone.mark_removed && !dry_run {
-                    // With the mark gone its lease means nothing; where there is none, or no right, nothing is lost.
-                    let _ = http.send(&call::release(name, None)).await;
-                }
-                return Ok(Some(undone));
-            }
-            Err(HttpError::Status { status: 409, .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(NodeError::Contended(TRIES))
-}
-
-/// What was noted outside the node about the drain whose mark it carries. Without the right to look there is none; a server that fails
-/// has not said that there is none.
-async fn record_of(http: &Http, node: &Node) -> Result<Option<Box<Record>>, HttpError> {
-    let Some(MarkState::Valid(mark)) = &node.mark else { return Ok(None) };
-    for key in [claim::key(&node.name), lease_key(&node.name)] {
-        match http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
-            Ok(lease) => {
-                let record = evac_core::Lease::from(lease).record;
-                if let Some(record) = record.filter(|record| record.owner == mark.owner) {
-                    return Ok(Some(record));
-                }
-            }
-            Err(error) if error.is_transient() => return Err(error),
-            Err(_) => {}
-        }
-    }
-    Ok(None)
+    give_back(http, name, wish, &mut hear).await?;
+    Ok(undone)
 }
 
 /// Notes outside the node how it is before `owner` writes on it, with what the owner may add, so that it can be given back. Where that is not allowed
@@ -191,31 +124,6 @@ pub async fn keep_record(
         };
     }
     Ok(())
-}
-
-/// Takes back what `owner` did to a node, and nothing if it is not the owner's any more; gives the node as it is then.
-pub async fn give_back(
-    http: &Http,
-    name: &str,
-    owner: &str,
-    keep_cordon: bool,
-    record: Option<&Record>,
-) -> Result<Option<Node>, NodeError> {
-    for _ in 0..TRIES {
-        let node = match get(http, name).await {
-            Err(error) if error.is_not_found() => return Ok(None),
-            node => node?,
-        };
-        let Some(undo) = ownership::undo_of(&node, owner, keep_cordon, record) else { return Ok(Some(node)) };
-        let answer = http.send(&call::undo(name, &node.resource_version, &undo, false)).await?;
-        match parse::<wire::Node>(&answer) {
-            Ok(node) => return Ok(Some(node.into())),
-            Err(HttpError::Status { status: 409, .. }) => {}
-            Err(error) if error.is_not_found() => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(NodeError::Contended(TRIES))
 }
 
 /// A change of taints and how it is to be written down.

@@ -18,6 +18,7 @@ mod event;
 mod evict;
 pub mod explain;
 pub mod forecast;
+pub mod give_back;
 pub mod guest;
 mod keep_empty;
 mod migrations;

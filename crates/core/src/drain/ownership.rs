@@ -1,8 +1,7 @@
-//! Who is working on a node, and how to undo exactly our part.
+//! Who is working on a node, and the mark by which it is known.
 //!
 //! A drain writes its mark into an annotation of the node in the same request as the cordon. The mark holds the state
-//! before the first change, so that a cancel is a three-way merge: before, what we applied, and what is there now.
-//! Whatever others changed meanwhile stays.
+//! before the first change, so that exactly what a drain did can be undone ([`give_back`](super::give_back)).
 
 use std::collections::BTreeMap;
 
@@ -12,7 +11,6 @@ use crate::cluster::fact::{Key, Node, Taint};
 use crate::cluster::index::Index;
 pub use crate::cluster::mark::{DrainMark, MARK_SIZE, MARK_VERSION, MarkState, PreImage};
 use crate::drain::claim::{self, Life};
-use crate::drain::record::{self, Record};
 use crate::reasons::{OwnerReason, Reason};
 
 /// The annotation that carries a [`DrainMark`] as JSON.
@@ -166,125 +164,17 @@ pub fn new_mark(node: &Node, owner: &str, attire: &Attire, now: Timestamp) -> Dr
     DrainMark { version: MARK_VERSION, owner, since: now, before, added_taints, added_labels, options }
 }
 
-/// What has to change on a node so that nothing of a drain is left.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Undo {
-    /// `Some(value)` when the field must be written.
-    pub unschedulable: Option<bool>,
-    /// `Some(list)` when the taints must be written.
-    pub taints: Option<Vec<Taint>>,
-    /// Labels to remove.
-    pub labels: Vec<String>,
-    pub remove_mark: bool,
-    /// What the mark says was added and stays all the same, in words.
-    pub left: Vec<String>,
-}
-
-impl Undo {
-    pub fn is_nothing(&self) -> bool {
-        self.unschedulable.is_none() && self.taints.is_none() && self.labels.is_empty() && !self.remove_mark
-    }
-}
-
-/// The three-way merge of a cancel. A node that was cordoned before stays cordoned; a node that somebody uncordoned
-/// meanwhile stays uncordoned; taints of others stay in their order. What the mark says is done only where the record outside the node
-/// says it too.
-pub fn undo(node: &Node, record: Option<&Record>) -> Undo {
-    let remove_mark = node.mark.is_some();
-    let Some(MarkState::Valid(claimed)) = &node.mark else {
-        return Undo { unschedulable: None, taints: None, labels: Vec::new(), remove_mark, left: Vec::new() };
-    };
-    let mark = record::vetted(node, claimed, record);
-    let unschedulable = (node.unschedulable && !mark.before.unschedulable).then_some(false);
-    let kept: Vec<Taint> = node
-        .taints
-        .iter()
-        .filter(|taint| {
-            !mark.added_taints.iter().any(|ours| ours.same_as(taint) && ours.value == taint.value)
-        })
-        .cloned()
-        .collect();
-    let mut left = Vec::new();
-    if node.unschedulable && unschedulable.is_none() && !claimed.before.unschedulable {
-        left.push("the cordon".to_owned());
-    }
-    let named = kept.iter().filter(|taint| claimed.added_taints.iter().any(|named| named.same_as(taint)));
-    left.extend(named.map(|taint| format!("the taint {taint}")));
-    let taints = (kept.len() != node.taints.len()).then_some(kept);
-    // A label that somebody changed meanwhile is theirs now.
-    let there = |labels: &BTreeMap<String, String>| -> Vec<String> {
-        let found = labels.iter().filter(|(name, value)| node.labels.get(*name) == Some(*value));
-        found.map(|(name, _)| name.clone()).collect()
-    };
-    let labels = there(&mark.added_labels);
-    let named = there(&claimed.added_labels).into_iter().filter(|name| !labels.contains(name));
-    left.extend(named.map(|name| format!("the label {name}")));
-    Undo { unschedulable, taints, labels, remove_mark, left }
-}
-
-impl Undo {
-    /// One sentence about what stays although the mark names it, and what a person does about it.
-    pub fn words(&self, node: &str) -> Option<String> {
-        const NAMED: usize = 8;
-        let (first, more) = self.left.split_at(self.left.len().min(NAMED));
-        let rest = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-        (!first.is_empty()).then(|| {
-            format!(
-                "node {node} keeps {}{rest}, because no record outside the node says that evac added it; lift a cordon with \"evac uncordon {node}\", remove taints with \"evac taint\" and labels with \"kubectl label\" if they are not wanted",
-                first.join(", ")
-            )
-        })
-    }
-}
-
-/// The same for one owner: nothing if the mark is not theirs. The cordon stays where somebody else relies on it.
-pub fn undo_of(node: &Node, owner: &str, keep_cordon: bool, record: Option<&Record>) -> Option<Undo> {
-    match &node.mark {
-        Some(MarkState::Valid(mark)) if mark.owner == owner => {}
-        _ => return None,
-    }
-    let mut undo = undo(node, record);
-    if keep_cordon {
-        undo.unschedulable = None;
-        undo.left.retain(|what| what != "the cordon");
-    }
-    Some(undo)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cluster::fact::{Fact, Lease};
-    use crate::maintenance::EXCLUDE_LABEL;
-    use crate::testing::{at, node, taint};
+    use crate::testing::{at, node};
 
     fn marked(mut node: Node, owner: &str) -> Node {
         let mark = new_mark(&node, owner, &Attire::default(), at(0));
         node.unschedulable = true;
         node.mark = Some(MarkState::Valid(Box::new(mark)));
         node
-    }
-
-    fn recorded(node: &Node) -> Option<Record> {
-        match &node.mark {
-            Some(MarkState::Valid(mark)) => Some(Record::of(&node.uid, mark)),
-            _ => None,
-        }
-    }
-
-    #[test]
-    fn a_cancel_uncordons_a_node_that_was_schedulable_before() {
-        let node = marked(node("n"), "me");
-        assert_eq!(
-            undo(&node, recorded(&node).as_ref()),
-            Undo {
-                unschedulable: Some(false),
-                taints: None,
-                labels: Vec::new(),
-                remove_mark: true,
-                left: Vec::new()
-            }
-        );
     }
 
     #[test]
@@ -310,105 +200,6 @@ mod tests {
             assert!(held(owner).refuses(false) && held(owner).refuses(true), "{owner}");
         }
         assert!(!held("me").refuses(false) && !Ownership::Free.refuses(false));
-    }
-
-    #[test]
-    fn a_cancel_keeps_the_cordon_somebody_else_had_made_before() {
-        let mut cordoned = node("n");
-        cordoned.unschedulable = true;
-        let node = marked(cordoned, "me");
-        assert_eq!(
-            undo(&node, recorded(&node).as_ref()),
-            Undo {
-                unschedulable: None,
-                taints: None,
-                labels: Vec::new(),
-                remove_mark: true,
-                left: Vec::new()
-            }
-        );
-    }
-
-    #[test]
-    fn a_cancel_leaves_a_node_that_was_uncordoned_meanwhile_and_taints_of_others() {
-        let mut node = marked(node("n"), "me");
-        node.unschedulable = false;
-        node.taints = vec![taint("theirs", "NoExecute")];
-        assert_eq!(
-            undo(&node, recorded(&node).as_ref()),
-            Undo {
-                unschedulable: None,
-                taints: None,
-                labels: Vec::new(),
-                remove_mark: true,
-                left: Vec::new()
-            }
-        );
-    }
-
-    #[test]
-    fn a_cancel_does_not_bring_back_a_cordon_that_others_have_lifted() {
-        let mut cordoned = node("n");
-        cordoned.unschedulable = true;
-        let mut node = marked(cordoned, "me");
-        node.unschedulable = false;
-        assert_eq!(
-            undo(&node, recorded(&node).as_ref()),
-            Undo {
-                unschedulable: None,
-                taints: None,
-                labels: Vec::new(),
-                remove_mark: true,
-                left: Vec::new()
-            }
-        );
-    }
-
-    #[test]
-    fn a_cancel_removes_our_taints_only() {
-        let mut node = marked(node("n"), "me");
-        if let Some(MarkState::Valid(mark)) = &mut node.mark {
-            mark.added_taints = vec![taint("kubevirt.io/drain", "NoSchedule")];
-        }
-        node.taints = vec![
-            taint("theirs", "NoSchedule"),
-            taint("kubevirt.io/drain", "NoSchedule"),
-            taint("kubevirt.io/drain", "NoExecute"),
-        ];
-        let kept = undo(&node, recorded(&node).as_ref()).taints.unwrap();
-        assert_eq!(kept, vec![taint("theirs", "NoSchedule"), taint("kubevirt.io/drain", "NoExecute")]);
-    }
-
-    #[test]
-    fn what_a_maintenance_puts_on_is_taken_off_and_what_was_there_before_stays() {
-        let attire = Attire {
-            options: Vec::new(),
-            taints: vec![taint("kubevirt.io/drain", "NoSchedule"), taint("medik8s.io/drain", "NoSchedule")],
-            labels: BTreeMap::from([(EXCLUDE_LABEL.into(), "true".into()), ("theirs".into(), "true".into())]),
-        };
-        let mut node = node("n");
-        node.taints = vec![taint("medik8s.io/drain", "NoSchedule")];
-        node.labels.insert("theirs".into(), "true".into());
-        let mark = new_mark(&node, "me", &attire, at(0));
-        assert_eq!(mark.added_taints, [taint("kubevirt.io/drain", "NoSchedule")]);
-        assert_eq!(mark.added_labels.keys().collect::<Vec<_>>(), [EXCLUDE_LABEL]);
-        assert!(!attire.is_worn_by(&node));
-        node.taints = attire.taints_on(&node).unwrap();
-        node.labels.insert(EXCLUDE_LABEL.into(), "true".into());
-        node.unschedulable = true;
-        node.mark = Some(MarkState::Valid(Box::new(mark)));
-        assert!(attire.is_worn_by(&node));
-        let again = new_mark(&node, "me", &attire, at(5));
-        assert_eq!(again.added_taints, [taint("kubevirt.io/drain", "NoSchedule")], "what is ours stays ours");
-        let undo = undo(&node, recorded(&node).as_ref());
-        assert_eq!(undo.unschedulable, Some(false));
-        assert_eq!(undo.taints, Some(vec![taint("medik8s.io/drain", "NoSchedule")]));
-        assert_eq!(undo.labels, [EXCLUDE_LABEL]);
-        node.labels.insert(EXCLUDE_LABEL.into(), "changed".into());
-        assert!(
-            super::undo(&node, recorded(&node).as_ref()).labels.is_empty(),
-            "whoever changed it owns it now"
-        );
     }
 
     #[test]

@@ -8,6 +8,8 @@ use serde::Serialize;
 use super::suspect::Suspect;
 use crate::cluster::fact::Key;
 use crate::cluster::index::Index;
+use crate::drain::give_back::Giver;
+use crate::drain::ownership::MarkState;
 
 /// Why an old guest may still run on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -71,10 +73,41 @@ pub fn doubts(suspect: &Suspect, index: &Index, launchers: &[(Key, String, bool)
     found
 }
 
+/// Whether a node that has the record of a failure may be given back, and what becomes of the record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Return {
+    /// Not before these are answered.
+    InDoubt(Vec<Doubt>),
+    /// It is not Ready, or its mark is not that of the owner who would give it back.
+    NotTheirs,
+    /// The record says that the agent of a policy switches off another machine. It goes when the policy is corrected and by a person's hand.
+    Remembered,
+    /// The record goes first, under the version of the node that was judged.
+    Forgotten,
+}
+
+/// Decided on a node that was just read, with what speaks against it. A person has been asked for the node's owner before.
+pub fn may_return(suspect: &Suspect, doubts: Vec<Doubt>, by: Giver<'_>) -> Return {
+    if !doubts.is_empty() {
+        return Return::InDoubt(doubts);
+    }
+    let Giver::Owner(owner) = by else { return Return::Forgotten };
+    if suspect.record().is_some_and(|record| record.wrong_machine(suspect).is_some()) {
+        return Return::Remembered;
+    }
+    if is_back(suspect, owner) { Return::Forgotten } else { Return::NotTheirs }
+}
+
+/// Ready, and marked by this owner.
+pub fn is_back(suspect: &Suspect, owner: &str) -> bool {
+    suspect.is_ready() && matches!(&suspect.node.mark, Some(MarkState::Valid(mark)) if mark.owner == owner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cluster::fact::Fact;
+    use crate::drain::ownership::{Attire, new_mark};
     use crate::failover::fencing::{Fenced, How};
     use crate::failover::suspect::FencedState;
     use crate::failover::suspect::testing::{ready, silent};
@@ -137,5 +170,33 @@ mod tests {
     fn a_node_that_was_never_released_has_nothing_to_answer_for() {
         let pods = [(Key::new("default", "p"), "gone".to_owned(), false)];
         assert_eq!(doubts(&ready("n", at(500)), &view([]), &pods), []);
+    }
+
+    fn marked(mut suspect: Suspect, owner: &str) -> Suspect {
+        let mark = new_mark(&suspect.node, owner, &Attire::default(), at(0));
+        suspect.node.mark = Some(MarkState::Valid(Box::new(mark)));
+        suspect
+    }
+
+    #[test]
+    fn the_record_goes_with_nothing_in_doubt_under_the_mark_of_who_gives_the_node_back() {
+        let back = marked(released(ready("n", at(500))), "op");
+        let doubts = || vec![Doubt::SameBoot { by: "kim".into() }];
+        assert_eq!(may_return(&back, doubts(), Giver::Anyone), Return::InDoubt(doubts()));
+        assert_eq!(may_return(&back, doubts(), Giver::Owner("op")), Return::InDoubt(doubts()));
+        assert_eq!(may_return(&back, Vec::new(), Giver::Owner("op")), Return::Forgotten);
+        assert_eq!(may_return(&back, Vec::new(), Giver::Owner("another")), Return::NotTheirs);
+        let silent = marked(released(silent("n")), "op");
+        assert_eq!(may_return(&silent, Vec::new(), Giver::Owner("op")), Return::NotTheirs);
+    }
+
+    #[test]
+    fn that_an_agent_switches_off_another_machine_is_remembered_until_a_person_takes_it_back() {
+        let how = How::Agent { program: "fence_x".into() };
+        let record = Fenced::new(&silent("n"), how, "op", at(100));
+        let mut back = marked(ready("n", at(500)), "op");
+        back.fenced = Some(FencedState::Valid(Box::new(record)));
+        assert_eq!(may_return(&back, Vec::new(), Giver::Owner("op")), Return::Remembered);
+        assert_eq!(may_return(&back, Vec::new(), Giver::Anyone), Return::Forgotten);
     }
 }

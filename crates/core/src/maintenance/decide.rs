@@ -9,7 +9,8 @@ use super::status::{PERMISSION_IGNORED, Status, YIELDED, named_at, whole_seconds
 use super::vouched::{Granted, granted};
 use super::{About, Action, Decision, Id, LEASE_SECONDS, Maintenance, OnUncordon, Phase, Registry};
 use crate::cluster::fact::{Lease, Node};
-use crate::drain::ownership::{self, Undo};
+use crate::drain::give_back::{Undo, undo_of};
+use crate::drain::ownership;
 use crate::drain::policy::back_off;
 use crate::drain::quorum::is_control_plane;
 use crate::drain::record::{self, Record};
@@ -145,14 +146,12 @@ impl<'a> Case<'a> {
         let other = self.registry.lease(&node.name).filter(|lease| self.is_foreign(lease));
         let record = self.registry.record(&node.name, self.now);
         // Even if no mark of ours is seen: it may have been written a moment ago.
-        self.act(Action::Restore {
+        self.act(Action::GiveBack {
             node: node.name.clone(),
             keep_cordon: other.is_some(),
             record: record.cloned().map(Box::new),
         });
-        // After the taints are gone, or the moves that are called back would begin anew.
-        self.act(Action::CallBack { node: node.name.clone() });
-        if let Some(undo) = ownership::undo_of(node, self.registry.owner(), other.is_some(), record) {
+        if let Some(undo) = undo_of(node, self.registry.owner(), other.is_some(), record) {
             self.tell_about_node(node, other, &undo);
         }
     }

@@ -215,12 +215,9 @@ pub enum Action {
     End {
         node: String,
     },
-    /// Aborts migrations of ours and clears marks.
-    CallBack {
-        node: String,
-    },
-    /// The node as it was before, as far as it is ours to say and the record says it too.
-    Restore {
+    /// Gives the node back, as far as it is ours to say and the record says it too, and its guests with it: see
+    /// [`give_back`](crate::drain::give_back).
+    GiveBack {
         node: String,
         keep_cordon: bool,
         record: Option<Box<Record>>,

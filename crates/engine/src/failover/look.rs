@@ -1,17 +1,21 @@
 //! Reading everything about a failed node at one moment.
 
 use evac_api::Project;
-use evac_api::failover::{ATTACHMENTS, Attachment, KUBELET_LEASES, ServerVersion, SuspectNode};
+use evac_api::failover::{
+    self as requests, ATTACHMENTS, Attachment, KUBELET_LEASES, ServerVersion, SuspectNode,
+};
 use evac_api::kubevirt::wire::{VirtualMachine, VirtualMachineInstance};
 use evac_api::{Call, call, wire};
-use evac_core::drain::ownership::{Ownership, is_marked_by_other, lease_key, ownership};
+use evac_core::drain::give_back::Giver;
+use evac_core::drain::ownership::{is_marked_by_other, lease_key};
 use evac_core::drain::quorum::Shortage;
-use evac_core::failover::course::may_begin;
-use evac_core::failover::{Doubt, GuestFate, Refusal, Suspect, doubts, fates};
+use evac_core::failover::leftovers::may_return;
+use evac_core::failover::{Doubt, Holding, Look, Return, Suspect, doubts, fates};
 use evac_core::{Fact, Index, Pod, VmRole};
-use jiff::Timestamp;
 
+use super::written;
 use crate::http::{Http, HttpError};
+use crate::nodes::{NodeError, TRIES};
 use crate::watch::{Source, list};
 use crate::{guests, life, quorum};
 
@@ -19,36 +23,6 @@ const PAGE: u32 = 500;
 pub(super) const MACHINES: &str = "/apis/kubevirt.io/v1/virtualmachines";
 /// The query for all pods that run guests.
 pub(super) const LAUNCHERS: &str = "labelSelector=kubevirt.io%3Dvirt-launcher";
-
-/// A failed node and what was on it.
-#[derive(Debug)]
-pub struct Look {
-    pub suspect: Suspect,
-    pub pods: Vec<Pod>,
-    /// What becomes of its guests. None where the cluster knows no virtual machines, or they may not be read.
-    pub guests: Vec<GuestFate>,
-    pub attachments: Vec<String>,
-    pub holding: Holding,
-    /// What could not be read and would have been told.
-    pub unread: Vec<String>,
-}
-
-/// Who marked or claimed a node, as far as could be found out.
-#[derive(Debug)]
-pub struct Holding {
-    index: Index,
-    /// Why the lease of a remediation operator could not be read.
-    unread: Option<String>,
-}
-
-impl Holding {
-    /// Whose the node is, or why it must be left alone.
-    pub fn judge(&self, suspect: &Suspect, owner: &str, now: Timestamp) -> Result<Ownership, Refusal> {
-        let whose = ownership(&self.index, &suspect.node, owner, now);
-        may_begin(suspect, &whose, self.unread.as_deref())?;
-        Ok(whose)
-    }
-}
 
 /// The node as it is now, with its kubelet's lease.
 pub async fn suspect(http: &Http, name: &str) -> Result<Suspect, HttpError> {
@@ -210,4 +184,23 @@ pub async fn look_back(http: &Http, name: &str) -> Result<Option<(Suspect, Vec<D
     };
     let found = doubts(&suspect, &machines, &launchers);
     Ok(Some((suspect, found)))
+}
+
+/// Has the record of its failure taken off a node that is about to be given back, if it has one and nothing speaks against it. A dry run only says
+/// what would become of it.
+pub async fn forget(
+    http: &Http,
+    name: &str,
+    by: Giver<'_>,
+    dry_run: bool,
+) -> Result<Option<Return>, NodeError> {
+    for _ in 0..TRIES {
+        let Some((suspect, doubts)) = look_back(http, name).await? else { return Ok(None) };
+        let verdict = may_return(&suspect, doubts, by);
+        if dry_run || verdict != Return::Forgotten || written(http, &requests::forget(&suspect.node)).await? {
+            return Ok(Some(verdict));
+        }
+        // It has shown something new since it was looked at.
+    }
+    Err(NodeError::Contended(TRIES))
 }

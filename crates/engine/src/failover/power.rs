@@ -3,13 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use evac_clock::Clock;
-use evac_core::failover::Refusal;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use thiserror::Error;
-
-use crate::http::HttpError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PowerState {
@@ -33,7 +28,7 @@ pub enum PowerError {
 
 impl PowerError {
     /// Another try would give the same answer.
-    fn is_final(&self) -> bool {
+    pub fn is_final(&self) -> bool {
         matches!(self, Self::Missing { .. })
     }
 }
@@ -43,30 +38,6 @@ pub trait PowerSwitch: Send + Sync {
     fn name(&self) -> String;
     fn off<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), PowerError>>;
     fn state<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PowerState, PowerError>>;
-}
-
-/// Looks before each try whether the machine may still be switched off: between two tries a node may recover, a policy may be paused and another
-/// operator may lead.
-pub trait Lookout: Send {
-    fn may_switch_off(&mut self) -> BoxFuture<'_, Result<(), Halt>>;
-}
-
-/// Why a machine is not switched off.
-#[derive(Debug)]
-pub enum Halt {
-    /// What was seen speaks against it.
-    Refused(Refusal),
-    /// Another operator leads.
-    NotLeading,
-    /// Nobody could look.
-    Unseen(HttpError),
-}
-
-/// Why a machine is not seen off.
-#[derive(Debug)]
-pub enum Unfenced {
-    Power(PowerError),
-    Halted(Halt),
 }
 
 /// A switch and how often it is tried.
@@ -85,33 +56,8 @@ impl std::fmt::Debug for Fence {
 }
 
 impl Fence {
-    /// Switches the machine off and sees it off, or says why not. `tell` hears of every try that failed. Gives the time when the try began that
-    /// succeeded.
-    pub async fn fence(
-        &self,
-        clock: Clock,
-        node: &str,
-        lookout: &mut dyn Lookout,
-        tell: &mut (dyn FnMut(u32, &PowerError) + Send),
-    ) -> Result<Timestamp, Unfenced> {
-        let mut number = 1;
-        loop {
-            lookout.may_switch_off().await.map_err(Unfenced::Halted)?;
-            let began = clock.now();
-            let error = match self.once(node).await {
-                Ok(()) => return Ok(began),
-                Err(error) => error,
-            };
-            tell(number, &error);
-            if error.is_final() || number >= self.tries {
-                return Err(Unfenced::Power(error));
-            }
-            number += 1;
-            clock.sleep(self.pause).await;
-        }
-    }
-
-    async fn once(&self, node: &str) -> Result<(), PowerError> {
+    /// One try to switch the machine off and to see it off.
+    pub async fn once(&self, node: &str) -> Result<(), PowerError> {
         self.switch.off(node).await?;
         // An agent that could send the command has not yet seen what came of it.
         match self.switch.state(node).await? {

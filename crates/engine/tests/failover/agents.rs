@@ -5,11 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use evac_clock::Clock;
-use evac_engine::failover::{
-    Agent, Environment, Fence, Halt, Lookout, PowerError, PowerSwitch, Unfenced, fence_by,
-};
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use evac_core::failover::Attempts;
+use evac_engine::failover::{Agent, Environment, Fence, PowerError, PowerSwitch, fence_by};
 
 const STAND_IN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/failover/fence_standin");
 
@@ -29,26 +26,17 @@ fn fence(dir: &Path, mode: &str, timeout: Duration, tries: u32) -> Fence {
 
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// Nothing speaks against it.
-struct Clear;
-
-impl Lookout for Clear {
-    fn may_switch_off(&mut self) -> BoxFuture<'_, Result<(), Halt>> {
-        async { Ok(()) }.boxed()
-    }
-}
-
-/// What came of it, and every failure on the way.
+/// What came of it, and every failure on the way. Nothing speaks against any try.
 async fn run(fence: &Fence) -> (Result<(), PowerError>, Vec<String>) {
     let mut heard = Vec::new();
-    let mut tell = |_: u32, error: &PowerError| heard.push(error.to_string());
-    let end = fence.fence(Clock::real(), "n1", &mut Clear, &mut tell).await;
-    let end = match end {
-        Ok(_) => Ok(()),
-        Err(Unfenced::Power(error)) => Err(error),
-        Err(Unfenced::Halted(halt)) => panic!("{halt:?}"),
-    };
-    (end, heard)
+    let mut attempts = Attempts::new(fence.tries);
+    loop {
+        let Err(error) = fence.once("n1").await else { return (Ok(()), heard) };
+        heard.push(error.to_string());
+        let Some(next) = attempts.after_failure(error.is_final()) else { return (Err(error), heard) };
+        attempts = next;
+        Clock::real().sleep(fence.pause).await;
+    }
 }
 
 fn asked(dir: &Path) -> Vec<String> {

@@ -6,7 +6,7 @@ use evac_core::Policy;
 use evac_core::drain::run::End;
 use evac_core::drain::step::Event;
 use evac_core::machines::Roles;
-use evac_engine::call_back::{Whose, call_back};
+use evac_engine::give_back::{Whose, call_back};
 use evac_engine::{DrainRequest, drain};
 use evac_world::{NodeSpec, Options, World};
 use serde_json::{Value, json};

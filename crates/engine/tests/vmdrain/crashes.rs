@@ -1,6 +1,6 @@
 //! Killed before or after every single request: the next run goes on, or a cancel takes everything back.
 
-use evac_engine::call_back::{Whose, call_back};
+use evac_engine::give_back::{Whose, call_back};
 use evac_engine::nodes;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

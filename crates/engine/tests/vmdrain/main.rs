@@ -19,7 +19,7 @@ use cluster::Bench;
 use evac_core::drain::run::End;
 use evac_core::drain::step::Event;
 use evac_core::{DryRun, Proof};
-use evac_engine::call_back::{Whose, call_back};
+use evac_engine::give_back::{Whose, call_back};
 use evac_engine::nodes as on_nodes;
 use machines::{VMIS, VMS, template};
 use serde_json::{Value, json};

@@ -222,10 +222,12 @@ fn deleting_the_first_of_two_objects_for_a_node_hands_it_to_the_second() {
     case.settle("a");
     let node = case.node("n");
     assert!(node.unschedulable && node.taints.iter().any(|taint| taint.key == "kubevirt.io/drain"));
-    assert!(!case.done.iter().any(|action| matches!(
-        action,
-        Action::Restore { .. } | Action::CallBack { .. } | Action::ReturnLease { .. }
-    )));
+    assert!(
+        !case
+            .done
+            .iter()
+            .any(|action| matches!(action, Action::GiveBack { .. } | Action::ReturnLease { .. }))
+    );
     assert!(case.registry.object(&id("a")).is_none(), "the first one may go");
     case.settle("b");
     assert!(case.registry.has_begun(case.registry.object(&id("b")).unwrap()));

@@ -136,8 +136,8 @@ impl Case {
             Action::End { node } => {
                 self.registry.apply(Seen::Ended(node.clone()));
             }
-            Action::Restore { node, keep_cordon, record } => self.edit_node(node, |node| {
-                let undo = crate::drain::ownership::undo_of(node, OWNER, *keep_cordon, record.as_deref());
+            Action::GiveBack { node, keep_cordon, record } => self.edit_node(node, |node| {
+                let undo = crate::drain::give_back::undo_of(node, OWNER, *keep_cordon, record.as_deref());
                 let Some(undo) = undo else { return };
                 node.taints = undo.taints.unwrap_or_else(|| node.taints.clone());
                 undo.labels.iter().for_each(|label| drop(node.labels.remove(label)));
@@ -148,7 +148,7 @@ impl Case {
                 self.edit(&id.name, |object| object.status = *status.clone());
             }
             Action::Tell { reason, .. } => self.told.push(reason),
-            Action::CallBack { .. } | Action::AskQuorum { .. } | Action::Ascertain { .. } => {}
+            Action::AskQuorum { .. } | Action::Ascertain { .. } => {}
         }
     }
 

@@ -22,6 +22,7 @@ use evac_clock::Clock;
 use evac_core::Lease;
 use evac_core::drain::quorum::is_control_plane;
 use evac_core::drain::unread::{Unread, Word};
+use evac_core::failover::leftovers::is_back;
 use evac_core::failover::policy::Agent as AgentPolicy;
 use evac_core::failover::watchman::{Standing, Verdict, View, Watchman};
 use evac_core::failover::{AgentError, FailoverPolicy, KubeletLease, PolicyError, Proof, Silence, Suspect};
@@ -505,7 +506,7 @@ impl Loop {
         let back: Vec<Suspect> = self
             .nodes
             .values()
-            .filter(|node| back::is_ours(node, &owner(&self.http)) && !self.active.contains(&node.node.name))
+            .filter(|node| is_back(node, &owner(&self.http)) && !self.active.contains(&node.node.name))
             .filter(|node| !rests(&node.node.name))
             .cloned()
             .collect();

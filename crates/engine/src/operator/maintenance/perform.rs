@@ -8,7 +8,9 @@ use evac_api::wire::Lease;
 use evac_api::{Answer, Call};
 use evac_clock::Clock;
 use evac_core::Lease as Judged;
+use evac_core::drain::give_back::{Cordon, Evidence, GiveBack, Giver, OfGuests, OfNode, Whose};
 use evac_core::drain::ownership::LEASE_NAMESPACE;
+use evac_core::drain::record::Record;
 use evac_core::machines::remains::Remains;
 use evac_core::maintenance::{Action, Id, OWNER, Seen, cannot_spare, named};
 use serde_json::json;
@@ -16,10 +18,10 @@ use serde_json::json;
 use super::feeds;
 use super::quorum;
 use super::review;
-use crate::call_back::{Whose, call_back};
 use crate::drain::service::{Service, Wanted};
+use crate::give_back::{Told, give_back};
 use crate::http::{Http, HttpError, parse};
-use crate::nodes;
+use crate::nodes::NodeError;
 use crate::operator::agenda::Ending;
 
 pub(super) struct Done {
@@ -113,38 +115,12 @@ impl Performer {
                 learned.push(Seen::Ended(node.clone()));
                 Ok(())
             }
-            Action::CallBack { node } => {
-                let back = call_back(&self.http, node, Whose::Everybody, false).await;
-                let left = back.map_or_else(
-                    |error| {
-                        vec![Remains::Unread { what: "guests and their migrations", why: error.to_string() }]
-                    },
-                    |back| back.left,
-                );
-                if left.is_empty() {
-                    return Ok(());
-                }
-                for left in &left {
-                    tracing::warn!(node, left = left.sentence(), "could not be taken back");
-                }
-                learned.push(Seen::Left(node.clone(), left));
-                Err(Ending::Failed)
-            }
             Action::Ascertain { node } => {
                 let others = review::others_for(&self.http, node).await.map_err(|error| failed(&error))?;
                 if others.is_empty() { Ok(()) } else { Err(Ending::Conflict) }
             }
-            Action::Restore { node, keep_cordon, record } => {
-                let owner = named(OWNER, self.http.home());
-                let record = record.as_deref();
-                match nodes::give_back(&self.http, node, &owner, *keep_cordon, record).await {
-                    Ok(seen) => {
-                        learned.extend(seen.map(|node| Seen::Node(Box::new(node))));
-                        Ok(())
-                    }
-                    Err(nodes::NodeError::Http(error)) => Err(failed(&error)),
-                    Err(_) => Err(Ending::Conflict),
-                }
+            Action::GiveBack { node, keep_cordon, record } => {
+                self.give_back(node, *keep_cordon, record.as_deref(), learned).await
             }
             Action::AskQuorum { node } => {
                 let verdict = quorum::ask(&self.http, node).await;
@@ -161,6 +137,41 @@ impl Performer {
                 Ok(())
             }
         }
+    }
+
+    async fn give_back(
+        &self,
+        node: &str,
+        keep_cordon: bool,
+        record: Option<&Record>,
+        learned: &mut Vec<Seen>,
+    ) -> Result<(), Ending> {
+        let owner = named(OWNER, self.http.home());
+        let cordon = if keep_cordon { Cordon::Keep } else { Cordon::AsBefore };
+        let of_node = OfNode { by: Giver::Owner(&owner), cordon, evidence: Evidence::Kept(record) };
+        let guests = OfGuests { whose: Whose::Everybody, in_any_case: true, was_draining: false };
+        let wish = GiveBack { node: of_node, guests: Some(guests), dry_run: false };
+        let mut left = Vec::new();
+        let mut hear = |told| match told {
+            Told::Guests(Ok(done)) => left = done.left,
+            Told::Guests(Err(error)) => {
+                left = vec![Remains::Unread { what: "guests and their migrations", why: error.to_string() }];
+            }
+            Told::Node(_) | Told::NotTheirs => {}
+        };
+        match give_back(&self.http, node, &wish, &mut hear).await {
+            Ok(seen) => learned.extend(seen.map(|node| Seen::Node(Box::new(node)))),
+            Err(NodeError::Http(error)) => return Err(failed(&error)),
+            Err(_) => return Err(Ending::Conflict),
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        for left in &left {
+            tracing::warn!(node, left = left.sentence(), "could not be taken back");
+        }
+        learned.push(Seen::Left(node.to_owned(), left));
+        Err(Ending::Failed)
     }
 
     async fn send(&self, call: &Call) -> Result<Answer, Ending> {

@@ -8,6 +8,7 @@ use evac_api::Call;
 use evac_api::call::node_path;
 use evac_api::install::MEMORY_LIMIT;
 use evac_api::tenants::TenantNode;
+use evac_core::drain::give_back::{Cordon, Evidence, GiveBack, Giver, OfNode};
 use evac_core::drain::run::{End, Left};
 use evac_core::drain::step::Event;
 use evac_core::machines::Instance;
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::Settings;
 use super::reach::tenant;
 use crate::drain::{DrainError, DrainRequest, drain};
+use crate::give_back::give_back;
 use crate::http::{Http, HttpError};
 use crate::meter::Meter;
 use crate::nodes::{self, NodeError};
@@ -236,7 +238,11 @@ impl Visit {
         let _place = self.visits.enter(|| {}).await;
         let http = self.enter(&Arc::new(Meter::new(Ration::VISIT))).await?;
         let name = &self.member.node;
-        match nodes::undo_remembered(&http, name, OWNER).await {
+        // That it worked on this node is noted on the instance.
+        let node =
+            OfNode { by: Giver::Owner(OWNER), cordon: Cordon::AsBefore, evidence: Evidence::Elsewhere };
+        let wish = GiveBack { node, guests: None, dry_run: false };
+        match give_back(&http, name, &wish, &mut |_| {}).await {
             Ok(_) => Ok(()),
             Err(NodeError::Http(error)) if error.is_not_found() => Ok(()),
             Err(NodeError::Http(error)) => Err(self.failed(&error)),

@@ -1,57 +1,13 @@
-//! What a failover is asked for, what it tells on its way, and how it ends.
+//! What a failover tells on its way, and how it ends.
 
-use std::time::Duration;
-
-use evac_core::Key;
-use evac_core::drain::step;
-use evac_core::failover::{GuestFate, LetGo, PolicyRef, Refusal, Release, Remains, Silence};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::power::Fence;
-
-/// Where the proof is to come from.
-#[derive(Debug, Clone)]
-pub enum Source {
-    /// Only from what is written on the node already.
-    Nowhere,
-    Statement {
-        by: String,
-        reason: String,
-    },
-    Provider,
-    Time {
-        seconds: i64,
-        policy: String,
-    },
-    Fence(Fence),
-}
-
-#[derive(Debug, Clone)]
-pub struct FailoverRequest {
-    pub node: String,
-    /// Under which name the node is marked.
-    pub owner: String,
-    /// The command line, for the mark on the node.
-    pub options: Vec<String>,
-    pub source: Source,
-    /// How to release; without it what suits the server.
-    pub release: Option<Release>,
-    /// A person answers for the quorum of etcd, where the node is of the control plane.
-    pub allow_control_plane: bool,
-    /// Look and tell, but change nothing.
-    pub dry_run: bool,
-    /// How long the whole may take; without it as long as it takes.
-    pub timeout: Option<Duration>,
-    /// How long the wait for the guests goes on without any change; without it until everything has happened, or the time is up.
-    pub stall: Option<Duration>,
-    /// How long a node whose kubelet answers is drained before it is switched off.
-    pub drain: Duration,
-    /// The policy that asks for it; none for a person.
-    pub policy: Option<PolicyRef>,
-    /// What was seen of the node before. Without it the node is watched first.
-    pub silence: Silence,
-}
+use super::aftermath::{LetGo, Remains};
+use super::course::{Refusal, Release};
+use super::guests::GuestFate;
+use crate::cluster::fact::Key;
+use crate::drain::step;
 
 /// Everything that is known, told before anything is done.
 #[derive(Debug, Clone, Serialize)]

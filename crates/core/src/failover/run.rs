@@ -1,0 +1,381 @@
+//! A failover under way: what it was asked for, in which phase it is, what it wants done and what became of that.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::course::{Before, PolicyNow, Refusal, Release, Witness};
+use super::event::End;
+use super::fencing::{Fenced, How, PolicyRef};
+use super::look::{Holding, Look};
+use super::silence::Silence;
+use super::suspect::{Sign, Suspect};
+use super::waiting::Waiting;
+use crate::cluster::fact::{Node, Uid};
+use crate::cluster::index::Index;
+use crate::drain::action;
+use crate::drain::ownership::Ownership;
+use crate::drain::quorum::Shortage;
+use crate::drain::run::End as DrainEnd;
+
+/// Conflicts with concurrent writers that are looked at again.
+pub const TRIES: u32 = 20;
+
+/// What a failover is asked for.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    pub node: String,
+    /// Under which name the node is marked.
+    pub owner: String,
+    /// The command line, for the mark on the node.
+    pub options: Vec<String>,
+    pub proof: ProofFrom,
+    /// How to release; without it what suits the server.
+    pub release: Option<Release>,
+    /// A person answers for the quorum of etcd, where the node is of the control plane.
+    pub allow_control_plane: bool,
+    /// Look and tell, but change nothing.
+    pub dry_run: bool,
+    /// How long the whole may take; without it as long as it takes.
+    pub timeout: Option<Duration>,
+    /// How long the wait for the guests goes on without any change; without it until everything has happened, or the time is up.
+    pub stall: Option<Duration>,
+    /// How long a node whose kubelet answers is drained before it is switched off.
+    pub drain: Duration,
+    /// The policy that asks for it; none for a person.
+    pub policy: Option<PolicyRef>,
+}
+
+/// Where the proof is to come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProofFrom {
+    /// Only from what is written on the node already.
+    Nowhere,
+    Said(How),
+    Agent {
+        program: String,
+        attempts: Attempts,
+        /// Between two tries.
+        pause: Duration,
+    },
+}
+
+impl ProofFrom {
+    /// What is said without anybody being asked to do anything.
+    pub(super) fn said(&self) -> Option<How> {
+        match self {
+            Self::Said(how) => Some(how.clone()),
+            Self::Nowhere | Self::Agent { .. } => None,
+        }
+    }
+}
+
+/// How often a machine is tried to be switched off, and which try this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempts {
+    pub number: u32,
+    tries: u32,
+}
+
+impl Attempts {
+    pub fn new(tries: u32) -> Self {
+        Self { number: 1, tries }
+    }
+
+    /// The next try after one that failed; none if it was the last, or if another would give the same answer.
+    #[must_use]
+    pub fn after_failure(self, is_final: bool) -> Option<Self> {
+        (!is_final && self.number < self.tries).then_some(Self { number: self.number + 1, ..self })
+    }
+}
+
+/// Everything that was read.
+#[derive(Debug, Default)]
+pub struct Facts {
+    /// The last look at everything about the node.
+    pub look: Option<Look>,
+    /// The node and its kubelet's lease as they were last read, with what was read of its holder then, if it was. None if the node is gone.
+    pub node: Option<(Suspect, Option<Holding>)>,
+    /// What is seen of guests, pods and volumes after the release.
+    pub after: Seen,
+    /// By how much the calendar is ahead of the clock by which is measured.
+    pub ahead: SignedDuration,
+}
+
+/// What watches have shown after the release.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub index: Index,
+    /// The volumes that are attached to the node.
+    pub attachments: Vec<String>,
+    /// Every watch has shown what there is. Who is not seen before that is not gone.
+    pub is_whole: bool,
+}
+
+impl Facts {
+    pub(super) fn calendar(&self, now: Timestamp) -> Timestamp {
+        now.checked_add(self.ahead).unwrap_or(now)
+    }
+}
+
+/// What is to be done now. Actions leave no choice open; each is answered by an [`Outcome`] before the next step.
+#[derive(Debug)]
+pub enum Action {
+    /// Reads everything about the node into [`Facts::look`]. With `may_ask` the drain of another is asked whether it still is at work.
+    Look {
+        may_ask: bool,
+    },
+    /// Reads the node and its lease into [`Facts::node`], with its holder if wanted.
+    Read {
+        holder: bool,
+    },
+    AskQuorum,
+    AskVersion,
+    /// Watches the node and its lease for signs of life until then, and ends early if there is one.
+    Watch {
+        suspect: Box<Suspect>,
+        until: Timestamp,
+    },
+    /// Notes outside the node how it was before this failover wrote on it.
+    Note {
+        node: Box<Node>,
+    },
+    Drain {
+        limit: Duration,
+    },
+    Cordon(Box<action::Action>),
+    /// Looks whether the machine may be switched off now: the node, the policy, and last who leads.
+    LookOut,
+    /// Switches the machine off and sees it off.
+    SwitchOff,
+    Pause(Duration),
+    /// Writes a proof on the node, if it still is as it was judged.
+    WriteProof {
+        node: Box<Node>,
+        proof: Box<Fenced>,
+    },
+    /// Releases what the node held, if it still is as it was judged.
+    Release {
+        node: Box<Node>,
+        proof: Box<Fenced>,
+        how: Release,
+    },
+    /// Sends events about the node. Losing one changes nothing, because the record is on the node.
+    Publish(Vec<Notice>),
+    /// Begins to watch into [`Facts::after`] what becomes of pods, volumes and, if wanted, guests.
+    Follow {
+        guests: bool,
+    },
+    /// Takes the taint away that released the node, if it still is as it was read.
+    Untaint {
+        node: Box<Node>,
+    },
+}
+
+/// What became of an action. What cannot be told here, such as a server that fails, ends the run: all its state is on the node.
+#[derive(Debug)]
+pub enum Outcome {
+    Done,
+    /// The node is not there any more.
+    Gone,
+    /// The node has changed since it was judged, and nothing was written.
+    Conflict,
+    Quorum(Result<(), Shortage>),
+    Version((u32, u32)),
+    Drained(Option<DrainEnd>),
+    LookedOut {
+        suspect: Box<Suspect>,
+        policy: Option<PolicyNow>,
+        leads: bool,
+    },
+    /// It was given up because the run is to stop.
+    Stopped,
+    /// The machine was not seen off. If final, another try would give the same answer.
+    NotOff {
+        why: String,
+        is_final: bool,
+    },
+}
+
+/// An event about a node, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    pub node: String,
+    pub uid: Uid,
+    pub reason: &'static str,
+    pub message: String,
+    /// By the calendar.
+    pub at: Timestamp,
+}
+
+/// Why a failover ended without an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The node changed each time before something was written.
+    Contended,
+    /// The node was deleted while its machine was being switched off.
+    NodeGone,
+}
+
+/// A failover under way. Kill it at any moment: what it did is on the node (cordon, proof, taint), and the next one goes on from there.
+#[derive(Debug)]
+pub struct FailoverRun {
+    pub(super) wish: Wish,
+    /// What was seen of the node.
+    pub silence: Silence,
+    pub(super) deadline: Option<Timestamp>,
+    pub(super) stopping: bool,
+    pub(super) phase: Phase,
+    pub(super) outcome: Option<Outcome>,
+    pub(super) notices: Vec<Notice>,
+}
+
+impl FailoverRun {
+    /// `silence` is what was seen of the node before.
+    pub fn new(wish: Wish, silence: Silence, now: Timestamp) -> Self {
+        let limit = wish.timeout.and_then(|limit| SignedDuration::try_from(limit).ok());
+        let deadline = limit.and_then(|limit| now.checked_add(limit).ok());
+        let (phase, outcome, notices) = (Phase::New, None, Vec::new());
+        Self { wish, silence, deadline, stopping: false, phase, outcome, notices }
+    }
+
+    /// Nothing new is begun.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// Takes in what became of the last action.
+    pub fn record(&mut self, outcome: Outcome) {
+        self.outcome = Some(outcome);
+    }
+
+    /// How it ended, if it has.
+    pub fn end(&self) -> Option<Result<&End, Fault>> {
+        match &self.phase {
+            Phase::Ended(end) => Some(end.as_ref().map_err(|fault| *fault)),
+            _ => None,
+        }
+    }
+
+    /// Events that are still to be sent where the run is given up.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+}
+
+/// Where a failover is. Its picture is in [`step`](super::step). Each phase has what it needs, and most wait for the outcome of one action.
+#[derive(Debug, Default)]
+pub(super) enum Phase {
+    #[default]
+    New,
+    Looking,
+    /// It is being asked whether the control plane can spare the node.
+    Sparing(Ownership),
+    Versioning(Ownership),
+    Watching(Begun),
+    Noting(Begun),
+    Draining {
+        how: Release,
+    },
+    LookingAgain {
+        how: Release,
+    },
+    Cordoning(Cordoning),
+    ReadingHolder(Cordoning),
+    SparingAgain {
+        how: Release,
+    },
+    Proving(Box<Proving>, ProofPhase),
+    Publishing(Box<Phase>),
+    /// The node is released, and what is on its way is not followed yet.
+    Released {
+        at: Timestamp,
+        how: Release,
+    },
+    Waiting(Box<Waiting>),
+    /// The node is being read to take the taint away.
+    Restoring {
+        tries: u32,
+        end: End,
+    },
+    Untainting {
+        tries: u32,
+        end: End,
+    },
+    Ended(Result<End, Fault>),
+}
+
+/// A failover that may begin.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub owned: Ownership,
+    pub how: Release,
+}
+
+/// A node that is to be cordoned under our mark.
+#[derive(Debug)]
+pub(super) struct Cordoning {
+    pub how: Release,
+    pub suspect: Box<Suspect>,
+    pub owned: Ownership,
+    pub tries: u32,
+}
+
+/// A node under our mark, of which is to be proven that it is off.
+#[derive(Debug)]
+pub(super) struct Proving {
+    pub how: Release,
+    pub tries: u32,
+    pub witness: Witness,
+    /// What an agent proved in this run. A machine is switched off once, and the signs of life are those of that moment.
+    pub fenced: Option<Fenced>,
+    /// Whether the proof was told.
+    pub told: bool,
+}
+
+/// What is being done for the proof.
+#[derive(Debug)]
+pub(super) enum ProofPhase {
+    /// The node is being read to see what comes next.
+    Reading,
+    Watching,
+    LookingOut(Fencing),
+    SwitchingOff {
+        fencing: Fencing,
+        began: Timestamp,
+    },
+    Pausing(Fencing),
+    /// The machine was seen off, and the node is being read as it is then.
+    SeenOff {
+        program: String,
+        began: Timestamp,
+    },
+    Recording {
+        proof: Box<Fenced>,
+        uid: Uid,
+    },
+    Releasing {
+        uid: Uid,
+    },
+    /// It is being written on the record that it was wrong.
+    Refuting(Refuted),
+    /// The node changed before that, and is being read again.
+    RefuteReading(Refuted),
+}
+
+/// A machine that is being switched off.
+#[derive(Debug)]
+pub(super) struct Fencing {
+    pub program: String,
+    pub attempts: Attempts,
+    pub pause: Duration,
+    pub before: Before,
+}
+
+/// A proof that a sign of life has shown to be wrong.
+#[derive(Debug)]
+pub(super) struct Refuted {
+    pub refusal: Refusal,
+    pub sign: Sign,
+    pub tries: u32,
+}

@@ -1,0 +1,227 @@
+//! Performs the actions of one failover, one after the other.
+
+use std::time::Duration;
+
+use evac_api::failover::policy::PolicyObject;
+use evac_api::failover::{self as requests, About, POLICIES};
+use evac_api::{Call, call};
+use evac_core::Policy;
+use evac_core::cluster::fact::Node;
+use evac_core::drain::action;
+use evac_core::drain::ownership::MarkState;
+use evac_core::drain::run::End as DrainEnd;
+use evac_core::drain::step;
+use evac_core::failover::course::PolicyNow;
+use evac_core::failover::suspect::out_of_service;
+use evac_core::failover::{Action, Facts, FailoverRun, Fenced, Notice, Outcome, Release};
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use super::follow::Follower;
+use super::{Event, FailoverError, FailoverRequest, Source, Tell, look, vigil, written};
+use crate::act::perform;
+use crate::drain::{DrainRequest, drain};
+use crate::http::{Http, HttpError};
+use crate::nodes;
+
+pub(super) struct Performer<'a> {
+    pub http: &'a Http,
+    pub request: &'a FailoverRequest,
+    pub stop: &'a CancellationToken,
+    pub facts: Facts,
+    follower: Option<Follower>,
+}
+
+impl<'a> Performer<'a> {
+    pub fn new(http: &'a Http, request: &'a FailoverRequest, stop: &'a CancellationToken) -> Self {
+        Self { http, request, stop, facts: Facts::default(), follower: None }
+    }
+
+    fn not_found(&self, error: HttpError) -> FailoverError {
+        if error.is_not_found() {
+            FailoverError::NodeNotFound(self.request.node.clone())
+        } else {
+            error.into()
+        }
+    }
+
+    pub async fn perform(
+        &mut self,
+        action: Action,
+        run: &mut FailoverRun,
+        tell: Tell<'_>,
+    ) -> Result<Outcome, FailoverError> {
+        let (http, request) = (self.http, self.request);
+        let name = &request.node;
+        Ok(match action {
+            Action::Look { may_ask } => {
+                let may_ask = may_ask.then_some(request.owner.as_str());
+                let found = look::look(http, name, may_ask).await;
+                self.facts.look = Some(found.map_err(|error| self.not_found(error))?);
+                Outcome::Done
+            }
+            Action::Read { holder } => self.read(holder).await?,
+            Action::AskQuorum => Outcome::Quorum(look::spare(http, name).await),
+            Action::AskVersion => match look::version(http).await {
+                Ok(version) => Outcome::Version(version),
+                Err(why) => return Err(FailoverError::Version { node: name.clone(), why }),
+            },
+            Action::Watch { suspect, until } => {
+                vigil::keep(http, &suspect, &mut run.silence, until, self.stop).await?;
+                Outcome::Done
+            }
+            Action::Note { node } => {
+                nodes::keep_record(http, &node, &request.owner, vec![out_of_service()]).await?;
+                Outcome::Done
+            }
+            Action::Drain { limit } => Outcome::Drained(self.drain(limit, tell).await?),
+            Action::Cordon(action) => match perform(http, *action).await.outcome {
+                action::Outcome::Done => Outcome::Done,
+                action::Outcome::Conflict { .. } => Outcome::Conflict,
+                outcome => return Err(HttpError::Lost(format!("the cordon failed: {outcome:?}")).into()),
+            },
+            Action::LookOut => self.look_out().await?,
+            Action::SwitchOff => self.switch_off().await,
+            Action::Pause(span) => {
+                let clock = http.clock();
+                tokio::select! {
+                    biased;
+                    () = self.stop.cancelled() => {}
+                    () = clock.sleep(span) => {}
+                }
+                Outcome::Done
+            }
+            Action::WriteProof { node, proof } => self.write(&requests::record(&node, &proof)).await?,
+            Action::Release { node, proof, how } => self.write(&release(&node, &proof, how)).await?,
+            Action::Publish(notices) => {
+                self.publish(notices).await;
+                Outcome::Done
+            }
+            Action::Follow { guests } => {
+                self.follower = Some(Follower::begin(http, name, guests));
+                Outcome::Done
+            }
+            Action::Untaint { node } => self.write(&requests::untaint(&node, &out_of_service())).await?,
+        })
+    }
+
+    async fn read(&mut self, holder: bool) -> Result<Outcome, FailoverError> {
+        let (http, name) = (self.http, &self.request.node);
+        let found = if holder {
+            let found = look::held(http, name, Some(&self.request.owner)).await;
+            found.map(|(suspect, holding)| (suspect, Some(holding)))
+        } else {
+            look::suspect(http, name).await.map(|suspect| (suspect, None))
+        };
+        self.facts.node = match found {
+            Ok(found) => Some(found),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(if self.facts.node.is_some() { Outcome::Done } else { Outcome::Gone })
+    }
+
+    async fn write(&self, call: &Call) -> Result<Outcome, HttpError> {
+        Ok(if written(self.http, call).await? { Outcome::Done } else { Outcome::Conflict })
+    }
+
+    async fn drain(&self, limit: Duration, tell: Tell<'_>) -> Result<Option<DrainEnd>, FailoverError> {
+        let wanted = DrainRequest {
+            nodes: vec![self.request.node.clone()],
+            policy: Policy { timeout: Some(limit), ..Policy::thorough() },
+            owner: self.request.owner.clone(),
+            instance: None,
+            options: self.request.options.clone(),
+            page: None,
+        };
+        let mut pass = |at: Timestamp, event: &step::Event| tell(at, &Event::Drain(Box::new(event.clone())));
+        let ends = drain(self.http.clone(), wanted, self.stop.clone(), &mut pass).await?;
+        Ok(ends.into_iter().next().map(|(_, end)| end))
+    }
+
+    /// Looks at the node, its lease, its policy and who leads.
+    async fn look_out(&self) -> Result<Outcome, HttpError> {
+        let suspect = Box::new(look::suspect(self.http, &self.request.node).await?);
+        let policy = self.policy().await?;
+        // Last, because it changes fastest.
+        let leads = self.http.gate().is_open(self.http.clock().now());
+        Ok(Outcome::LookedOut { suspect, policy, leads })
+    }
+
+    async fn policy(&self) -> Result<Option<PolicyNow>, HttpError> {
+        let Some(begun) = &self.request.policy else { return Ok(None) };
+        let path = format!("{POLICIES}/{}", call::escape(&begun.name));
+        let found = match self.http.read_patiently::<PolicyObject>(&Call::get(path)).await {
+            Ok(object) => Some(object.into_policy()),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Some(PolicyNow::of(begun, found.as_ref())))
+    }
+
+    async fn switch_off(&self) -> Outcome {
+        let Source::Fence(fence) = &self.request.source else {
+            return Outcome::NotOff {
+                why: "nothing is there that could switch it off".into(),
+                is_final: true,
+            };
+        };
+        tokio::select! {
+            biased;
+            off = fence.once(&self.request.node) => match off {
+                Ok(()) => Outcome::Done,
+                Err(error) => Outcome::NotOff { why: error.to_string(), is_final: error.is_final() },
+            },
+            () = self.stop.cancelled() => Outcome::Stopped,
+        }
+    }
+
+    /// Sends events about the node.
+    pub async fn publish(&self, notices: Vec<Notice>) {
+        for notice in notices {
+            let about = About::node(&notice.node, &notice.uid);
+            let call = requests::event(&about, true, notice.reason, &notice.message, notice.at);
+            if let Err(error) = self.http.send(&call).await {
+                tracing::debug!(%error, "event was lost");
+            }
+        }
+    }
+
+    /// Waits until something is seen, it is time to look again, or the run is to stop.
+    pub async fn wait(&mut self, look_again: Option<Timestamp>) -> Result<(), FailoverError> {
+        let (clock, stop, after) = (self.http.clock(), self.stop, &mut self.facts.after);
+        let time = async {
+            match look_again {
+                Some(at) => {
+                    clock.sleep_until(at).await;
+                    // Timers are coarse; without this a wake-up a hair early would spin.
+                    clock.sleep(Duration::from_millis(1)).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        let seen = async {
+            match &mut self.follower {
+                Some(follower) => follower.see(after).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Ok(()),
+            seen = seen => Ok(seen?),
+            () = time => Ok(()),
+        }
+    }
+}
+
+fn release(node: &Node, proof: &Fenced, how: Release) -> Call {
+    let mark = match &node.mark {
+        Some(MarkState::Valid(mark)) => Some(mark.as_ref()),
+        _ => None,
+    };
+    match how {
+        Release::Taint => requests::taint(node, proof, mark, &out_of_service()),
+        Release::DeleteNode => requests::delete(node),
+    }
+}
