@@ -52,10 +52,9 @@ pub async fn call_back(
         Whose::Owner(_) | Whose::Drains => labelled(names::DRAIN),
         Whose::Everybody => String::new(),
     };
+    let unfinished = |one: wire::Migration| Some(Migration::from(one)).filter(|one| !one.phase.is_final());
     let ours =
-        match list::<wire::Migration>(http, &Source { path: guests::MIGRATIONS.into(), query, page: 500 })
-            .await
-        {
+        match list(http, &Source { path: guests::MIGRATIONS.into(), query, page: 500 }, unfinished).await {
             Ok((ours, _)) => ours,
             Err(error) if error.is_not_found() => return Ok(done),
             Err(error) if error.is_forbidden() => {
@@ -64,7 +63,7 @@ pub async fn call_back(
             }
             Err(error) => return Err(error),
         };
-    for migration in ours.into_iter().map(Migration::from).filter(|one| !one.phase.is_final()) {
+    for migration in ours {
         let says = |name: &str| migration.annotations.get(name).map(String::as_str);
         let same_owner = match whose {
             Whose::Owner(owner) => says(names::DRAIN) == Some(owner),
@@ -91,7 +90,10 @@ pub async fn call_back(
 async fn clear_marks(http: &Http, node: &str, dry_run: bool, done: &mut CalledBack) -> Result<(), HttpError> {
     let here =
         Source { path: guests::INSTANCES.into(), query: guests::on_nodes(&[node.to_owned()]), page: 500 };
-    let instances = match list::<wire::VirtualMachineInstance>(http, &here).await {
+    let marked = |one: wire::VirtualMachineInstance| {
+        Some(Instance::from(one)).filter(|one| one.evacuation_node.as_deref() == Some(node))
+    };
+    let instances = match list(http, &here, marked).await {
         Ok((instances, _)) => instances,
         Err(error) if error.is_not_found() => return Ok(()),
         Err(error) if error.is_forbidden() => {
@@ -100,10 +102,7 @@ async fn clear_marks(http: &Http, node: &str, dry_run: bool, done: &mut CalledBa
         }
         Err(error) => return Err(error),
     };
-    for instance in instances.into_iter().map(Instance::from) {
-        if instance.evacuation_node.as_deref() != Some(node) {
-            continue;
-        }
+    for instance in instances {
         let why = match patiently(http, &unmark(&instance.key, node, dry_run)).await {
             Ok(answer) if answer.is_success() => {
                 done.unmarked.push(instance.key);

@@ -7,6 +7,7 @@ pub mod failover;
 pub mod gate;
 pub mod guests;
 pub mod http;
+mod items;
 pub mod life;
 pub mod meter;
 pub mod metrics;

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use evac_api::Project;
 use evac_api::call::on_node;
 use evac_api::failover::{self as requests, ATTACHMENTS, Attachment};
 use evac_api::kubevirt::wire::{VirtualMachine, VirtualMachineInstance};
@@ -14,7 +13,7 @@ use evac_core::failover::guests::outlook;
 use evac_core::failover::suspect::out_of_service;
 use evac_core::failover::{Aftermath, LetGo, Missing, Outlook, Release, Remains};
 use evac_core::machines::Kind;
-use evac_core::{Index, Key};
+use evac_core::{Fact, Index, Key};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -23,14 +22,14 @@ use tokio_util::sync::CancellationToken;
 use super::{End, Event, FailoverError, TRIES, Tell, look, written};
 use crate::guests::INSTANCES;
 use crate::http::Http;
-use crate::watch::{Opening, Report, Source, follow, follow_opened};
+use crate::watch::{Feed, Opening, Report, Source, follow};
 
 #[allow(clippy::large_enum_variant, reason = "each lives for a moment")]
 enum Input {
-    Pod(Report<wire::Pod>),
-    Instance(Report<VirtualMachineInstance>),
-    Machine(Report<VirtualMachine>),
-    Launcher(Report<wire::Pod>),
+    Pod(Report<Fact>),
+    Instance(Report<Fact>),
+    Machine(Report<Fact>),
+    Launcher(Report<Fact>),
     Attachment(Report<Attachment>),
 }
 
@@ -165,25 +164,27 @@ fn watch(
     let mut missing = BTreeSet::from(["pods", "attachments"]);
     let query = on_node(&after.node);
     let source = Source { path: "/api/v1/pods".into(), query, page: 500 };
-    tasks.spawn(follow(http.clone(), source, Opening::Stream, sender.clone(), Input::Pod));
+    let opening = Opening::Stream;
+    let feed = Feed::<wire::Pod, _>::facts(source).opened(opening);
+    tasks.spawn(follow(http.clone(), feed, sender.clone(), Input::Pod));
     let source = Source { path: ATTACHMENTS.into(), query: String::new(), page: 500 };
     let version = |object: &Attachment| object.metadata.resource_version.clone();
-    let opening = Opening::Stream;
-    tasks.spawn(follow_opened(http.clone(), source, opening, sender.clone(), Input::Attachment, version));
+    let feed = Feed::whole(source, version).opened(opening);
+    tasks.spawn(follow(http.clone(), feed, sender.clone(), Input::Attachment));
     if after.guests.iter().any(|guest| guest.fate.returns()) {
         missing.extend(["instances", "machines", "launchers"]);
         let source = Source { path: INSTANCES.into(), query: String::new(), page: 500 };
-        let version = |object: &VirtualMachineInstance| object.metadata.resource_version.clone();
-        tasks.spawn(follow_opened(http.clone(), source, opening, sender.clone(), Input::Instance, version));
+        let feed = Feed::<VirtualMachineInstance, _>::facts(source).opened(opening);
+        tasks.spawn(follow(http.clone(), feed, sender.clone(), Input::Instance));
         // Somebody may stop or delete a machine while its guest is waited for.
         let source = Source { path: look::MACHINES.into(), query: String::new(), page: 500 };
-        let version = |object: &VirtualMachine| object.metadata.resource_version.clone();
-        tasks.spawn(follow_opened(http.clone(), source, opening, sender.clone(), Input::Machine, version));
+        let feed = Feed::<VirtualMachine, _>::facts(source).opened(opening);
+        tasks.spawn(follow(http.clone(), feed, sender.clone(), Input::Machine));
         // And its new pod may find no place.
         let query = look::LAUNCHERS.to_owned();
         let source = Source { path: "/api/v1/pods".into(), query, page: 500 };
-        let version = |object: &wire::Pod| object.metadata.resource_version.clone();
-        tasks.spawn(follow_opened(http.clone(), source, opening, sender.clone(), Input::Launcher, version));
+        let feed = Feed::<wire::Pod, _>::facts(source).opened(opening);
+        tasks.spawn(follow(http.clone(), feed, sender.clone(), Input::Launcher));
     }
     missing
 }
@@ -205,11 +206,11 @@ impl Seen {
         match input {
             Input::Pod(Report::Listed(pods, at)) => {
                 self.missing.remove("pods");
-                self.index.reset_pods(&self.node, pods.into_iter().map(Into::into).collect(), &at);
+                self.index.reset_on(&self.node, pods, &at);
             }
             Input::Instance(Report::Listed(list, at)) => {
                 self.missing.remove("instances");
-                self.index.reset(Kind::Instance, list.into_iter().map(Project::seen).collect(), &at);
+                self.index.reset(Kind::Instance, list, &at);
             }
             Input::Attachment(Report::Listed(list, _)) => {
                 self.missing.remove("attachments");
@@ -220,18 +221,12 @@ impl Seen {
             }
             Input::Machine(Report::Listed(list, at)) => {
                 self.missing.remove("machines");
-                self.index.reset(Kind::Machine, list.into_iter().map(Project::seen).collect(), &at);
+                self.index.reset(Kind::Machine, list, &at);
             }
             Input::Launcher(Report::Listed(list, at)) => {
                 self.missing.remove("launchers");
-                self.index.reset(Kind::Pod, list.into_iter().map(Project::seen).collect(), &at);
+                self.index.reset(Kind::Pod, list, &at);
             }
-            Input::Machine(Report::Seen(object)) => drop(self.index.apply(object.seen())),
-            Input::Machine(Report::Gone(object)) => drop(self.index.apply(object.gone())),
-            Input::Launcher(Report::Seen(object)) => drop(self.index.apply(object.seen())),
-            Input::Launcher(Report::Gone(object)) => drop(self.index.apply(object.gone())),
-            Input::Instance(Report::Seen(object)) => drop(self.index.apply(object.seen())),
-            Input::Instance(Report::Gone(object)) => drop(self.index.apply(object.gone())),
             Input::Attachment(Report::Seen(object)) => self.attach(&object),
             Input::Attachment(Report::Gone(object)) => drop(self.attachments.remove(&object.metadata.name)),
             // Whoever may not see attachments cannot wait for them.
@@ -247,7 +242,10 @@ impl Seen {
             | Input::Machine(Report::Failed { .. })
             | Input::Launcher(Report::Failed { .. })
             | Input::Attachment(Report::Failed { .. }) => {}
-            Input::Pod(report) => {
+            Input::Pod(report)
+            | Input::Instance(report)
+            | Input::Machine(report)
+            | Input::Launcher(report) => {
                 if let Some(fact) = report.into_fact() {
                     self.index.apply(fact);
                 }
