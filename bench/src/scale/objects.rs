@@ -430,7 +430,7 @@ pub fn pod(number: usize, nodes: usize) -> Value {
 
 /// The budget of a guest, as the operator writes it.
 pub fn guard(number: usize) -> Value {
-    let uid = Uid(uid(3, number));
+    let uid = Uid(uid(3, number).into());
     let instance = Key::new(namespace_of(number), instance_name(number));
     let name = names::budget(&instance.name, &uid.0);
     budget_at_rest(render::budget(&instance, &uid, &name), 14, number)

@@ -4,6 +4,8 @@ use evac_core::cluster::condition::{self, Condition};
 use evac_core::cluster::fact::{Amount, Health, Launcher, UnhealthyPolicy};
 use evac_core::cluster::names;
 use evac_core::cluster::selector::Selector;
+use evac_core::cluster::text::Text;
+use evac_core::cluster::written_time::WrittenTime;
 use evac_core::drain::ownership::{self, MarkState};
 use evac_core::drain::record;
 use evac_core::{Budget, Deletion, Fact, Key, Lease, Node, Owner, Pod, PodPhase, Uid, VmRole};
@@ -17,7 +19,10 @@ use crate::wire::{self, IntOrString, Meta, OwnerReference};
 pub trait Project: Sized {
     fn metadata(&self) -> &Meta;
     fn seen(self) -> Fact;
-    fn gone(self) -> Fact;
+
+    fn gone(self) -> Fact {
+        self.seen().gone()
+    }
 }
 
 /// What a namespaced object is called.
@@ -25,13 +30,17 @@ pub(crate) fn key(meta: &Meta) -> Key {
     Key::new(meta.namespace.clone(), meta.name.clone())
 }
 
+pub(crate) fn texts(list: Vec<String>) -> Vec<Text> {
+    list.into_iter().map(Into::into).collect()
+}
+
 /// The owner that looks after an object.
 pub(crate) fn controller(references: &[OwnerReference]) -> Option<Owner> {
     references.iter().find(|owner| owner.controller == Some(true)).map(|owner| Owner {
-        api_version: owner.api_version.clone(),
-        kind: owner.kind.clone(),
-        name: owner.name.clone(),
-        uid: Uid(owner.uid.clone()),
+        api_version: owner.api_version.as_str().into(),
+        kind: owner.kind.as_str().into(),
+        name: owner.name.as_str().into(),
+        uid: Uid(owner.uid.as_str().into()),
     })
 }
 
@@ -42,11 +51,11 @@ impl From<wire::Node> for Node {
         let mark = mark.map(|text| MarkState::read(text, |text| serde_json::from_str(text).ok()));
         Self {
             name: node.metadata.name,
-            uid: Uid(node.metadata.uid),
+            uid: Uid(node.metadata.uid.into()),
             resource_version: node.metadata.resource_version,
             unschedulable: node.spec.unschedulable.unwrap_or(false),
             taints: node.spec.taints,
-            labels: node.metadata.labels,
+            labels: node.metadata.labels.into(),
             health: match ready.map(|ready| ready.status.as_str()) {
                 None => Health::Silent,
                 Some("True") => Health::Ready,
@@ -54,8 +63,8 @@ impl From<wire::Node> for Node {
                 Some(_) => Health::Unknown,
             },
             health_since: ready
-                .and_then(|ready| ready.last_transition_time.as_deref())
-                .and_then(|since| since.parse().ok()),
+                .and_then(|ready| ready.last_transition_time.as_ref())
+                .and_then(WrittenTime::timestamp),
             mark,
             deleting: node.metadata.deletion_timestamp.is_some(),
         }
@@ -69,10 +78,6 @@ impl Project for wire::Node {
 
     fn seen(self) -> Fact {
         Fact::Node(Box::new(self.into()))
-    }
-
-    fn gone(self) -> Fact {
-        Fact::NodeGone(self.metadata.name, Uid(self.metadata.uid))
     }
 }
 
@@ -91,9 +96,9 @@ impl From<wire::Pod> for Pod {
             vm,
             key: key(&meta),
             controller: controller(&meta.owner_references),
-            uid: Uid(meta.uid),
+            uid: Uid(meta.uid.into()),
             version: meta.resource_version,
-            node: pod.spec.node_name.filter(|node| !node.is_empty()),
+            node: pod.spec.node_name.filter(|node| !node.is_empty()).map(Into::into),
             phase: match pod.status.phase.as_deref() {
                 Some("Running") => PodPhase::Running,
                 Some("Succeeded") => PodPhase::Succeeded,
@@ -109,9 +114,9 @@ impl From<wire::Pod> for Pod {
             }),
             mirror: meta.annotations.contains_key("kubernetes.io/config.mirror"),
             empty_dir: pod.spec.volumes.iter().any(|volume| volume.empty_dir.is_some()),
-            labels: meta.labels,
-            finalizers: meta.finalizers,
-            priority_class: pod.spec.priority_class_name,
+            labels: meta.labels.into(),
+            finalizers: texts(meta.finalizers),
+            priority_class: pod.spec.priority_class_name.map(Into::into),
             grace_seconds: pod.spec.termination_grace_period_seconds,
             created: meta.creation_timestamp,
         }
@@ -121,8 +126,8 @@ impl From<wire::Pod> for Pod {
 /// What a launcher says of the guest it runs.
 fn launcher(meta: &Meta, status: &wire::PodStatus) -> Launcher {
     let owner = controller(&meta.owner_references).filter(|owner| owner.kind == "VirtualMachineInstance");
-    let label = |name: &str| meta.labels.get(name).cloned();
-    let named = meta.annotations.get(names::DOMAIN).cloned().or_else(|| label(names::MACHINE_NAME));
+    let label = |name: &str| meta.labels.get(name).map(Text::from);
+    let named = meta.annotations.get(names::DOMAIN).map(Text::from).or_else(|| label(names::MACHINE_NAME));
     // The compute container counts as soon as it runs; everything beside it has to be ready.
     let up = !status.container_statuses.is_empty()
         && status.container_statuses.iter().all(|container| {
@@ -154,10 +159,6 @@ impl Project for wire::Pod {
     fn seen(self) -> Fact {
         Fact::Pod(Box::new(self.into()))
     }
-
-    fn gone(self) -> Fact {
-        Fact::PodGone(key(&self.metadata), Uid(self.metadata.uid))
-    }
 }
 
 fn amount(value: IntOrString) -> Amount {
@@ -173,11 +174,11 @@ impl From<wire::Budget> for Budget {
         let selector = budget.spec.selector.and_then(|selector| selector.selector().ok());
         let sync_failed = condition::find(&budget.status.conditions, "DisruptionAllowed")
             .filter(|allowed| allowed.status == "False" && allowed.reason.as_deref() == Some("SyncFailed"))
-            .map(|allowed| allowed.message.clone().unwrap_or_default());
+            .map(|allowed| allowed.message.as_ref().map(String::from).unwrap_or_default());
         Self {
             key: key(&budget.metadata),
             controller: controller(&budget.metadata.owner_references),
-            uid: Uid(budget.metadata.uid),
+            uid: Uid(budget.metadata.uid.into()),
             version: budget.metadata.resource_version,
             deleting: budget.metadata.deletion_timestamp.is_some(),
             selector: selector.unwrap_or_else(Selector::nothing),
@@ -213,10 +214,6 @@ impl Project for wire::Budget {
     fn seen(self) -> Fact {
         Fact::Budget(Box::new(self.into()))
     }
-
-    fn gone(self) -> Fact {
-        Fact::BudgetGone(key(&self.metadata), Uid(self.metadata.uid))
-    }
 }
 
 impl From<wire::Lease> for Lease {
@@ -250,11 +247,7 @@ impl Project for wire::Lease {
     }
 
     fn seen(self) -> Fact {
-        Fact::Lease(self.into())
-    }
-
-    fn gone(self) -> Fact {
-        Fact::LeaseGone(Key::new(self.metadata.namespace, self.metadata.name))
+        Fact::Lease(Box::new(self.into()))
     }
 }
 

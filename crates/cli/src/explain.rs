@@ -67,7 +67,7 @@ pub async fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
             let mut index = read_node(&http, &policy, &name).await?;
             let lease = lease_key(&name);
             match nodes::lease(&http, &lease).await {
-                Ok(Some(lease)) => drop(index.apply(Fact::Lease(lease))),
+                Ok(Some(lease)) => drop(index.apply(Fact::Lease(Box::new(lease)))),
                 Ok(None) => {}
                 Err(error) => output::warning(&format!(
                     "whether a remediation operator holds node {name} is not known: lease {lease} cannot be read: {error}"

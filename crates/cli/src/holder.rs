@@ -59,7 +59,7 @@ pub async fn look(http: &Http, node: &Node, wish: Wish<'_>, dry_run: bool) -> Re
     } else if node.unschedulable && !wish.force {
         let key = lease_key(name);
         match nodes::lease(http, &key).await {
-            Ok(Some(lease)) => drop(index.apply(Fact::Lease(lease))),
+            Ok(Some(lease)) => drop(index.apply(Fact::Lease(Box::new(lease)))),
             Ok(None) => {}
             // Without the right to look at them, leases of other operators are not respected; docs/drain.md says so.
             Err(error) if error.is_forbidden() => {}

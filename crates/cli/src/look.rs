@@ -7,8 +7,9 @@ use evac_api::call::on_node;
 use evac_api::wire;
 use evac_core::cluster::index::ListedAt;
 use evac_core::drain::claim::ANSWER_WITHIN;
+use evac_core::machines::Kind;
 use evac_core::{Fact, Index, Key, Node};
-use evac_engine::watch::{Source, list};
+use evac_engine::watch::{Source, facts, list};
 use evac_engine::{Http, HttpError, guests, life, nodes};
 use futures::future::join_all;
 
@@ -50,9 +51,10 @@ pub async fn look(http: &Http, chosen: Vec<Node>) -> Result<Index, Failure> {
     for name in &names {
         let query = on_node(name);
         let source = Source { path: "/api/v1/pods".into(), query, page: 500 };
-        let (pods, version) = list::<wire::Pod>(http, &source).await.map_err(|error| from_server(&error))?;
+        let (pods, version) =
+            list(http, &source, facts::<wire::Pod>()).await.map_err(|error| from_server(&error))?;
         let at = ListedAt { version, rewound: false };
-        index.reset_pods(name, pods.into_iter().map(Into::into).collect(), &at);
+        index.reset_on(name, pods, &at);
     }
     let daemon_sets: BTreeSet<Key> = index.pods().filter_map(evac_core::Pod::daemon_set).collect();
     for key in daemon_sets {
@@ -62,10 +64,10 @@ pub async fn look(http: &Http, chosen: Vec<Node>) -> Result<Index, Failure> {
     guests::look(http, &mut index, &names).await.map_err(|error| from_server(&error))?;
     let source =
         Source { path: "/apis/policy/v1/poddisruptionbudgets".into(), query: String::new(), page: 500 };
-    match list::<wire::Budget>(http, &source).await {
+    match list(http, &source, facts::<wire::Budget>()).await {
         Ok((budgets, version)) => {
             let at = ListedAt { version, rewound: false };
-            index.reset_budgets(budgets.into_iter().map(Into::into).collect(), &at);
+            index.reset(Kind::Budget, budgets, &at);
         }
         // A user who may not read budgets still gets the rest of the answer.
         Err(HttpError::Status { status: 401 | 403, .. }) => {}

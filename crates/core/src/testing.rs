@@ -1,7 +1,5 @@
 //! Chained builders for the facts that tests need.
 
-use std::collections::BTreeMap;
-
 use jiff::{SignedDuration, Timestamp};
 
 use crate::cluster::fact::{
@@ -9,6 +7,7 @@ use crate::cluster::fact::{
 };
 use crate::cluster::index::{Index, ListedAt};
 use crate::cluster::selector::Selector;
+use crate::cluster::text_map::TextMap;
 
 /// Seconds after the beginning of all tests.
 pub fn at(seconds: i64) -> Timestamp {
@@ -19,11 +18,11 @@ pub fn at(seconds: i64) -> Timestamp {
 pub fn node(name: &str) -> Node {
     Node {
         name: name.into(),
-        uid: Uid(format!("uid-{name}")),
+        uid: Uid(format!("uid-{name}").into()),
         resource_version: "1".into(),
         unschedulable: false,
         taints: Vec::new(),
-        labels: BTreeMap::new(),
+        labels: TextMap::new(),
         health: Health::Ready,
         health_since: None,
         mark: None,
@@ -39,7 +38,7 @@ pub fn taint(key: &str, effect: &str) -> Taint {
 pub fn pod(name: &str) -> Pod {
     Pod {
         key: Key::new("default", name),
-        uid: Uid(format!("uid-{name}")),
+        uid: Uid(format!("uid-{name}").into()),
         version: "1".into(),
         node: Some("n".into()),
         phase: PodPhase::Running,
@@ -48,7 +47,7 @@ pub fn pod(name: &str) -> Pod {
         controller: None,
         mirror: false,
         empty_dir: false,
-        labels: BTreeMap::new(),
+        labels: TextMap::new(),
         finalizers: Vec::new(),
         vm: VmRole::None,
         priority_class: None,
@@ -85,7 +84,7 @@ impl Pod {
             api_version: api_version.into(),
             kind: kind.into(),
             name: name.into(),
-            uid: Uid(format!("uid-{name}")),
+            uid: Uid(format!("uid-{name}").into()),
         });
         self
     }
@@ -120,7 +119,7 @@ impl Pod {
 pub fn budget(name: &str) -> Budget {
     Budget {
         key: Key::new("default", name),
-        uid: Uid(format!("uid-{name}")),
+        uid: Uid(format!("uid-{name}").into()),
         version: "1".into(),
         deleting: false,
         controller: None,

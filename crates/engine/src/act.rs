@@ -92,7 +92,7 @@ pub async fn perform(http: &Http, action: Action) -> Done {
                     Outcome::Gone | Outcome::Replaced,
                 ) => learned.push(Learned::Fact(Fact::PodGone(pod.clone(), uid.clone()))),
                 (Action::Evict { pod, .. }, Outcome::NamespaceTerminating) => {
-                    learned.push(Learned::Fact(Fact::NamespaceTerminating(pod.namespace.clone())));
+                    learned.push(Learned::Fact(Fact::NamespaceTerminating(pod.namespace.to_string())));
                 }
                 (Action::Migrate { dry_run: false, .. }, Outcome::Done) => {
                     if let Ok(migration) = parse::<Migration>(&answer) {
@@ -101,7 +101,7 @@ pub async fn perform(http: &Http, action: Action) -> Done {
                 }
                 (Action::Hold { .. }, Outcome::Done) => {
                     if let Ok(lease) = parse::<wire::Lease>(&answer) {
-                        learned.push(Learned::Fact(Fact::Lease(lease.into())));
+                        learned.push(Learned::Fact(Fact::Lease(Box::new(lease.into()))));
                     }
                 }
                 (Action::Hold { node, .. } | Action::Ask { node, .. }, Outcome::Gone) => {

@@ -40,8 +40,9 @@ pub(crate) async fn abort_migrations(
         Whose::Owner(_) | Whose::Drains => labelled(names::DRAIN),
         Whose::Everybody => String::new(),
     };
+    let ours = |one: wire::Migration| Some(Migration::from(one)).filter(|one| is_taken_back(one, node, whose));
     let source = Source { path: guests::MIGRATIONS.into(), query, page: 500 };
-    let found = match list::<wire::Migration>(http, &source).await {
+    let found = match list(http, &source, ours).await {
         Ok((found, _)) => found,
         Err(error) if error.is_not_found() => return Ok(done),
         Err(error) if error.is_forbidden() => {
@@ -50,10 +51,7 @@ pub(crate) async fn abort_migrations(
         }
         Err(error) => return Err(error),
     };
-    for migration in found.into_iter().map(Migration::from) {
-        if !is_taken_back(&migration, node, whose) {
-            continue;
-        }
+    for migration in found {
         let why = match http.send(&call::abort(&migration.key, &migration.uid, dry_run)).await {
             Ok(answer) if answer.is_success() => {
                 done.aborted.push(migration.instance);
@@ -74,7 +72,10 @@ pub(crate) async fn clear_marks(http: &Http, node: &str, dry_run: bool) -> Resul
     let mut done = CalledBack::default();
     let here =
         Source { path: guests::INSTANCES.into(), query: guests::on_nodes(&[node.to_owned()]), page: 500 };
-    let instances = match list::<wire::VirtualMachineInstance>(http, &here).await {
+    let marked = |one: wire::VirtualMachineInstance| {
+        Some(Instance::from(one)).filter(|one| is_marked(one, node))
+    };
+    let instances = match list(http, &here, marked).await {
         Ok((instances, _)) => instances,
         Err(error) if error.is_not_found() => return Ok(done),
         Err(error) if error.is_forbidden() => {
@@ -83,10 +84,7 @@ pub(crate) async fn clear_marks(http: &Http, node: &str, dry_run: bool) -> Resul
         }
         Err(error) => return Err(error),
     };
-    for instance in instances.into_iter().map(Instance::from) {
-        if !is_marked(&instance, node) {
-            continue;
-        }
+    for instance in instances {
         let why = match patiently(http, &unmark(&instance.key, node, dry_run)).await {
             Ok(answer) if answer.is_success() => {
                 done.unmarked.push(instance.key);

@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use evac_api::call::{self, labelled, named, on_node};
-use evac_api::kubevirt::wire::{Migration, VirtualMachineInstance};
 use evac_api::wire::{self, List};
 use evac_api::{Call, Project};
 use evac_clock::Clock;
@@ -16,6 +15,7 @@ use evac_core::cluster::fact::Existence;
 use evac_core::drain::ownership::lease_key;
 use evac_core::drain::run::{End, Left};
 use evac_core::drain::step::Event;
+use evac_core::machines::Kind;
 use evac_core::{DryRun, Fact, Index, Key, NodePhase, Policy, Run, drain::check, step};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -29,7 +29,7 @@ use crate::http::{Http, HttpError, parse};
 use crate::nodes;
 use crate::places::{self, Depth};
 use crate::stated::Stated;
-use crate::watch::{Opening, Report, Source, follow};
+use crate::watch::{Feed, Opening, Report, Source, follow};
 
 mod claims;
 mod machines;
@@ -65,12 +65,12 @@ pub struct DrainRequest {
 }
 
 enum Input {
-    Node(Report<wire::Node>),
-    Pod(String, Report<wire::Pod>),
-    Budget(Report<wire::Budget>),
-    Claim(Report<wire::Lease>),
-    Instance(Report<VirtualMachineInstance>),
-    Migration(Report<Migration>),
+    Node(Report<Fact>),
+    Pod(String, Report<Fact>),
+    Budget(Report<Fact>),
+    Claim(Report<Fact>),
+    Instance(Report<Fact>),
+    Migration(Report<Fact>),
     Done(u64, Box<Done>),
 }
 
@@ -268,7 +268,7 @@ impl Loop<'_> {
             [node] => named(node),
             _ => String::new(),
         };
-        self.follow(tasks, sender, "/api/v1/nodes", one_node, Input::Node);
+        self.follow::<wire::Node>(tasks, sender, "/api/v1/nodes", one_node, Input::Node);
         for node in &self.request.nodes {
             self.watch_pods(tasks, sender, node);
         }
@@ -288,7 +288,9 @@ impl Loop<'_> {
             let _ = write!(query, "&{}", labelled(&policy.pod_selector.to_string()));
         }
         let name = node.to_owned();
-        self.follow(tasks, sender, "/api/v1/pods", query, move |report| Input::Pod(name.clone(), report))
+        self.follow::<wire::Pod>(tasks, sender, "/api/v1/pods", query, move |report| {
+            Input::Pod(name.clone(), report)
+        })
     }
 
     fn source(&self, path: &'static str, query: String) -> (Source, Opening) {
@@ -301,27 +303,28 @@ impl Loop<'_> {
         }
     }
 
-    fn follow<T>(
+    fn follow<W>(
         &self,
         tasks: &mut JoinSet<()>,
         sender: &mpsc::UnboundedSender<Input>,
         path: &'static str,
         query: String,
-        wrap: impl Fn(Report<T>) -> Input + Send + Sync + 'static,
+        wrap: impl Fn(Report<Fact>) -> Input + Send + Sync + 'static,
     ) -> AbortHandle
     where
-        T: Project + DeserializeOwned + Clone + Send + Sync + 'static,
+        W: Project + DeserializeOwned + Clone + Send + Sync + 'static,
     {
         let (source, opening) = self.source(path, query);
-        tasks.spawn(follow(self.http.clone(), source, opening, sender.clone(), wrap))
+        let feed = Feed::<W, Fact>::facts(source).opened(opening);
+        tasks.spawn(follow(self.http.clone(), feed, sender.clone(), wrap))
     }
 
     /// Puts one report into the index and, if it is an answer, into the run.
     fn take(&mut self, input: Input) -> Result<(), DrainError> {
         match input {
             Input::Node(Report::Listed(nodes, at)) => {
-                let wanted = nodes.into_iter().filter(|node| self.concerns_us(&node.metadata.name));
-                self.index.reset_nodes(wanted.map(Into::into).collect(), &at);
+                let wanted = nodes.into_iter().filter(|node| self.is_ours(node)).collect();
+                self.index.reset(Kind::Node, wanted, &at);
                 self.missing.nodes = false;
             }
             Input::Node(Report::Failed { error, final_ }) => {
@@ -338,7 +341,7 @@ impl Loop<'_> {
                 }
             }
             Input::Pod(node, Report::Listed(pods, at)) => {
-                self.index.reset_pods(&node, pods.into_iter().map(Into::into).collect(), &at);
+                self.index.reset_on(&node, pods, &at);
                 self.missing.pods.remove(&node);
             }
             Input::Pod(node, Report::Failed { error, final_ }) => {
@@ -347,13 +350,8 @@ impl Loop<'_> {
                     return Err(DrainError::Read { what: "pods", source: error });
                 }
             }
-            Input::Pod(_, report) => {
-                if let Some(fact) = report.into_fact() {
-                    self.index.apply(fact);
-                }
-            }
             Input::Budget(Report::Listed(budgets, at)) => {
-                self.index.reset_budgets(budgets.into_iter().map(Into::into).collect(), &at);
+                self.index.reset(Kind::Budget, budgets, &at);
                 self.missing.budgets = false;
             }
             Input::Budget(Report::Failed { error, final_ }) => {
@@ -363,7 +361,7 @@ impl Loop<'_> {
                     self.missing.budgets = false;
                 }
             }
-            Input::Budget(report) => {
+            Input::Pod(_, report) | Input::Budget(report) => {
                 if let Some(fact) = report.into_fact() {
                     self.index.apply(fact);
                 }
@@ -415,7 +413,7 @@ impl Loop<'_> {
                 Action::Evict { pod, dry_run: true, .. } | Action::Delete { pod, dry_run: true, .. },
                 outcome,
             ) => {
-                let node = self.index.pod(pod).and_then(|pod| pod.node.clone()).unwrap_or_default();
+                let node = self.index.pod(pod).map(|pod| pod.node_name().to_owned()).unwrap_or_default();
                 let event = Event::Rehearsed { pod: pod.clone(), node, outcome: outcome.clone() };
                 (self.tell)(now, &event);
             }
@@ -471,7 +469,7 @@ impl Loop<'_> {
         for node in self.request.nodes.clone() {
             let key = lease_key(&node);
             match self.http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
-                Ok(lease) => self.learn(Fact::Lease(lease.into())),
+                Ok(lease) => self.learn(Fact::Lease(Box::new(lease.into()))),
                 Err(source) if source.is_transient() => {
                     return Err(DrainError::Read { what: "leases", source });
                 }

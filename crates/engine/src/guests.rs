@@ -18,7 +18,7 @@ use evac_core::{Fact, Index, Key, Sight, VmRole};
 use serde_json::Value;
 
 use crate::http::{Http, HttpError};
-use crate::watch::{Source, list};
+use crate::watch::{Source, facts, list};
 
 pub const INSTANCES: &str = "/apis/kubevirt.io/v1/virtualmachineinstances";
 pub const MIGRATIONS: &str = "/apis/kubevirt.io/v1/virtualmachineinstancemigrations";
@@ -110,23 +110,23 @@ pub fn machines_that_matter(index: &Index, nodes: &[String]) -> BTreeSet<Key> {
 
 /// Reads these machines: a few by name, many with one list. One that cannot be read stays unknown.
 pub async fn read_machines(http: &Http, wanted: &BTreeSet<Key>) -> Vec<Fact> {
-    let fact = |machine: wire::VirtualMachine| machine.seen();
     if wanted.len() > MACHINES_BY_NAME {
         let source =
             Source { path: "/apis/kubevirt.io/v1/virtualmachines".into(), query: String::new(), page: 500 };
-        if let Ok((all, _)) = list::<wire::VirtualMachine>(http, &source).await {
-            let is_wanted = |machine: &wire::VirtualMachine| {
-                let meta = &machine.metadata;
-                wanted.contains(&Key::new(meta.namespace.clone(), meta.name.clone()))
-            };
-            return all.into_iter().filter(is_wanted).map(fact).collect();
+        let if_wanted = |machine: wire::VirtualMachine| {
+            let meta = &machine.metadata;
+            let key = Key::new(&meta.namespace, &meta.name);
+            wanted.contains(&key).then(|| machine.seen())
+        };
+        if let Ok((found, _)) = list(http, &source, if_wanted).await {
+            return found;
         }
     }
     let mut found = Vec::new();
     for key in wanted {
         let call = Call::get(request::object_path(Kind::Machine, key));
         if let Ok(machine) = http.read::<wire::VirtualMachine>(&call).await {
-            found.push(fact(machine));
+            found.push(machine.seen());
         }
     }
     found
@@ -140,14 +140,14 @@ pub async fn look(http: &Http, index: &mut Index, nodes: &[String]) -> Result<()
     let instances = Source { path: INSTANCES.into(), query: on_nodes(nodes), page: 500 };
     let migrations = Source { path: MIGRATIONS.into(), query: String::new(), page: 500 };
     let (instances, migrations) = futures::join!(
-        list::<wire::VirtualMachineInstance>(http, &instances),
-        list::<wire::Migration>(http, &migrations)
+        list(http, &instances, facts::<wire::VirtualMachineInstance>()),
+        list(http, &migrations, facts::<wire::Migration>())
     );
     match (instances, migrations) {
         (Ok((instances, first)), Ok((migrations, second))) => {
             let at = |version| ListedAt { version, rewound: false };
-            index.reset(Kind::Instance, instances.into_iter().map(Project::seen).collect(), &at(first));
-            index.reset(Kind::Migration, migrations.into_iter().map(Project::seen).collect(), &at(second));
+            index.reset(Kind::Instance, instances, &at(first));
+            index.reset(Kind::Migration, migrations, &at(second));
         }
         (Err(error), _) | (_, Err(error)) => {
             index.set_sight(sight_after(&error));

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use evac_api::wire::{List, ListMeta};
 use evac_api::{Answer, Call};
 use evac_apimachinery::backoff::Backoff;
 use evac_clock::Clock;
@@ -15,10 +16,11 @@ use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
 use kube::client::Body;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use thiserror::Error;
 
 use crate::gate::Gate;
+use crate::items::Items;
 use crate::meter::Meter;
 use crate::metrics::{Metrics, verb};
 
@@ -227,16 +229,8 @@ impl Http {
         size: usize,
         limit: Duration,
     ) -> Result<Answer, HttpError> {
-        let mut request = http::Request::builder().method(call.method).uri(&call.path).header(ACCEPT, accept);
-        if let Some(content_type) = call.content_type {
-            request = request.header(CONTENT_TYPE, content_type);
-        }
-        let request = request
-            .body(Body::from(call.body.clone()))
-            .map_err(|error| HttpError::Transport(error.to_string()))?;
         let exchange = async {
-            let response = self.client.send(request).await.map_err(|error| self.lost_or_unsent(&error))?;
-            let (parts, body) = response.into_parts();
+            let (parts, body) = self.open(call, accept).await?.into_parts();
             let body = Limited::new(body, size).collect().await;
             let body = body.map_err(|error| HttpError::Lost(error.to_string()))?.to_bytes();
             let retry_after = parts
@@ -244,8 +238,30 @@ impl Http {
                 .get(RETRY_AFTER)
                 .and_then(|value| value.to_str().ok())
                 .and_then(|value| value.trim().parse().ok());
-            Ok(Answer { status: parts.status.as_u16(), retry_after, body: body.to_vec() })
+            let status = parts.status.as_u16();
+            Ok((status, Answer { status, retry_after, body: body.to_vec() }))
         };
+        self.within(limit, call, exchange).await
+    }
+
+    async fn open(&self, call: &Call, accept: &'static str) -> Result<http::Response<Body>, HttpError> {
+        let mut request = http::Request::builder().method(call.method).uri(&call.path).header(ACCEPT, accept);
+        if let Some(content_type) = call.content_type {
+            request = request.header(CONTENT_TYPE, content_type);
+        }
+        let request = request
+            .body(Body::from(call.body.clone()))
+            .map_err(|error| HttpError::Transport(error.to_string()))?;
+        self.client.send(request).await.map_err(|error| self.lost_or_unsent(&error))
+    }
+
+    /// Carries an exchange out within a time limit, and counts it with the status of its answer.
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        call: &Call,
+        exchange: impl Future<Output = Result<(u16, T), HttpError>>,
+    ) -> Result<T, HttpError> {
         let began = self.clock.now();
         let answer = tokio::select! {
             biased;
@@ -254,10 +270,48 @@ impl Http {
                 Err(HttpError::Lost(format!("no answer within {} s", limit.as_secs())))
             }
         };
-        let status = answer.as_ref().ok().map(|answer: &Answer| answer.status);
+        let status = answer.as_ref().ok().map(|(status, _)| *status);
         self.metrics.request(verb(call.method), status);
         self.trace(call.method, &call.path, status, began);
-        answer
+        answer.map(|(_, answer)| answer)
+    }
+
+    /// Reads a list. Each of its objects is handed over as soon as it has come, and neither they nor the text of the list are kept.
+    pub(crate) async fn read_list<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+        mut each: impl FnMut(T) -> Result<(), HttpError>,
+    ) -> Result<ListMeta, HttpError> {
+        let exchange = async {
+            let (parts, mut body) = self.open(call, OBJECTS).await?.into_parts();
+            let status = parts.status.as_u16();
+            let mut items = Items::new();
+            // What is no list of a server that agreed is small, and said in full.
+            let mut answer = Answer { status, ..Answer::default() };
+            let mut is_list = None;
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|error| HttpError::Lost(error.to_string()))?;
+                let Ok(data) = frame.into_data() else { continue };
+                let begins =
+                    || data.iter().find(|byte| !byte.is_ascii_whitespace()).map(|byte| *byte == b'{');
+                is_list = is_list.or_else(begins).map(|is_object| is_object && answer.is_success());
+                if is_list == Some(true) {
+                    let taken = items.take(&data, |element| {
+                        each(serde_json::from_slice(element).map_err(HttpError::Body)?)
+                    });
+                    if let Err(error) = taken {
+                        return Ok((status, Err(error)));
+                    }
+                } else {
+                    answer.body.extend_from_slice(&data);
+                }
+            }
+            if is_list == Some(true) {
+                answer.body = items.rest();
+            }
+            Ok((status, parse::<List<IgnoredAny>>(&answer).map(|list| list.metadata)))
+        };
+        self.within(self.limit, call, exchange).await?
     }
 
     /// One record for each answer, in the words of kubectl's own log, which `-v=6` shows.
@@ -373,6 +427,11 @@ pub const REQUESTS: &str = "evac::requests";
 mod tests {
     use std::convert::Infallible;
 
+    use bytes::Bytes;
+    use evac_api::wire::Named;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
     use super::*;
 
     /// Answers as KubeVirt's virt-api does: 406 to those who do not take anything.
@@ -389,6 +448,64 @@ mod tests {
         let http = Http::new(client, Clock::real(), Duration::ZERO);
         let answer = http.send(&Call::get("/apis/subresources.kubevirt.io/v1/version")).await.unwrap();
         assert_eq!(answer.status, 202);
+    }
+
+    /// A server that answers with this, in parts of seven bytes.
+    fn in_parts(status: u16, text: &'static str) -> Http {
+        let answer = move |_: http::Request<Body>| async move {
+            let parts = text.as_bytes().chunks(7);
+            let frames = parts.map(|part| Ok::<_, Infallible>(Frame::data(Bytes::from_static(part))));
+            let body = StreamBody::new(futures::stream::iter(frames));
+            Ok::<_, Infallible>(http::Response::builder().status(status).body(body).unwrap())
+        };
+        Http::new(kube::Client::new(tower::service_fn(answer), "default"), Clock::real(), Duration::ZERO)
+    }
+
+    async fn read_list(http: &Http) -> Result<(Vec<Named>, ListMeta), HttpError> {
+        let mut found = Vec::new();
+        let each = |object| {
+            found.push(object);
+            Ok(())
+        };
+        let meta = http.read_list(&Call::get("/api/v1/nodes"), each).await?;
+        Ok((found, meta))
+    }
+
+    #[tokio::test]
+    async fn a_list_is_read_in_the_parts_in_which_it_comes() {
+        let text = r#" {"items": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}], "metadata": {"resourceVersion": "7", "continue": "next"}}"#;
+        let (found, meta) = read_list(&in_parts(200, text)).await.unwrap();
+        assert_eq!(found.iter().map(|one| one.metadata.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!((meta.resource_version.as_str(), meta.next.as_deref()), ("7", Some("next")));
+    }
+
+    #[tokio::test]
+    async fn a_list_that_cannot_be_read_is_refused_as_any_other_answer_is() {
+        for (status, text) in [
+            (200, "<!DOCTYPE html><html><title>Sign in</title></html>"),
+            (200, ""),
+            (200, "nonsense"),
+            (200, r#"{"items": [{"metadata": {"name": 1}}]}"#),
+            (200, r#"{"items": [{"metadata": {}"#),
+            (200, r#"{"items": {}}"#),
+            (200, r#"{"items": [], "metadata": 7}"#),
+            (
+                403,
+                r#"{"kind": "Status", "reason": "Forbidden", "message": "nodes is forbidden", "code": 403}"#,
+            ),
+            (404, "404 page not found"),
+            (406, "only protobuf here"),
+            (500, r#"{"items": [{"metadata": {"name": "a"}}]}"#),
+        ] {
+            let http = in_parts(status, text);
+            let whole = http.read::<List<Named>>(&Call::get("/api/v1/nodes")).await.unwrap_err();
+            let error = read_list(&http).await.unwrap_err();
+            match (&whole, &error) {
+                // Where in the text it went wrong is counted from the beginning of the object.
+                (HttpError::Body(_), HttpError::Body(_)) => {}
+                _ => assert_eq!(error.to_string(), whole.to_string(), "{status} {text}"),
+            }
+        }
     }
 
     /// A login page in place of the server, whatever is asked for.

@@ -8,6 +8,7 @@ pub mod gate;
 pub mod give_back;
 pub mod guests;
 pub mod http;
+mod items;
 pub mod life;
 pub mod meter;
 pub mod metrics;

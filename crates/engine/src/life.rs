@@ -2,19 +2,19 @@
 
 use evac_api::call::{self, CLAIMS, named};
 use evac_api::{Call, wire};
+use evac_core::Fact;
 use evac_core::drain::claim::{self, ANSWER_WITHIN, Life, life_of};
-use evac_core::{Fact, Lease};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::http::{Http, parse};
-use crate::watch::{Opening, Report, Source, follow};
+use crate::watch::{Feed, Opening, Report, Source, follow};
 
 /// The lease of a node's drain, or that there is none; nothing if that could not be found out.
 pub async fn read(http: &Http, node: &str) -> Option<Fact> {
     let key = claim::key(node);
     match http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
-        Ok(lease) => Some(Fact::Lease(lease.into())),
+        Ok(lease) => Some(Fact::Lease(Box::new(lease.into()))),
         Err(error) if error.is_not_found() => Some(Fact::LeaseGone(key)),
         Err(_) => None,
     }
@@ -35,7 +35,7 @@ pub async fn ask(http: &Http, node: &str) -> Option<Fact> {
     // Written for the holder, who answers with the same time; our own waiting is measured.
     let (asked, began) = (clock.calendar(), clock.now());
     match http.send(&call::ask(node, asked)).await.and_then(|answer| parse::<wire::Lease>(&answer)) {
-        Ok(lease) => fact = Fact::Lease(lease.into()),
+        Ok(lease) => fact = Fact::Lease(Box::new(lease.into())),
         Err(error) if error.is_not_found() => return Some(Fact::LeaseGone(claim::key(node))),
         Err(_) => return Some(fact),
     }
@@ -46,8 +46,8 @@ pub async fn ask(http: &Http, node: &str) -> Option<Fact> {
     let source = Source { path: path.into(), query, page: 1 };
     // Ends with this function.
     let mut watching = JoinSet::new();
-    let wrap = |report: Report<wire::Lease>| report;
-    watching.spawn(follow(http.clone(), source, Opening::Stream, sender, wrap));
+    let feed = Feed::<wire::Lease, Fact>::facts(source).opened(Opening::Stream);
+    watching.spawn(follow(http.clone(), feed, sender, |report| report));
     let deadline = began.checked_add(ANSWER_WITHIN).unwrap_or(began);
     while is_unheard(&fact) {
         let report = tokio::select! {
@@ -57,8 +57,8 @@ pub async fn ask(http: &Http, node: &str) -> Option<Fact> {
         };
         match report {
             Some(Report::Listed(leases, _)) => {
-                let lease = leases.into_iter().map(Lease::from).find(|lease| lease.key == key);
-                fact = lease.map_or_else(|| Fact::LeaseGone(key.clone()), Fact::Lease);
+                let is_its = |fact: &Fact| matches!(fact, Fact::Lease(lease) if lease.key == key);
+                fact = leases.into_iter().find(is_its).unwrap_or_else(|| Fact::LeaseGone(key.clone()));
             }
             Some(Report::Failed { error, final_ }) if final_ || error.is_forbidden() => break,
             None => break,

@@ -36,8 +36,7 @@ pub async fn get(http: &Http, name: &str) -> Result<Node, HttpError> {
 pub async fn by_selector(http: &Http, selector: &str, page: u32) -> Result<Vec<Node>, HttpError> {
     let query = if selector.is_empty() { String::new() } else { labelled(selector) };
     let source = Source { path: "/api/v1/nodes".into(), query, page };
-    let (nodes, _) = list::<wire::Node>(http, &source).await?;
-    Ok(nodes.into_iter().map(Into::into).collect())
+    Ok(list(http, &source, |node: wire::Node| Some(node.into())).await?.0)
 }
 
 /// Cordons or uncordons; `Ok(false)` when the node already was as wanted and nothing was sent.

@@ -36,14 +36,14 @@ pub async fn look(
         return Ok(());
     }
     let source = |path: &'static str, query: String| Source { path: path.into(), query, page: 500 };
-    let (all, _) = list::<Node>(http, &source("/api/v1/nodes", String::new())).await?;
+    let (all, _) = list::<Node, _>(http, &source("/api/v1/nodes", String::new()), Some).await?;
     let queries: Vec<String> = match depth {
         Depth::Room => vec![String::new()],
         Depth::Nodes => nodes.iter().filter(|node| moves(node)).map(|node| on_node(node)).collect(),
     };
     let mut pods: Vec<Pod> = Vec::new();
     for query in queries {
-        pods.extend(list::<Pod>(http, &source("/api/v1/pods", query)).await?.0);
+        pods.extend(list::<Pod, _>(http, &source("/api/v1/pods", query), Some).await?.0);
     }
     let mut found = places::places(all, &pods, nodes);
     for node in nodes {

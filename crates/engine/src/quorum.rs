@@ -27,8 +27,8 @@ pub(crate) fn members() -> [Source; 2] {
 pub(crate) async fn look(http: &Http, node: &str) -> Result<(Etcd, Around), HttpError> {
     let mut found = Vec::new();
     for source in members() {
-        let (pods, _) = list::<Pod>(http, &source).await?;
-        found.extend(pods.into_iter().map(|pod| Member::from(&evac_core::Pod::from(pod))));
+        let member = |pod: Pod| Some(Member::from(&evac_core::Pod::from(pod)));
+        found.extend(list(http, &source, member).await?.0);
     }
     let etcd = Etcd { members: found, guard: guard(http, node).await? };
     let nodes = nodes::by_selector(http, "", 500).await?;
@@ -48,6 +48,6 @@ async fn guard(http: &Http, node: &str) -> Result<Guard, HttpError> {
     let call = Call::get(format!("/api/v1/namespaces/openshift-etcd/pods?{}", on_node(node)));
     let pods: List<Pod> = http.read(&call).await?;
     let guards = pods.items.into_iter().map(evac_core::Pod::from);
-    let guard = guards.into_iter().find(|pod| budget.selector.matches(&pod.labels));
+    let guard = guards.into_iter().find(|pod| pod.labels.satisfies(&budget.selector));
     Ok(Guard::Budget { allowed: budget.allowed, guard_up: guard.map(|pod| pod.ready) })
 }

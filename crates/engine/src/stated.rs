@@ -57,7 +57,7 @@ impl Stated {
 
     pub fn fact(&mut self, fact: Fact) -> Fact {
         match fact {
-            Fact::Lease(lease) => Fact::Lease(self.lease(lease)),
+            Fact::Lease(lease) => Fact::Lease(Box::new(self.lease(*lease))),
             Fact::LeaseGone(key) => {
                 self.known.remove(&key);
                 Fact::LeaseGone(key)

@@ -7,14 +7,16 @@
 //! refuse that, and are asked in the old way from then on.
 
 use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use evac_api::call::escape;
-use evac_api::wire::{List, ListMeta};
+use evac_api::wire::ListMeta;
 use evac_api::{Call, Project};
 use evac_apimachinery::backoff::Backoff;
 use evac_core::Fact;
 use evac_core::cluster::index::ListedAt;
+use evac_core::cluster::pool::Pool;
 use evac_core::cluster::version::is_older;
 use evac_core::component;
 use futures::StreamExt;
@@ -26,12 +28,13 @@ use tokio::sync::mpsc;
 
 use crate::http::{Http, HttpError};
 
-/// What a watch loop reports.
+/// What a watch loop reports: of each object what its [`Feed`] keeps, never the object itself.
 #[derive(Debug)]
 pub enum Report<T> {
     /// The whole state, and of which moment.
     Listed(Vec<T>, ListedAt),
     Seen(T),
+    /// What it was when it went.
     Gone(T),
     /// The list failed, or it may be listed and not watched; the loop tries again unless it makes no sense.
     Failed {
@@ -40,12 +43,12 @@ pub enum Report<T> {
     },
 }
 
-impl<T: Project> Report<T> {
+impl Report<Fact> {
     /// The fact in an event; `None` for lists and failures.
     pub fn into_fact(self) -> Option<Fact> {
         match self {
-            Self::Seen(object) => Some(object.seen()),
-            Self::Gone(object) => Some(object.gone()),
+            Self::Seen(fact) => Some(fact),
+            Self::Gone(last) => Some(last.gone()),
             Self::Listed(..) | Self::Failed { .. } => None,
         }
     }
@@ -104,68 +107,111 @@ const WATCH_SECONDS: u64 = 1740;
 /// restored from a backup: then nothing comes until the new history is as long as the old, so what follows is a list.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// Reads a whole collection, page by page.
-pub async fn list<T: DeserializeOwned>(http: &Http, source: &Source) -> Result<(Vec<T>, String), HttpError> {
-    let mut items = Vec::new();
+/// Reads a whole collection, page by page: what is kept of each object, and of which moment the list is. The objects themselves are not kept.
+pub async fn list<W: DeserializeOwned, T>(
+    http: &Http,
+    source: &Source,
+    keep: impl Fn(W) -> Option<T>,
+) -> Result<(Vec<T>, String), HttpError> {
+    let mut kept = Vec::new();
     let mut next: Option<String> = None;
     loop {
-        let page: List<T> = http.read(&Call::get(source.list_path(next.as_deref()))).await?;
-        http.take(1, page.items.len())?;
-        items.extend(page.items);
-        let ListMeta { resource_version, next: more } = page.metadata;
+        let each = |object| -> Result<(), HttpError> {
+            http.take(0, 1)?;
+            kept.extend(keep(object));
+            Ok(())
+        };
+        let page = http.read_list(&Call::get(source.list_path(next.as_deref())), each).await?;
+        http.take(1, 0)?;
+        let ListMeta { resource_version, next: more } = page;
         match more.filter(|token| !token.is_empty()) {
             Some(token) => next = Some(token),
-            None => return Ok((items, resource_version)),
+            None => return Ok((kept, resource_version)),
         }
     }
 }
 
-/// Runs until `reports` is closed.
-pub async fn follow<T, M>(
-    http: Http,
+/// Keeps the fact in each object. What several of them say alike is in memory once.
+pub fn facts<W: Project>() -> impl Fn(W) -> Option<Fact> + Send + Sync {
+    let pool = Mutex::new(Pool::new());
+    move |object: W| {
+        let mut fact = object.seen();
+        pool.lock().unwrap_or_else(PoisonError::into_inner).share(&mut fact);
+        Some(fact)
+    }
+}
+
+/// A collection that is followed, and what is kept of each of its objects.
+pub struct Feed<W, T> {
     source: Source,
     opening: Opening,
-    reports: mpsc::UnboundedSender<M>,
-    wrap: impl Fn(Report<T>) -> M,
-) where
-    T: Project + DeserializeOwned + Clone + Send + 'static,
-{
-    let version_of = |object: &T| object.metadata().resource_version.clone();
-    follow_opened(http, source, opening, reports, wrap, version_of).await;
+    version_of: fn(&W) -> String,
+    keep: Arc<dyn Fn(W) -> Option<T> + Send + Sync>,
 }
 
-/// As [`follow`], for objects of which only the position in the history has to be known.
-pub async fn follow_by<T, M>(
-    http: Http,
-    source: Source,
-    reports: mpsc::UnboundedSender<M>,
-    wrap: impl Fn(Report<T>) -> M,
-    version_of: impl Fn(&T) -> String,
-) where
-    T: DeserializeOwned + Clone + Send + 'static,
-{
-    follow_opened(http, source, Opening::List, reports, wrap, version_of).await;
+impl<W, T> Clone for Feed<W, T> {
+    fn clone(&self) -> Self {
+        let Self { source, opening, version_of, keep } = self;
+        Self { source: source.clone(), opening: *opening, version_of: *version_of, keep: keep.clone() }
+    }
 }
 
-pub async fn follow_opened<T, M>(
+impl<W, T> Feed<W, T> {
+    /// Of each object what `keep` makes of it; nothing is said about those of which it makes nothing.
+    pub fn kept(
+        source: Source,
+        version_of: fn(&W) -> String,
+        keep: impl Fn(W) -> Option<T> + Send + Sync + 'static,
+    ) -> Self {
+        Self { source, opening: Opening::List, version_of, keep: Arc::new(keep) }
+    }
+
+    /// The same, with its state at the beginning read in another way than by a list.
+    #[must_use]
+    pub fn opened(self, opening: Opening) -> Self {
+        Self { opening, ..self }
+    }
+}
+
+impl<O: 'static> Feed<O, O> {
+    /// The objects as they are: for few, or small ones.
+    pub fn whole(source: Source, version_of: fn(&O) -> String) -> Self {
+        Self::kept(source, version_of, Some)
+    }
+}
+
+impl<W: Project + 'static> Feed<W, Fact> {
+    /// The facts in all objects.
+    pub fn facts(source: Source) -> Self {
+        Self::facts_where(source, |_| true)
+    }
+
+    /// The facts in those objects that matter.
+    pub fn facts_where(source: Source, matters: fn(&W) -> bool) -> Self {
+        let fact = facts();
+        let keep = move |object: W| if matters(&object) { fact(object) } else { None };
+        Self::kept(source, |object| object.metadata().resource_version.clone(), keep)
+    }
+}
+
+/// Runs until `reports` is closed.
+pub async fn follow<W, T, M>(
     http: Http,
-    source: Source,
-    mut opening: Opening,
+    mut feed: Feed<W, T>,
     reports: mpsc::UnboundedSender<M>,
     wrap: impl Fn(Report<T>) -> M,
-    version_of: impl Fn(&T) -> String,
 ) where
-    T: DeserializeOwned + Clone + Send + 'static,
+    W: DeserializeOwned + Clone + Send + 'static,
 {
     let mut failures = 0_u32;
     let mut position = String::new();
     loop {
         let mut opened = None;
-        if opening == Opening::Stream {
-            match stream(&http, &source, &reports).await {
+        if feed.opening == Opening::Stream {
+            match stream(&http, &feed, &reports).await {
                 Ok(streamed) => opened = Some(Ok(streamed)),
                 Err(NoStream::Closed) => return,
-                Err(NoStream::Refused) => opening = Opening::List,
+                Err(NoStream::Refused) => feed.opening = Opening::List,
                 // A broken stream says nothing about the server, and the list is the right that people know.
                 Err(NoStream::Failed(error)) if error.is_transient() || error.is_forbidden() => {}
                 Err(NoStream::Failed(error)) => opened = Some(Err(error)),
@@ -173,7 +219,7 @@ pub async fn follow_opened<T, M>(
         }
         let opened = match opened {
             Some(opened) => opened,
-            None => list::<T>(&http, &source).await.map(Opened::listed),
+            None => list(&http, &feed.source, &*feed.keep).await.map(Opened::listed),
         };
         let Opened { items, changes, version, rest } = match opened {
             Ok(opened) => opened,
@@ -194,7 +240,7 @@ pub async fn follow_opened<T, M>(
                 return;
             }
         }
-        match watch_from(&http, &source, version, rest, &reports, &wrap, &version_of).await {
+        match watch_from(&http, &feed, version, rest, &reports, &wrap).await {
             Ok(last) => position = last,
             Err(Closed) => return,
         }
@@ -204,15 +250,15 @@ pub async fn follow_opened<T, M>(
 type Events<T> = BoxStream<'static, Result<WatchEvent<T>, kube::Error>>;
 
 /// The state at the beginning, and the stream on which changes follow if there is one already.
-struct Opened<T: Clone> {
+struct Opened<W: Clone, T> {
     items: Vec<T>,
     /// What happened while the list was sent.
     changes: Vec<Report<T>>,
     version: String,
-    rest: Option<Events<T>>,
+    rest: Option<Events<W>>,
 }
 
-impl<T: Clone> Opened<T> {
+impl<W: Clone, T> Opened<W, T> {
     fn listed((items, version): (Vec<T>, String)) -> Self {
         Self { items, changes: Vec::new(), version, rest: None }
     }
@@ -230,25 +276,26 @@ const END_OF_LIST: &str = "k8s.io/initial-events-end";
 /// A server that says nothing for this long at the beginning does not know what it was asked.
 const OPENING_SILENCE: Duration = Duration::from_secs(5);
 
-async fn stream<T, M>(
+async fn stream<W, T, M>(
     http: &Http,
-    source: &Source,
+    feed: &Feed<W, T>,
     reports: &mpsc::UnboundedSender<M>,
-) -> Result<Opened<T>, NoStream>
+) -> Result<Opened<W, T>, NoStream>
 where
-    T: DeserializeOwned + Clone + Send + 'static,
+    W: DeserializeOwned + Clone + Send + 'static,
 {
+    let Feed { source, keep, .. } = feed;
     let request = http::Request::get(source.stream_path()).body(Vec::new());
     let request = request.map_err(|_| NoStream::Refused)?;
     let clock = http.clock();
     let began = clock.now();
     let answer = tokio::select! {
         biased;
-        answer = http.client().request_events::<T>(request) => answer,
+        answer = http.client().request_events::<W>(request) => answer,
         () = clock.sleep(OPENING_SILENCE) => return Err(NoStream::Refused),
     };
     count(http, &source.stream_path(), answer.as_ref().err(), began);
-    let mut events: Events<T> = match answer {
+    let mut events: Events<W> = match answer {
         Ok(events) => Box::pin(events),
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => return Err(NoStream::Refused),
         // The list says in full what stands before the server.
@@ -268,9 +315,9 @@ where
             http.take(0, 1).map_err(NoStream::Failed)?;
         }
         match event {
-            Some(Ok(WatchEvent::Added(object))) => items.push(object),
-            Some(Ok(WatchEvent::Modified(object))) => changes.push(Report::Seen(object)),
-            Some(Ok(WatchEvent::Deleted(object))) => changes.push(Report::Gone(object)),
+            Some(Ok(WatchEvent::Added(object))) => items.extend(keep(object)),
+            Some(Ok(WatchEvent::Modified(object))) => changes.extend(keep(object).map(Report::Seen)),
+            Some(Ok(WatchEvent::Deleted(object))) => changes.extend(keep(object).map(Report::Gone)),
             Some(Ok(WatchEvent::Bookmark(bookmark))) => {
                 if bookmark.metadata.annotations.contains_key(END_OF_LIST) {
                     let version = bookmark.metadata.resource_version;
@@ -313,31 +360,31 @@ async fn pause(http: &Http, failures: &mut u32) {
 
 struct Closed;
 
-async fn watch<T>(http: &Http, source: &Source, version: &str) -> Result<Events<T>, kube::Error>
+async fn watch<W>(http: &Http, source: &Source, version: &str) -> Result<Events<W>, kube::Error>
 where
-    T: DeserializeOwned + Clone + Send + 'static,
+    W: DeserializeOwned + Clone + Send + 'static,
 {
     let request = http::Request::get(source.watch_path(version)).body(Vec::new());
     let request = request.map_err(kube::Error::HttpError)?;
     let began = http.clock().now();
-    let answer = http.client().request_events::<T>(request).await;
+    let answer = http.client().request_events::<W>(request).await;
     count(http, &source.watch_path(version), answer.as_ref().err(), began);
     Ok(Box::pin(answer?))
 }
 
 /// Watches from one position; comes back with the last one when a new list is needed.
-async fn watch_from<T, M>(
+async fn watch_from<W, T, M>(
     http: &Http,
-    source: &Source,
+    feed: &Feed<W, T>,
     mut version: String,
-    mut open: Option<Events<T>>,
+    mut open: Option<Events<W>>,
     reports: &mpsc::UnboundedSender<M>,
     wrap: &impl Fn(Report<T>) -> M,
-    version_of: &impl Fn(&T) -> String,
 ) -> Result<String, Closed>
 where
-    T: DeserializeOwned + Clone + Send + 'static,
+    W: DeserializeOwned + Clone + Send + 'static,
 {
+    let Feed { source, version_of, keep, .. } = feed;
     let mut failures = 0;
     let mut refused_before = false;
     let clock = http.clock();
@@ -383,11 +430,11 @@ where
             let report = match event {
                 Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
                     version = version_of(&object);
-                    Report::Seen(object)
+                    keep(object).map(Report::Seen)
                 }
                 Some(Ok(WatchEvent::Deleted(object))) => {
                     version = version_of(&object);
-                    Report::Gone(object)
+                    keep(object).map(Report::Gone)
                 }
                 Some(Ok(WatchEvent::Bookmark(bookmark))) => {
                     version = bookmark.metadata.resource_version;
@@ -409,7 +456,9 @@ where
                 None => break,
             };
             failures = 0;
-            if reports.send(wrap(report)).is_err() {
+            if let Some(report) = report
+                && reports.send(wrap(report)).is_err()
+            {
                 return Err(Closed);
             }
         }

@@ -5,7 +5,7 @@ pub mod definition;
 pub mod policy;
 pub mod review;
 
-use evac_core::cluster::condition::Condition;
+use evac_core::cluster::condition::{Condition, Said};
 use evac_core::drain::ownership::{self, DrainMark};
 use evac_core::failover::fencing::{ANNOTATION, Fenced};
 use evac_core::failover::{FencedState, KubeletLease, Suspect};
@@ -84,11 +84,11 @@ impl From<SuspectNode> for Suspect {
             .and_then(|it| it.last_heartbeat_time);
         let conditions = conditions
             .into_iter()
-            .map(|condition| Condition {
-                kind: condition.kind,
-                status: condition.status,
-                last_transition_time: condition.last_transition_time,
-                ..Condition::default()
+            .map(|reported| {
+                let (kind, status) = (reported.kind.into(), reported.status.into());
+                let mut condition = Condition::from(Said { kind, status, ..Said::default() });
+                condition.last_transition_time = reported.last_transition_time.map(Into::into);
+                condition
             })
             .collect();
         let attached =

@@ -5,9 +5,10 @@ use evac_core::cluster::fact::{
     PhaseTimes, Power, ReplicaSet, ReplicaSetStatus, RunStrategy, StartFailure, Uid,
 };
 use evac_core::machines::{Kind, condition, names};
+use evac_core::tenants::member;
 
 use super::wire;
-use crate::project::{Project, controller, key};
+use crate::project::{Project, controller, key, texts};
 use crate::tenants;
 use crate::wire::{Budget, Meta, Node, Pod};
 
@@ -22,7 +23,7 @@ pub trait Follow: Project {
 }
 
 fn times(list: Vec<wire::PhaseTime>) -> PhaseTimes {
-    list.into_iter().map(|time| (time.phase, time.phase_transition_timestamp)).collect()
+    list.into_iter().map(|time| (time.phase.into(), time.phase_transition_timestamp.into())).collect()
 }
 
 impl From<wire::VirtualMachine> for Machine {
@@ -37,12 +38,12 @@ impl From<wire::VirtualMachine> for Machine {
         let status = vm.status;
         Self {
             key: key(&vm.metadata),
-            uid: Uid(vm.metadata.uid),
+            uid: Uid(vm.metadata.uid.into()),
             version: vm.metadata.resource_version,
             created: vm.metadata.creation_timestamp,
             deleting: vm.metadata.deletion_timestamp.is_some(),
             orphaning: vm.metadata.finalizers.iter().any(|name| name == "orphan"),
-            finalizers: vm.metadata.finalizers,
+            finalizers: texts(vm.metadata.finalizers),
             power,
             status: MachineStatus {
                 created: status.created,
@@ -75,10 +76,6 @@ impl Project for wire::VirtualMachine {
     fn seen(self) -> Fact {
         Fact::Machine(Box::new(self.into()))
     }
-
-    fn gone(self) -> Fact {
-        Fact::MachineGone(key(&self.metadata), Uid(self.metadata.uid))
-    }
 }
 
 impl From<wire::MigrationState> for MigrationState {
@@ -110,28 +107,32 @@ impl From<wire::VirtualMachineInstance> for Instance {
             || condition::is_true(&status.conditions, "HotMemoryChange")
             || condition::is_true(&status.conditions, "MigrationRequired");
         let cpu = vmi.spec.domain.cpu.as_ref();
-        let cpu_model = cpu.and_then(|cpu| cpu.model.clone()).unwrap_or_default();
+        let cpu_model = cpu.and_then(|cpu| cpu.model.as_deref()).unwrap_or_default().into();
         let eviction_source = vmi.metadata.annotations.get(names::EVICTION_SOURCE).cloned();
         let tenant = tenants::marks(&vmi.metadata.annotations).map(Box::new);
-        let addresses = addresses(&status.interfaces);
+        // They tell machines of tenant clusters apart; of other guests nothing asks for them.
+        let is_machine = member::LABELS.iter().all(|label| vmi.metadata.labels.contains_key(*label));
+        let addresses = if is_machine { addresses(&status.interfaces) } else { Vec::new() };
         Self {
             key: key(&vmi.metadata),
-            uid: Uid(vmi.metadata.uid),
+            uid: Uid(vmi.metadata.uid.into()),
             version: vmi.metadata.resource_version,
             created: vmi.metadata.creation_timestamp,
             deleting: vmi.metadata.deletion_timestamp.is_some(),
             owner: controller(&vmi.metadata.owner_references),
-            labels: vmi.metadata.labels,
-            finalizers: vmi.metadata.finalizers,
+            labels: vmi.metadata.labels.into(),
+            finalizers: texts(vmi.metadata.finalizers),
             phase: Phase::of(&status.phase),
             phase_times: times(status.phase_transition_timestamps),
-            node: status.node_name,
+            node: status.node_name.into(),
             conditions: status.conditions,
-            active_pods: status.active_pods,
-            eviction_strategy: vmi.spec.eviction_strategy,
+            active_pods: status.active_pods.into(),
+            eviction_strategy: vmi.spec.eviction_strategy.map(Into::into),
             grace_seconds: vmi.spec.termination_grace_period_seconds,
-            evacuation_node: Some(status.evacuation_node_name).filter(|node| !node.is_empty()),
-            migration: status.migration_state.map(Into::into),
+            evacuation_node: Some(status.evacuation_node_name)
+                .filter(|node| !node.is_empty())
+                .map(Into::into),
+            migration: status.migration_state.map(|state| Box::new(state.into())),
             hotplug_change,
             memory: memory(&vmi.spec.domain, status.memory.as_ref()),
             names_nodes: vmi.spec.node_selector || vmi.spec.affinity.node_affinity.is_some(),
@@ -170,10 +171,6 @@ impl Project for wire::VirtualMachineInstance {
 
     fn seen(self) -> Fact {
         Fact::Instance(Box::new(self.into()))
-    }
-
-    fn gone(self) -> Fact {
-        Fact::InstanceGone(key(&self.metadata), Uid(self.metadata.uid))
     }
 }
 
@@ -216,7 +213,7 @@ impl From<wire::ReplicaSet> for ReplicaSet {
             .unwrap_or(name);
         Self {
             key: key(&set.metadata),
-            uid: Uid(set.metadata.uid),
+            uid: Uid(set.metadata.uid.into()),
             version: set.metadata.resource_version,
             deleting: set.metadata.deletion_timestamp.is_some(),
             replicas: set.spec.replicas.unwrap_or(1),
@@ -246,10 +243,6 @@ impl Project for wire::ReplicaSet {
     fn seen(self) -> Fact {
         Fact::ReplicaSet(Box::new(self.into()))
     }
-
-    fn gone(self) -> Fact {
-        Fact::ReplicaSetGone(key(&self.metadata), Uid(self.metadata.uid))
-    }
 }
 
 /// The annotations of a migration that decisions look at.
@@ -271,12 +264,12 @@ impl From<wire::Migration> for Migration {
         Self {
             key: key(&meta),
             instance: Key::new(meta.namespace.clone(), migration.spec.vmi_name.clone()),
-            uid: Uid(meta.uid),
+            uid: Uid(meta.uid.into()),
             version: meta.resource_version,
             created: meta.creation_timestamp,
             deleting: meta.deletion_timestamp.is_some(),
             labelled: meta.labels.get(names::MIGRATION_SELECTOR) == Some(&migration.spec.vmi_name),
-            finalizers: meta.finalizers,
+            finalizers: texts(meta.finalizers),
             annotations,
             priority: migration.spec.priority,
             phase: MigrationPhase::of(&migration.status.phase),
@@ -300,10 +293,6 @@ impl Project for wire::Migration {
 
     fn seen(self) -> Fact {
         Fact::Migration(Box::new(self.into()))
-    }
-
-    fn gone(self) -> Fact {
-        Fact::MigrationGone(key(&self.metadata), Uid(self.metadata.uid))
     }
 }
 

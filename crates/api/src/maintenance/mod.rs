@@ -41,7 +41,7 @@ impl Object {
         finalizers.retain(|finalizer| finalizer != FINALIZER);
         Maintenance {
             id: Id { family, name },
-            uid: Uid(uid),
+            uid: Uid(uid.into()),
             resource_version,
             node: self.spec.node_name,
             reason: self.spec.reason,

@@ -122,8 +122,8 @@ fn lines(
         None => "not known yet".into(),
         Some(found) if found.status == "True" => "yes".into(),
         Some(found) => {
-            let part = |text: &Option<String>| text.clone().unwrap_or_default();
-            format!("no ({}: {})", part(&found.reason), part(&found.message))
+            let (reason, message) = (found.reason.as_deref(), found.message.as_deref());
+            format!("no ({}: {})", reason.unwrap_or_default(), message.unwrap_or_default())
         }
     };
     let (mut reason, fate) = outlook(index, policy, instance);

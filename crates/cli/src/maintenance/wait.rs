@@ -7,7 +7,7 @@ use evac_api::maintenance::{Object, request};
 use evac_core::maintenance::status::{NOT_TAKEN_BACK, PERMISSION_IGNORED};
 use evac_core::maintenance::{FINALIZER, Family, Id, Maintenance, Phase};
 use evac_engine::Http;
-use evac_engine::watch::{Report, Source, follow_by};
+use evac_engine::watch::{Feed, Report, Source, follow};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -62,7 +62,7 @@ pub async fn wait_for(
             Report::Failed { error, .. } => News::Failed(from_server(&error)),
         };
         let version = |object: &Object| object.metadata.resource_version.clone();
-        tasks.spawn(follow_by(http.clone(), source, sender.clone(), wrap, version));
+        tasks.spawn(follow(http.clone(), Feed::whole(source, version), sender.clone(), wrap));
     }
     let mut waiting = Waiting {
         goal,

@@ -45,8 +45,26 @@ pub enum Fact {
     MigrationGone(Key, Uid),
     DaemonSet(Key, Existence),
     NamespaceTerminating(String),
-    Lease(Lease),
+    Lease(Box<Lease>),
     LeaseGone(Key),
     /// How far guests have been copied, by the agent of the node they leave.
     Transfers(BTreeMap<Key, Sample>),
+}
+
+impl Fact {
+    /// The end of what this fact shows; a fact that shows no object stays what it is.
+    #[must_use]
+    pub fn gone(self) -> Self {
+        match self {
+            Self::Node(node) => Self::NodeGone(node.name, node.uid),
+            Self::Pod(pod) => Self::PodGone(pod.key, pod.uid),
+            Self::Budget(budget) => Self::BudgetGone(budget.key, budget.uid),
+            Self::Machine(machine) => Self::MachineGone(machine.key, machine.uid),
+            Self::Instance(instance) => Self::InstanceGone(instance.key, instance.uid),
+            Self::ReplicaSet(set) => Self::ReplicaSetGone(set.key, set.uid),
+            Self::Migration(migration) => Self::MigrationGone(migration.key, migration.uid),
+            Self::Lease(lease) => Self::LeaseGone(lease.key),
+            other => other,
+        }
+    }
 }

@@ -1,7 +1,5 @@
 //! A VirtualMachineInstance.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 
 use super::condition::{self, Condition};
@@ -9,6 +7,9 @@ use super::key::{Key, Owner, Uid};
 use super::migration::{Migration, MigrationPhase};
 use super::table::object;
 use super::tenant::Marks;
+use super::text::Text;
+use super::text_map::TextMap;
+use super::written_time::WrittenTime;
 
 /// The phase of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,7 +66,7 @@ impl Phase {
 }
 
 /// When each phase was entered first, as written.
-pub type PhaseTimes = Vec<(String, String)>;
+pub type PhaseTimes = Vec<(Text, WrittenTime)>;
 
 /// What the node agents say on an instance about its migration.
 #[allow(clippy::struct_excessive_bools, reason = "each is a field of the API")]
@@ -115,23 +116,24 @@ pub struct Instance {
     pub version: String,
     pub created: Option<Timestamp>,
     pub deleting: bool,
-    pub labels: BTreeMap<String, String>,
-    pub finalizers: Vec<String>,
+    pub labels: TextMap,
+    pub finalizers: Vec<Text>,
     pub owner: Option<Owner>,
     pub phase: Phase,
     pub phase_times: PhaseTimes,
-    pub node: String,
+    pub node: Text,
     pub conditions: Vec<Condition>,
-    pub active_pods: BTreeMap<String, String>,
-    pub eviction_strategy: Option<String>,
+    /// The nodes of its launchers, under the identities of those.
+    pub active_pods: TextMap,
+    pub eviction_strategy: Option<Text>,
     pub grace_seconds: Option<i64>,
-    pub evacuation_node: Option<String>,
-    pub migration: Option<MigrationState>,
+    pub evacuation_node: Option<Text>,
+    pub migration: Option<Box<MigrationState>>,
     pub hotplug_change: bool,
     /// The memory of the guest in bytes, as far as it is written down; 0 if it is not.
     pub memory: u64,
     /// The CPU model it asks for; empty if it does not say.
-    pub cpu_model: String,
+    pub cpu_model: Text,
     /// It asks for certain nodes, by selector or affinity.
     pub names_nodes: bool,
     /// Who asked for the eviction, if it was not a person: `descheduler`.
@@ -170,12 +172,12 @@ impl Instance {
 
     /// What the node agents say here about a migration, if it is the one they were last told of.
     pub fn account_of(&self, migration: &Migration) -> Option<&MigrationState> {
-        self.migration.as_ref().filter(|state| state.uid == migration.uid.0)
+        self.migration.as_deref().filter(|state| state.uid == migration.uid.0)
     }
 
     /// Nothing of it is copied any more for the migration that the node agents were last told of.
     pub fn is_copied(&self) -> bool {
-        self.migration.as_ref().is_some_and(MigrationState::is_over)
+        self.migration.as_deref().is_some_and(MigrationState::is_over)
     }
 
     pub fn is_migrating(&self) -> bool {

@@ -4,15 +4,17 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::text::Text;
+
 /// Namespace and name of a namespaced object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
-    pub namespace: String,
-    pub name: String,
+    pub namespace: Text,
+    pub name: Text,
 }
 
 impl Key {
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+    pub fn new(namespace: impl Into<Text>, name: impl Into<Text>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 }
@@ -26,7 +28,7 @@ impl fmt::Display for Key {
 /// The identity of one incarnation of an object: a pod re-created under its old name has another one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Uid(pub String);
+pub struct Uid(pub Text);
 
 impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,9 +39,9 @@ impl fmt::Display for Uid {
 /// A controlling owner reference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    pub api_version: String,
-    pub kind: String,
-    pub name: String,
+    pub api_version: Text,
+    pub kind: Text,
+    pub name: Text,
     pub uid: Uid,
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::condition::Condition;
 use super::key::{Key, Uid};
 use super::table::object;
+use super::text::Text;
 
 /// When a machine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +81,7 @@ impl Request {
     }
 
     pub fn stop(uid: &Uid) -> Self {
-        Self { action: "Stop".into(), uid: Some(uid.0.clone()), data: BTreeMap::new() }
+        Self { action: "Stop".into(), uid: Some(uid.to_string()), data: BTreeMap::new() }
     }
 
     pub fn is_start(&self) -> bool {
@@ -114,7 +115,7 @@ pub struct Machine {
     pub deleting: bool,
     /// Deleted with its instance left behind.
     pub orphaning: bool,
-    pub finalizers: Vec<String>,
+    pub finalizers: Vec<Text>,
     pub power: Power,
     pub status: MachineStatus,
     /// The eviction strategy in its template.

@@ -9,6 +9,7 @@ use super::instance::PhaseTimes;
 use super::key::{Key, Uid};
 use super::names;
 use super::table::object;
+use super::text::Text;
 
 /// How far a migration is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -77,7 +78,7 @@ pub struct Migration {
     pub version: String,
     pub created: Option<Timestamp>,
     pub deleting: bool,
-    pub finalizers: Vec<String>,
+    pub finalizers: Vec<Text>,
     pub labelled: bool,
     /// The annotations that steer it: see [`super::names`].
     pub annotations: BTreeMap<String, String>,
@@ -112,7 +113,7 @@ impl Migration {
     }
 
     pub fn entered(&self, phase: MigrationPhase) -> Option<Timestamp> {
-        self.phase_times.iter().find(|(name, _)| name == phase.text()).and_then(|(_, at)| at.parse().ok())
+        self.phase_times.iter().find(|(name, _)| name == phase.text()).and_then(|(_, at)| at.timestamp())
     }
 }
 

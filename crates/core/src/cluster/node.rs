@@ -1,6 +1,5 @@
 //! A node, as far as decisions look at it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -10,6 +9,7 @@ use super::key::Uid;
 use super::mark::MarkState;
 use super::table::object;
 use super::taints::OUT_OF_SERVICE;
+use super::text_map::TextMap;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -55,7 +55,7 @@ pub struct Node {
     pub resource_version: String,
     pub unschedulable: bool,
     pub taints: Vec<Taint>,
-    pub labels: BTreeMap<String, String>,
+    pub labels: TextMap,
     pub health: Health,
     pub health_since: Option<Timestamp>,
     /// Our ownership annotation, as found.

@@ -1,13 +1,13 @@
 //! A pod, and what there is to know of one that runs a guest.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::condition::{self, Condition};
 use super::key::{Key, Owner, Uid};
 use super::table::object;
+use super::text::Text;
+use super::text_map::TextMap;
 
 /// How far the life of a pod is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ pub struct Launcher {
     /// The instance it runs, by identity; empty if the pod does not say.
     pub instance: Uid,
     /// The same by name, if the pod says it.
-    pub instance_name: Option<String>,
+    pub instance_name: Option<Text>,
     /// The migration it is the target of.
     pub job: Option<Uid>,
     /// The compute container is up, and every other one is ready.
@@ -72,17 +72,17 @@ pub struct Pod {
     pub key: Key,
     pub uid: Uid,
     pub version: String,
-    pub node: Option<String>,
+    pub node: Option<Text>,
     pub phase: PodPhase,
     pub ready: bool,
     pub deletion: Option<Deletion>,
     pub controller: Option<Owner>,
     pub mirror: bool,
     pub empty_dir: bool,
-    pub labels: BTreeMap<String, String>,
-    pub finalizers: Vec<String>,
+    pub labels: TextMap,
+    pub finalizers: Vec<Text>,
     pub vm: VmRole,
-    pub priority_class: Option<String>,
+    pub priority_class: Option<Text>,
     pub grace_seconds: Option<i64>,
     pub created: Option<Timestamp>,
 }

@@ -11,6 +11,7 @@
 //!                   after etcd was restored from a backup it is the truth, whatever was known
 //! ```
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::key::Uid;
@@ -143,7 +144,7 @@ impl Tombstones {
 /// The objects of one kind.
 #[derive(Debug, Clone)]
 pub struct Table<T: Object> {
-    rows: BTreeMap<T::Id, (Revision, T)>,
+    rows: BTreeMap<T::Id, (Revision, Box<T>)>,
     gone: Tombstones,
 }
 
@@ -155,7 +156,8 @@ impl<T: Object> Default for Table<T> {
 
 impl<T: Object> Table<T> {
     /// Takes in what an event, an answer or a list shows.
-    pub fn keep(&mut self, object: T, revision: Revision) -> Kept<T> {
+    pub fn keep(&mut self, object: impl Into<Box<T>>, revision: Revision) -> Kept<T> {
+        let object = object.into();
         if self.gone.contains(object.uid()) {
             return Kept::Unchanged;
         }
@@ -176,7 +178,7 @@ impl<T: Object> Table<T> {
             *known.version_mut() = before;
         }
         *changed = revision;
-        Kept::Replaced(std::mem::replace(known, object))
+        Kept::Replaced(*std::mem::replace(known, object))
     }
 
     /// A late end must not remove the successor.
@@ -184,18 +186,27 @@ impl<T: Object> Table<T> {
         let known = self.get(id).filter(|known| known.uid() == uid);
         let version = known.map(|known| known.version().clone());
         self.gone.add(uid, version.as_deref().unwrap_or_default());
-        version.and_then(|_| self.rows.remove(id)).map(|(_, object)| object)
+        version.and_then(|_| self.rows.remove(id)).map(|(_, object)| *object)
     }
 
     /// Nothing is known of it any more; it may still be there.
     pub fn forget(&mut self, id: &T::Id) -> Option<T> {
-        self.rows.remove(id).map(|(_, object)| object)
+        self.rows.remove(id).map(|(_, object)| *object)
     }
 
     /// Which of those that a fresh list is about are not as it says: they are gone, or the history was set back. Their end has to be taken in before
     /// the list.
-    pub fn contradicted(&self, list: &[T], at: &ListedAt, about: impl Fn(&T) -> bool) -> Vec<(T::Id, Uid)> {
-        let listed: BTreeMap<&Uid, &T> = list.iter().map(|object| (object.uid(), object)).collect();
+    pub fn contradicted<B: Borrow<T>>(
+        &self,
+        list: &[B],
+        at: &ListedAt,
+        about: impl Fn(&T) -> bool,
+    ) -> Vec<(T::Id, Uid)> {
+        if self.rows.is_empty() {
+            return Vec::new();
+        }
+        let listed: BTreeMap<&Uid, &T> =
+            list.iter().map(Borrow::borrow).map(|object| (object.uid(), object)).collect();
         self.iter()
             .filter(|known| about(known) && at.covers(known.version()))
             .filter(|known| {
@@ -206,9 +217,9 @@ impl<T: Object> Table<T> {
     }
 
     /// A list shows these, so they are there, even if their end was told.
-    pub fn recall(&mut self, list: &[T], at: &ListedAt) {
+    pub fn recall<B: Borrow<T>>(&mut self, list: &[B], at: &ListedAt) {
         for object in list {
-            self.gone.recall(object.uid(), at);
+            self.gone.recall(object.borrow().uid(), at);
         }
     }
 
@@ -219,7 +230,7 @@ impl<T: Object> Table<T> {
     }
 
     pub fn get(&self, id: &T::Id) -> Option<&T> {
-        self.rows.get(id).map(|(_, object)| object)
+        self.rows.get(id).map(|(_, object)| object.as_ref())
     }
 
     /// When the object of this name last changed.
@@ -236,12 +247,12 @@ impl<T: Object> Table<T> {
     }
 
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
-        self.rows.values().map(|(_, object)| object)
+        self.rows.values().map(|(_, object)| object.as_ref())
     }
 
     /// Those from this name on, in the order of names.
     pub fn starting_at(&self, id: T::Id) -> impl Iterator<Item = &T> {
-        self.rows.range(id..).map(|(_, (_, object))| object)
+        self.rows.range(id..).map(|(_, (_, object))| object.as_ref())
     }
 }
 
@@ -325,6 +336,16 @@ mod tests {
     }
 
     #[test]
+    fn no_more_than_so_many_of_the_gone_are_remembered() {
+        let mut table = known(&[]);
+        for number in 0..=REMEMBERED {
+            table.remove(&a(), &Uid(number.to_string().into()));
+        }
+        assert_eq!((table.gone.order.len(), table.gone.last_version.len()), (REMEMBERED, REMEMBERED));
+        assert!(!table.gone.contains(&Uid("0".into())), "the first to go is the first to be forgotten");
+    }
+
+    #[test]
     fn what_a_list_leaves_out_is_gone_unless_it_is_newer_than_the_list() {
         for (listed_at, stays) in [("10", false), ("9", false), ("8", true), ("", false)] {
             let mut table = known(&[thing("u", "9", 1)]);
@@ -362,6 +383,6 @@ mod tests {
     #[test]
     fn a_list_speaks_only_of_what_it_is_about() {
         let table = known(&[thing("u", "9", 1)]);
-        assert!(table.contradicted(&[], &ListedAt::default(), |known| known.what == 2).is_empty());
+        assert!(table.contradicted::<Thing>(&[], &ListedAt::default(), |known| known.what == 2).is_empty());
     }
 }

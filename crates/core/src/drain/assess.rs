@@ -105,7 +105,7 @@ pub fn assess_pod(index: &Index, policy: &Policy, pod: &Pod, now: Timestamp) -> 
 }
 
 fn fate_of(index: &Index, policy: &Policy, pod: &Pod, now: Timestamp, reasons: &mut Vec<Reason>) -> Fate {
-    if !policy.pod_selector.matches(&pod.labels) {
+    if !pod.labels.satisfies(&policy.pod_selector) {
         reasons.push(FilterReason::NotSelected.into());
         return Fate::Leave;
     }
@@ -196,7 +196,10 @@ fn fate_of(index: &Index, policy: &Policy, pod: &Pod, now: Timestamp, reasons: &
             Fate::Blocked
         }
         VmRole::Launcher(launcher) => {
-            reasons.push(GuestReason::VmLauncher { instance: launcher.instance_name.clone() }.into());
+            reasons.push(
+                GuestReason::VmLauncher { instance: launcher.instance_name.as_ref().map(String::from) }
+                    .into(),
+            );
             Fate::Evict
         }
         VmRole::None => Fate::Evict,

@@ -25,7 +25,7 @@ pub(crate) fn charges(index: &Index, run: &Run) -> Charges {
         let Some(budget) = &known.charged else { continue };
         let under_way = matches!(known.state, PodState::InFlight | PodState::Accepted);
         let visible = index.pod(&known.key).is_none_or(|pod| pod.uid != *uid || pod.deletion.is_some())
-            || index.budget(budget).is_none_or(|found| found.disrupted.contains_key(&known.key.name));
+            || index.budget(budget).is_none_or(|found| found.disrupted.contains_key(known.key.name.as_str()));
         if under_way && !visible {
             *charges.entry(budget.clone()).or_default() += 1;
         }
@@ -142,7 +142,7 @@ impl Turn {
     pub(crate) fn of(index: &Index, pod: &Pod) -> Self {
         match index.budgets_of(pod).next() {
             None => Self::Free,
-            Some(budget) if budget.disrupted.contains_key(&pod.key.name) => Self::Granted,
+            Some(budget) if budget.disrupted.contains_key(pod.key.name.as_str()) => Self::Granted,
             Some(_) => Self::Budgeted,
         }
     }

@@ -48,7 +48,9 @@ pub(crate) fn waiting_for(
     let reason = reason.or_else(|| {
         (pod.vm == VmRole::Hotplug).then_some(Reason::Guest(GuestReason::VmHotplug)).or_else(|| {
             index.namespace_is_terminating(&pod.key.namespace).then(|| {
-                Reason::Answer(AnswerReason::NamespaceTerminating { namespace: pod.key.namespace.clone() })
+                Reason::Answer(AnswerReason::NamespaceTerminating {
+                    namespace: pod.key.namespace.to_string(),
+                })
             })
         })
     });
@@ -67,7 +69,8 @@ pub(crate) fn leaving(node: Option<&Node>, pod: &Pod, now: Timestamp) -> (Option
         });
         return (Some(reason), None);
     }
-    let held_by: Vec<String> = pod.finalizers.iter().filter(|name| *name != JOB_TRACKING).cloned().collect();
+    let held_by: Vec<String> =
+        pod.finalizers.iter().filter(|name| *name != JOB_TRACKING).map(String::from).collect();
     if !held_by.is_empty() {
         return (Some(Reason::Stopping(StoppingReason::Finalizer { finalizers: held_by })), None);
     }
@@ -76,7 +79,9 @@ pub(crate) fn leaving(node: Option<&Node>, pod: &Pod, now: Timestamp) -> (Option
         let reason = if pod.finalizers.is_empty() {
             Reason::Stopping(StoppingReason::Overdue { ended: deletion.ends })
         } else {
-            Reason::Stopping(StoppingReason::Finalizer { finalizers: pod.finalizers.clone() })
+            Reason::Stopping(StoppingReason::Finalizer {
+                finalizers: pod.finalizers.iter().map(String::from).collect(),
+            })
         };
         return (Some(reason), None);
     }
@@ -99,7 +104,7 @@ pub(crate) fn refusal(pod: &Pod, outcome: &Outcome) -> Option<Reason> {
         Outcome::Webhook { webhook, message } => webhook_reason(pod, webhook, message),
         Outcome::Throttled { .. } => AnswerReason::Throttled.into(),
         Outcome::NamespaceTerminating => {
-            AnswerReason::NamespaceTerminating { namespace: pod.key.namespace.clone() }.into()
+            AnswerReason::NamespaceTerminating { namespace: pod.key.namespace.to_string() }.into()
         }
         Outcome::ManyBudgets { .. } => BudgetReason::ManyBudgets { budgets: Vec::new() }.into(),
         Outcome::Forbidden { message } => AnswerReason::Forbidden { message }.into(),

@@ -369,7 +369,7 @@ fn judge_evictions(
         } else if policy.disable_eviction {
             Prospect::LeavesNow
         } else if index.namespace_is_terminating(&pod.key.namespace) {
-            let namespace = pod.key.namespace.clone();
+            let namespace = pod.key.namespace.to_string();
             Prospect::Waits { reason: AnswerReason::NamespaceTerminating { namespace }.into() }
         } else if !index.budgets_are_visible() && asks_budgets(pod) {
             let why = "PodDisruptionBudgets cannot be read, and one may keep it".to_owned();
@@ -453,7 +453,7 @@ fn judge_moves(
                     let never = index.places().and_then(|places| places.never(&pod.key, node));
                     let lasting = never.is_some();
                     let why = never.unwrap_or(why);
-                    held(GuestReason::VmFitsNowhere { instance: instance.name, why, lasting }.into())
+                    held(GuestReason::VmFitsNowhere { instance: instance.name.into(), why, lasting }.into())
                 }
                 Some(Ok(targets)) => {
                     if room.as_mut().is_some_and(|room| room.book(&pod.key, &targets)) {

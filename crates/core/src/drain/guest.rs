@@ -75,7 +75,7 @@ pub fn outlook(index: &Index, policy: &Policy, instance: &Instance) -> (Reason, 
         return (settling(Some(&instance.key.name)), Fate::Follow);
     }
 
-    let name = instance.key.name.clone();
+    let name = instance.key.name.to_string();
     // Whoever moves it, and whatever its strategy: it is about to leave by itself.
     let moving = index.migrations_of(&instance.key).iter().any(|one| !one.phase.is_final());
     match course(instance, &index.config) {
@@ -83,8 +83,8 @@ pub fn outlook(index: &Index, policy: &Policy, instance: &Instance) -> (Reason, 
         Course::Migrate => (GuestReason::VmMigrates { instance: name }.into(), Fate::Migrate),
         Course::Stuck => {
             let why = condition::find(&instance.conditions, "LiveMigratable");
-            let cause = why.and_then(|why| why.reason.clone()).unwrap_or_default();
-            let message = why.and_then(|why| why.message.clone()).unwrap_or_default();
+            let cause = why.and_then(|why| why.reason.as_ref()).map(String::from).unwrap_or_default();
+            let message = why.and_then(|why| why.message.as_ref()).map(String::from).unwrap_or_default();
             (GuestReason::VmStuck { instance: name, cause, message }.into(), Fate::Blocked)
         }
         Course::HandOver if instance.evacuation_node.as_ref() == Some(&instance.node) => {

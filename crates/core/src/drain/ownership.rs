@@ -234,7 +234,7 @@ mod tests {
             answered: None,
             record: None,
         };
-        index.apply(Fact::Lease(lease));
+        index.apply(Fact::Lease(Box::new(lease)));
         assert!(matches!(
             ownership(&index, &node("n"), "me", now),
             Ownership::Other(Reason::Owner(OwnerReason::OwnedByLease { .. }))
@@ -245,11 +245,9 @@ mod tests {
             "a lapsed lease protects nobody"
         );
         for (renewed, what) in [(130, "a clock that is ahead"), (50 - 299, "a clock that is late")] {
-            let Some(Fact::Lease(mut lease)) = index.lease(&lease_key("n")).cloned().map(Fact::Lease) else {
-                panic!("it is there")
-            };
+            let Some(mut lease) = index.lease(&lease_key("n")).cloned() else { panic!("it is there") };
             (lease.renewed, lease.resource_version) = (Some(at(renewed)), "2".into());
-            index.apply(Fact::Lease(lease));
+            index.apply(Fact::Lease(Box::new(lease)));
             assert!(
                 matches!(
                     ownership(&index, &node("n"), "me", now),
@@ -275,7 +273,7 @@ mod tests {
             answered: None,
             record: None,
         };
-        index.apply(Fact::Lease(claimed(50)));
+        index.apply(Fact::Lease(Box::new(claimed(50))));
         assert!(matches!(
             ownership(&index, &theirs, "me", at(100)),
             Ownership::Other(Reason::Owner(OwnerReason::OwnedByEvac { instance: Some(run), .. })) if run == "box:7"
@@ -283,7 +281,7 @@ mod tests {
         assert!(matches!(ownership(&index, &theirs, "me", at(200)), Ownership::Abandoned(_)));
         let mut finished = claimed(50);
         finished.holder = "someone-else/x".into();
-        index.apply(Fact::Lease(finished));
+        index.apply(Fact::Lease(Box::new(finished)));
         assert!(
             matches!(ownership(&index, &theirs, "me", at(200)), Ownership::Other(_)),
             "a lease of a third party says nothing about this mark"

@@ -14,7 +14,7 @@ use crate::cluster::taints::OUT_OF_SERVICE;
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
 pub fn is_control_plane(node: &Node) -> bool {
-    CONTROL_PLANE.iter().any(|label| node.labels.contains_key(*label))
+    CONTROL_PLANE.iter().any(|label| node.labels.contains_key(label))
 }
 
 /// One member of etcd, as its pod shows it.
@@ -27,7 +27,7 @@ pub struct Member {
 impl From<&Pod> for Member {
     /// A member that is about to end is as good as gone.
     fn from(pod: &Pod) -> Self {
-        Self { node: pod.node.clone().unwrap_or_default(), healthy: pod.ready && pod.deletion.is_none() }
+        Self { node: pod.node_name().to_owned(), healthy: pod.ready && pod.deletion.is_none() }
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
     fn plane(count: usize) -> Vec<Node> {
         let labelled = |at: usize| {
             let mut node = node(&format!("cp-{at}"));
-            node.labels.insert(CONTROL_PLANE[0].into(), String::new());
+            node.labels.insert(CONTROL_PLANE[0].into(), "".into());
             node
         };
         (0..count).map(labelled).collect()

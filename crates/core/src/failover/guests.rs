@@ -143,7 +143,7 @@ pub enum Outlook {
 pub fn outlook(index: &Index, guest: &GuestFate) -> Outlook {
     let fresh = index.instance(&guest.instance).filter(|now| now.uid != guest.uid);
     if let Some(now) = fresh.filter(|now| now.phase == Phase::Running) {
-        return Outlook::Returned { on: now.node.clone() };
+        return Outlook::Returned { on: now.node.to_string() };
     }
     let mut machine = None;
     if let Some((key, uid)) = &guest.machine {
@@ -287,7 +287,7 @@ mod tests {
             Fact::Pod(Box::new(pod)),
         ]);
         let names = |resumed| -> Vec<String> {
-            fates(&seen, "n1", resumed).into_iter().map(|guest| guest.instance.name).collect()
+            fates(&seen, "n1", resumed).into_iter().map(|guest| guest.instance.name.into()).collect()
         };
         assert_eq!(names(false), ["starting"]);
         assert_eq!(names(true), ["ended", "starting"], "it failed by the release and is to return");

@@ -67,7 +67,7 @@ pub fn doubts(suspect: &Suspect, index: &Index, launchers: &[(Key, String, bool)
         found.push(Doubt::Launcher {
             pod: pod.clone(),
             instance: instance.clone(),
-            runs_on: now.map(|now| now.node.clone()),
+            runs_on: now.map(|now| now.node.to_string()),
         });
     }
     found

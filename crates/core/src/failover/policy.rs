@@ -186,7 +186,7 @@ pub enum PolicyError {
 
 impl FailoverPolicy {
     pub fn selects(&self, suspect: &Suspect) -> bool {
-        self.selector.matches(&suspect.node.labels)
+        suspect.node.labels.satisfies(&self.selector)
     }
 
     /// What can only be judged with the nodes in sight.
@@ -218,7 +218,7 @@ pub(crate) mod testing {
     pub fn policy(name: &str) -> FailoverPolicy {
         FailoverPolicy {
             name: name.into(),
-            uid: Uid(format!("uid-{name}")),
+            uid: Uid(format!("uid-{name}").into()),
             generation: 1,
             selector: Selector::everything(),
             not_ready_for: DEFAULT_NOT_READY_FOR,

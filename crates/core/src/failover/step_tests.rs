@@ -353,7 +353,7 @@ fn exclusion_leadership_and_marks_are_looked_at_before_each_try() {
 fn the_quorum_is_asked_for_before_anything_is_written_and_again_under_the_mark() {
     let of_the_control_plane = |quorum: Vec<Result<(), Shortage>>| {
         let mut bench = Bench::new(wish(agent(1)));
-        bench.node.node.labels.insert("node-role.kubernetes.io/control-plane".into(), String::new());
+        bench.node.node.labels.insert("node-role.kubernetes.io/control-plane".into(), "".into());
         bench.quorum = quorum;
         (bench.run(), bench)
     };

@@ -333,7 +333,7 @@ impl Watchman {
         for node in mine().filter(|node| !is_healthy(node)) {
             let name = &node.node.name;
             let label = node.node.labels.get(EXCLUDE);
-            if label.is_some_and(String::is_empty) {
+            if label.is_some_and(|value| value.is_empty()) {
                 standing.odd_labels.push(name.clone());
             }
             // Of two policies with the same node one acts: the first by name.

@@ -26,7 +26,7 @@ fn agent() -> Agent {
 fn policy(name: &str) -> FailoverPolicy {
     FailoverPolicy {
         name: name.into(),
-        uid: Uid(format!("uid-{name}")),
+        uid: Uid(format!("uid-{name}").into()),
         generation: 1,
         selector: Selector::parse("role=worker").unwrap(),
         not_ready_for: SignedDuration::from_secs(300),
@@ -101,7 +101,7 @@ impl Cluster {
     fn control_plane(&mut self, names: &[&str]) {
         for name in names {
             let labels = &mut self.nodes.get_mut(*name).unwrap().node.labels;
-            labels.insert("node-role.kubernetes.io/control-plane".into(), String::new());
+            labels.insert("node-role.kubernetes.io/control-plane".into(), "".into());
         }
     }
 

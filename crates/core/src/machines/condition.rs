@@ -4,23 +4,22 @@ use jiff::Timestamp;
 
 use super::action::Tree;
 pub use crate::cluster::condition::{Condition, find, is_false, is_true};
+use crate::cluster::written_time::WrittenTime;
 
 impl Condition {
     /// As it is written in a patch.
     pub fn tree(&self) -> Tree {
-        let text = |value: &Option<String>| value.clone().map_or(Tree::Null(()), Tree::Text);
+        let time = |value: &Option<WrittenTime>| {
+            value.as_ref().map_or(Tree::Null(()), |time| Tree::text(time.to_string()))
+        };
         let mut fields = vec![
             ("type", Tree::text(&self.kind)),
             ("status", Tree::text(&self.status)),
-            ("lastProbeTime", text(&self.last_probe_time)),
-            ("lastTransitionTime", text(&self.last_transition_time)),
+            ("lastProbeTime", time(&self.last_probe_time)),
+            ("lastTransitionTime", time(&self.last_transition_time)),
         ];
-        if self.reason.is_some() {
-            fields.push(("reason", text(&self.reason)));
-        }
-        if self.message.is_some() {
-            fields.push(("message", text(&self.message)));
-        }
+        fields.extend(self.reason.as_ref().map(|reason| ("reason", Tree::text(reason))));
+        fields.extend(self.message.as_ref().map(|message| ("message", Tree::text(message))));
         Tree::map(fields)
     }
 }
@@ -44,10 +43,10 @@ impl Conditions {
                 return;
             }
             wanted.last_probe_time.clone_from(&known.last_probe_time);
-            wanted.last_transition_time = Some(seconds(now));
+            wanted.last_transition_time = Some(seconds(now).into());
             *known = wanted;
         } else {
-            wanted.last_transition_time.get_or_insert_with(|| seconds(now));
+            wanted.last_transition_time.get_or_insert_with(|| seconds(now).into());
             self.list.push(wanted);
         }
         self.changed = true;
@@ -84,7 +83,7 @@ mod tests {
         let mut conditions = Conditions::of(&[]);
         conditions.set(Condition::new("Ready", true, "", ""), now);
         let written = conditions.list().to_vec();
-        assert_eq!(written[0].last_transition_time.as_deref(), Some("2026-01-01T00:00:00Z"));
+        assert_eq!(written[0].last_transition_time, Some("2026-01-01T00:00:00Z".into()));
         let mut again = Conditions::of(&written);
         again.set(Condition::new("Ready", true, "", ""), "2026-02-01T00:00:00Z".parse().unwrap());
         assert!(again.changed().is_none());

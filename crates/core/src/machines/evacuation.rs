@@ -44,7 +44,7 @@ fn fits_nowhere(index: &Index, instance: &Instance) -> Option<String> {
     if targets.peek().is_some() {
         let lost = targets.find(|pod| pod.is_unschedulable() && pod.node_name().is_empty())?;
         let said = condition::find(lost.launcher_conditions(), "PodScheduled")?.message.clone();
-        return Some(said.unwrap_or_default());
+        return Some(said.map(String::from).unwrap_or_default());
     }
     let known = condition::find(&instance.conditions, BLOCKED)?;
     let waits = index.migrations_of(&instance.key).iter().any(|one| !one.phase.is_final());
@@ -89,7 +89,7 @@ pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
         instance: key.clone(),
         uid: instance.uid.clone(),
         name: names::evacuation(&key.name, &instance.uid.0, last),
-        node: instance.node.clone(),
+        node: instance.node.to_string(),
         priority: match instance.eviction_source.as_deref() {
             Some("descheduler") => "system-maintenance",
             _ => "system-critical",

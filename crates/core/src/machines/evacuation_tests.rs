@@ -176,10 +176,10 @@ fn a_failed_one_is_followed_by_another_with_another_name() {
 #[test]
 fn many_failures_are_named_and_it_is_still_tried() {
     let mut vmi = vmi("a");
-    vmi.migration = Some(crate::machines::MigrationState {
+    vmi.migration = Some(Box::new(crate::machines::MigrationState {
         failure_reason: "it did not converge".into(),
         ..Default::default()
-    });
+    }));
     let failed: Vec<Fact> = (0..3)
         .map(|n| {
             let mut one = automatic(&format!("m-{n}"), &vmi, MigrationPhase::Failed);

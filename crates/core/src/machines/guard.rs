@@ -41,7 +41,7 @@ pub fn decide(index: &Index, key: &Key) -> Decision {
             guarded = true;
             continue;
         }
-        name_is_free &= name.as_ref() != Some(&guard.key.name);
+        name_is_free &= name.as_deref() != Some(guard.key.name.as_str());
         decision.push(Action::Delete {
             kind: Kind::Budget,
             key: guard.key.clone(),

@@ -11,6 +11,8 @@ use super::names;
 use crate::cluster::fact::Key;
 use crate::cluster::fact::{Instance, Node, Phase, Pod};
 use crate::cluster::index::Index;
+use crate::cluster::text::Text;
+use crate::cluster::written_time::WrittenTime;
 
 /// The launcher that runs the guest now, not the target of a migration, and not one that the guest has left.
 ///
@@ -58,7 +60,7 @@ impl<'a> Change<'a> {
         let entered = self.of.phase_times.iter().any(|(name, _)| name == phase.text());
         if !entered {
             let mut times = self.of.phase_times.clone();
-            times.push((phase.text().to_owned(), seconds(now)));
+            times.push((phase.text().into(), seconds(now).into()));
             self.fields.put(&["status", "phaseTransitionTimestamps"], phase_times(&times));
         }
     }
@@ -83,12 +85,15 @@ impl<'a> Change<'a> {
     }
 }
 
-pub(super) fn phase_times(times: &[(String, String)]) -> Tree {
+pub(super) fn phase_times(times: &[(Text, WrittenTime)]) -> Tree {
     Tree::List(
         times
             .iter()
             .map(|(phase, at)| {
-                Tree::map([("phase", Tree::text(phase)), ("phaseTransitionTimestamp", Tree::text(at))])
+                Tree::map([
+                    ("phase", Tree::text(phase)),
+                    ("phaseTransitionTimestamp", Tree::text(at.to_string())),
+                ])
             })
             .collect(),
     )
@@ -244,7 +249,7 @@ fn active_pods(instance: &Instance, launchers: &[&Pod], change: &mut Change<'_>)
         .map(|pod| (pod.uid.0.as_str(), pod.node_name()))
         .collect();
     for (uid, node) in &wanted {
-        if instance.active_pods.get(*uid).map(String::as_str) != Some(*node) {
+        if instance.active_pods.get(uid).map(Text::as_str) != Some(*node) {
             change.fields.put(&["status", "activePods", uid], Tree::text(*node));
         }
     }

@@ -157,9 +157,9 @@ fn a_guest_that_arrives_is_unmarked_when_the_node_agents_have_written_their_last
         list.iter().any(|condition| text(condition, &["type"]) == Some("EvictionRequested"))
     };
     let arrived = MigrationState { started: true, ended: true, ..MigrationState::default() };
-    vmi.migration = Some(arrived.clone());
+    vmi.migration = Some(Box::new(arrived.clone()));
     assert!(says(&vmi), "their last write is under way");
-    vmi.migration = Some(MigrationState { completed: true, ..arrived });
+    vmi.migration = Some(Box::new(MigrationState { completed: true, ..arrived }));
     assert!(!says(&vmi));
 }
 
@@ -191,17 +191,17 @@ fn after_a_round_trip() -> (Instance, Pod, Pod) {
     let back = migration("back", &vmi, crate::machines::MigrationPhase::Succeeded);
     let mut home = target(&vmi, &back, "n1");
     home.created = Some(later(60));
-    vmi.migration = Some(MigrationState {
-        uid: back.uid.0.clone(),
+    vmi.migration = Some(Box::new(MigrationState {
+        uid: back.uid.to_string(),
         source_node: "n2".into(),
         source_pod: "launcher-on-n2".into(),
         target_node: "n1".into(),
-        target_pod: home.key.name.clone(),
+        target_pod: home.key.name.to_string(),
         started: true,
         ended: true,
         completed: true,
         ..MigrationState::default()
-    });
+    }));
     (vmi, first, home)
 }
 
@@ -221,10 +221,10 @@ fn a_guest_that_loses_its_launcher_has_failed_although_one_that_it_left_is_still
 #[test]
 fn a_failed_move_does_not_make_an_earlier_launcher_the_current_one() {
     let (mut vmi, first, home) = after_a_round_trip();
-    vmi.migration = Some(MigrationState {
+    vmi.migration = Some(Box::new(MigrationState {
         uid: "away".into(),
         source_node: "n1".into(),
-        source_pod: home.key.name.clone(),
+        source_pod: home.key.name.to_string(),
         target_node: "n3".into(),
         target_pod: "launcher-on-n3".into(),
         started: true,
@@ -232,7 +232,7 @@ fn a_failed_move_does_not_make_an_earlier_launcher_the_current_one() {
         completed: true,
         failed: true,
         ..MigrationState::default()
-    });
+    }));
     assert_eq!(current(&vmi, &[&first, &home]).map(|pod| &pod.key), Some(&home.key));
     assert_eq!(current(&vmi, &[&first]), None);
 }
@@ -290,7 +290,7 @@ fn a_guest_that_has_arrived_stays_ready_while_only_our_mark_is_missing_on_its_ne
         let mut pod = launcher(vmi, "n1");
         pod.guest().conditions = vec![Condition::new("Ready", false, "ReadinessGatesNotReady", message)];
         pod.guest().conditions.extend_from_slice(marks);
-        super::ready(vmi, Some(&pod)).status
+        super::ready(vmi, Some(&pod)).status.clone()
     };
     let ours = gate(names::UNPAUSED_GATE);
     assert_eq!(ready_in(&vmi, &ours, &[]), "True");

@@ -84,7 +84,7 @@ pub fn under_way(index: &Index) -> Vec<Slot> {
             let begun = !copied && (one.phase.is_under_way() || state.is_some() || has_target());
             let node = match state {
                 Some(state) => state.source_node.clone(),
-                None => instance.map(|instance| instance.node.clone()).unwrap_or_default(),
+                None => instance.map(|instance| instance.node.to_string()).unwrap_or_default(),
             };
             begun.then(|| Slot { uid: one.uid.clone(), migration: one.key.clone(), node })
         })

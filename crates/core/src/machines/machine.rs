@@ -11,6 +11,7 @@ use super::{names, printable, start_failure};
 use crate::cluster::fact::Key;
 use crate::cluster::fact::{Instance, Machine, Phase, Power, Request, RunStrategy, StartFailure};
 use crate::cluster::index::Index;
+use crate::cluster::text::Text;
 
 pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     let mut decision = Decision::nothing();
@@ -22,7 +23,7 @@ pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
         return decision;
     }
     if !machine.finalizers.iter().any(|name| name == names::MACHINE_FINALIZER) {
-        let finalizers = machine.finalizers.iter().map(String::as_str).chain([names::MACHINE_FINALIZER]);
+        let finalizers = machine.finalizers.iter().map(Text::as_str).chain([names::MACHINE_FINALIZER]);
         let mut fields = Tree::default();
         fields.put(&["metadata", "finalizers"], Tree::texts(finalizers));
         decision.push(patch(machine, Part::Main, fields));
@@ -59,7 +60,8 @@ fn trimmed(machine: &Machine, instance: Option<&Instance>) -> Vec<Request> {
     let mut requests = machine.status.requests.clone();
     while let Some(first) = requests.first() {
         let done = if first.is_stop() {
-            first.uid.is_none() || instance.is_none_or(|instance| Some(&instance.uid.0) != first.uid.as_ref())
+            first.uid.is_none()
+                || instance.is_none_or(|instance| Some(instance.uid.0.as_str()) != first.uid.as_deref())
         } else if first.is_start() {
             instance.is_some_and(|instance| !instance.deleting && !instance.is_final())
         } else {
@@ -84,7 +86,8 @@ fn react(
     let first = plan.requests.first();
     let start = first.filter(|request| request.is_start()).cloned();
     let stop = first.is_some_and(|first| {
-        first.is_stop() && instance.is_some_and(|instance| Some(&instance.uid.0) == first.uid.as_ref())
+        first.is_stop()
+            && instance.is_some_and(|instance| Some(instance.uid.0.as_str()) == first.uid.as_deref())
     });
     let over = instance.is_some_and(Instance::is_final);
     let paused = Paused(start.as_ref().is_some_and(Request::wants_pause));
@@ -187,8 +190,7 @@ fn release(instance: Option<&Instance>, decision: &mut Decision) {
     if !instance.finalizers.iter().any(|name| name == names::MACHINE_FINALIZER) {
         return;
     }
-    let left =
-        instance.finalizers.iter().map(String::as_str).filter(|name| *name != names::MACHINE_FINALIZER);
+    let left = instance.finalizers.iter().map(Text::as_str).filter(|name| *name != names::MACHINE_FINALIZER);
     let mut fields = Tree::default();
     fields.put(&["metadata", "finalizers"], Tree::texts(left));
     decision.push(Action::Patch {
@@ -211,11 +213,8 @@ fn end(machine: &Machine, instance: Option<&Instance>, decision: &mut Decision) 
             }
         }
         _ => {
-            let left = machine
-                .finalizers
-                .iter()
-                .map(String::as_str)
-                .filter(|name| *name != names::MACHINE_FINALIZER);
+            let left =
+                machine.finalizers.iter().map(Text::as_str).filter(|name| *name != names::MACHINE_FINALIZER);
             if machine.finalizers.iter().any(|name| name == names::MACHINE_FINALIZER) {
                 let mut fields = Tree::default();
                 fields.put(&["metadata", "finalizers"], Tree::texts(left));
@@ -337,7 +336,7 @@ fn copy_conditions(instance: Option<&Instance>, conditions: &mut Conditions, now
         }),
     };
     conditions.set(ready, now);
-    let stale: Vec<String> = conditions
+    let stale: Vec<Text> = conditions
         .list()
         .iter()
         .map(|condition| condition.kind.clone())

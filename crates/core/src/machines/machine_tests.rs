@@ -226,16 +226,16 @@ fn a_guest_that_has_arrived_is_not_shown_as_migrating_although_its_migration_is_
     let vm = machine("a", RunStrategy::Always);
     let mut vmi = boot(&vm, Phase::Running);
     let one = migration("m", &vmi, crate::machines::MigrationPhase::Running);
-    let mut account = crate::machines::MigrationState { uid: one.uid.0.clone(), ..Default::default() };
+    let mut account = crate::machines::MigrationState { uid: one.uid.to_string(), ..Default::default() };
     account.started = true;
     let shown = |vmi: &Instance| {
         let index = view([(&vm).known(), vmi.known(), (&one).known()]);
         status(&decide(&index, &vm.key, now()), "printableStatus").cloned()
     };
-    vmi.migration = Some(account.clone());
+    vmi.migration = Some(Box::new(account.clone()));
     assert_eq!(shown(&vmi), Some(Tree::text("Migrating")));
     (account.ended, account.completed) = (true, true);
-    vmi.migration = Some(account);
+    vmi.migration = Some(Box::new(account));
     assert_eq!(shown(&vmi), Some(Tree::text("Running")));
 }
 

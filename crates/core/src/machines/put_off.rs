@@ -79,13 +79,13 @@ mod tests {
     fn moving(name: &str, completed: bool) -> (Instance, Migration) {
         let mut guest = instance(name, Phase::Running);
         let one = migration(&format!("move-{name}"), &guest, MigrationPhase::Running);
-        guest.migration = Some(MigrationState {
-            uid: one.uid.0.clone(),
+        guest.migration = Some(Box::new(MigrationState {
+            uid: one.uid.to_string(),
             started: true,
             ended: completed,
             completed,
             ..MigrationState::default()
-        });
+        }));
         (guest, one)
     }
 

@@ -25,7 +25,7 @@ pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     let Some(selector) = &set.selector else { return decision };
     let mut members = Vec::new();
     for instance in index.instances_in(&set.key.namespace) {
-        let fits = selector.matches(&instance.labels);
+        let fits = instance.labels.satisfies(selector);
         if instance.is_owned_by(&set.uid) {
             if fits {
                 members.push(instance);

@@ -40,7 +40,7 @@ fn update(known: Option<StartFailure>, instance: Option<&Instance>, now: Timesta
     let count = known.map_or(0, |known| known.count) + 1;
     let retry_after = now.checked_add(delay(count, &instance.uid.0)).unwrap_or(now);
     let retry_after = Timestamp::from_second(retry_after.as_second()).unwrap_or(retry_after);
-    Some(StartFailure { count, last_uid: instance.uid.0.clone(), retry_after: Some(retry_after) })
+    Some(StartFailure { count, last_uid: instance.uid.to_string(), retry_after: Some(retry_after) })
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use crate::cluster::fact::{
 };
 use crate::cluster::index::Index;
 use crate::cluster::selector::Selector;
+use crate::cluster::text_map::TextMap;
 
 pub fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()
@@ -26,30 +27,30 @@ pub fn later(seconds: i64) -> Timestamp {
 
 pub fn instance(name: &str, phase: Phase) -> Instance {
     let times = match phase {
-        Phase::Running => vec![("Running".to_owned(), "2026-01-01T00:00:00Z".to_owned())],
+        Phase::Running => vec![("Running".into(), "2026-01-01T00:00:00Z".into())],
         _ => Vec::new(),
     };
     Instance {
         key: Key::new("default", name),
-        uid: Uid(format!("uid-{name}")),
+        uid: Uid(format!("uid-{name}").into()),
         version: "1".into(),
         created: Some(now()),
         deleting: false,
-        labels: BTreeMap::new(),
+        labels: TextMap::new(),
         finalizers: vec![names::INSTANCE_FINALIZER.into()],
         owner: None,
         phase,
         phase_times: times,
-        node: if phase.is_handed_over() || phase.is_final() { "n1".into() } else { String::new() },
+        node: if phase.is_handed_over() || phase.is_final() { "n1".into() } else { "".into() },
         conditions: Vec::new(),
-        active_pods: BTreeMap::new(),
+        active_pods: TextMap::new(),
         eviction_strategy: Some("None".into()),
         grace_seconds: None,
         evacuation_node: None,
         migration: None,
         hotplug_change: false,
         memory: 1 << 30,
-        cpu_model: String::new(),
+        cpu_model: "".into(),
         names_nodes: false,
         eviction_source: None,
         addresses: Vec::new(),
@@ -62,7 +63,7 @@ pub fn owned(mut instance: Instance, kind: &str, name: &str) -> Instance {
         api_version: "kubevirt.io/v1".into(),
         kind: kind.into(),
         name: name.into(),
-        uid: Uid(format!("uid-{name}")),
+        uid: Uid(format!("uid-{name}").into()),
     });
     instance
 }
@@ -70,7 +71,7 @@ pub fn owned(mut instance: Instance, kind: &str, name: &str) -> Instance {
 pub fn launcher(of: &Instance, node: &str) -> Pod {
     let name = names::launcher(&of.key.name, &of.uid.0, None);
     Pod {
-        uid: Uid(format!("uid-{name}")),
+        uid: Uid(format!("uid-{name}").into()),
         key: Key::new("default", name),
         version: "1".into(),
         created: Some(now()),
@@ -104,8 +105,8 @@ impl Pod {
 
 pub fn target(of: &Instance, migration: &Migration, node: &str) -> Pod {
     let mut pod = launcher(of, node);
-    pod.key.name = names::launcher(&of.key.name, &of.uid.0, Some(&migration.uid.0));
-    pod.uid = Uid(format!("uid-{}", pod.key.name));
+    pod.key.name = names::launcher(&of.key.name, &of.uid.0, Some(&migration.uid.0)).into();
+    pod.uid = Uid(format!("uid-{}", pod.key.name).into());
     pod.guest().job = Some(migration.uid.clone());
     pod
 }
@@ -128,7 +129,7 @@ pub fn protection(name: &str, instance: &str, uid: &str) -> Budget {
 pub fn machine(name: &str, strategy: RunStrategy) -> Machine {
     Machine {
         key: Key::new("default", name),
-        uid: Uid(format!("vm-{name}")),
+        uid: Uid(format!("vm-{name}").into()),
         version: "1".into(),
         created: Some(now()),
         deleting: false,
@@ -157,7 +158,7 @@ pub fn boot(of: &Machine, phase: Phase) -> Instance {
 pub fn set(name: &str, replicas: i64) -> ReplicaSet {
     ReplicaSet {
         key: Key::new("default", name),
-        uid: Uid(format!("uid-{name}")),
+        uid: Uid(format!("uid-{name}").into()),
         version: "1".into(),
         deleting: false,
         replicas,
@@ -172,7 +173,7 @@ pub fn set(name: &str, replicas: i64) -> ReplicaSet {
 pub fn migration(name: &str, of: &Instance, phase: MigrationPhase) -> Migration {
     Migration {
         key: Key::new("default", name),
-        uid: Uid(format!("uid-{name}")),
+        uid: Uid(format!("uid-{name}").into()),
         version: "1".into(),
         created: Some(now()),
         deleting: false,
@@ -249,7 +250,7 @@ pub fn text<'a>(tree: &'a Tree, path: &[&str]) -> Option<&'a str> {
 
 pub fn deletes(decision: &Decision, wanted: Kind) -> Vec<String> {
     let of = |action: &Action| match action {
-        Action::Delete { kind, key, .. } if *kind == wanted => Some(key.name.clone()),
+        Action::Delete { kind, key, .. } if *kind == wanted => Some(key.name.to_string()),
         _ => None,
     };
     decision.actions.iter().filter_map(of).collect()

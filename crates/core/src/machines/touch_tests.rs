@@ -43,7 +43,7 @@ fn bare(which: usize, phase: Phase) -> Instance {
         0 => boot(&vm(), phase),
         1 => {
             let mut vmi = owned(instance("s-1", phase), "VirtualMachineInstanceReplicaSet", "s");
-            vmi.labels = BTreeMap::from([("app".to_owned(), "s".to_owned())]);
+            vmi.labels = [("app", "s")].into();
             vmi
         }
         _ => instance("p", phase),
@@ -73,10 +73,10 @@ fn instances() -> impl Strategy<Value = Fact> {
             |(which, phase, deleting, marked, account)| {
                 let mut vmi = bare(which, phase);
                 vmi.deleting = deleting;
-                vmi.evacuation_node = (marked && !vmi.node.is_empty()).then(|| "n1".to_owned());
+                vmi.evacuation_node = (marked && !vmi.node.is_empty()).then(|| "n1".into());
                 vmi.conditions = vec![Condition::new("LiveMigratable", true, "", "")];
-                vmi.migration = account.map(|(of, started, over, failed)| MigrationState {
-                    uid: job(which, of).uid.0,
+                vmi.migration = account.map(|(of, started, over, failed)| Box::new(MigrationState {
+                    uid: job(which, of).uid.to_string(),
                     source_node: "n1".into(),
                     target_node: "n2".into(),
                     started,
@@ -84,7 +84,7 @@ fn instances() -> impl Strategy<Value = Fact> {
                     completed: over,
                     failed: over && failed,
                     ..MigrationState::default()
-                });
+                }));
                 (&vmi).known()
             }
         ),

@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn b21_a_node_of_the_control_plane_needs_a_quorum_that_is_known() {
         let mut plane = node("cp-0");
-        plane.labels.insert("node-role.kubernetes.io/control-plane".into(), String::new());
+        plane.labels.insert("node-role.kubernetes.io/control-plane".into(), "".into());
         let with = |quorum| Request { quorum: Some(quorum), ..request("cp-0", Some(&plane), &[]) };
         assert_eq!(said(&with(&Ok(()))), "");
         let one = Err(Shortage::TooFew { left: 0, all: 1, needed: 1 });

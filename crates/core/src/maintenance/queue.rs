@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use super::{Id, Maintenance, Registry};
 use crate::cluster::fact::Node;
+use crate::cluster::text::Text;
 use crate::drain::quorum::is_control_plane;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -72,7 +73,7 @@ pub struct Wait {
 }
 
 fn zone(node: &Node) -> &str {
-    node.labels.get(ZONE).map_or("", String::as_str)
+    node.labels.get(ZONE).map_or("", Text::as_str)
 }
 
 struct Taken<'a> {

@@ -364,11 +364,11 @@ impl Status {
     }
 
     fn name_pending(&mut self, pending: &[Key]) {
-        self.pending_pods = pending.iter().take(NAMES).map(|key| key.name.clone()).collect();
+        self.pending_pods = pending.iter().take(NAMES).map(|key| key.name.to_string()).collect();
         self.pending_pods_refs = pending
             .iter()
             .take(NAMES)
-            .map(|key| PodRef { namespace: key.namespace.clone(), name: key.name.clone() })
+            .map(|key| PodRef { namespace: key.namespace.to_string(), name: key.name.to_string() })
             .collect();
     }
 

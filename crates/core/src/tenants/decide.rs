@@ -197,7 +197,7 @@ fn migrate(index: &Index, instance: &Instance) -> Decision {
     let all = index.migrations_of(&instance.key);
     let last = all.last().map_or("first", |one| one.uid.0.as_str());
     let name = names::evacuation(&instance.key.name, &instance.uid.0, last);
-    Decision::of([Action::Migrate { name, node: instance.node.clone() }])
+    Decision::of([Action::Migrate { name, node: instance.node.to_string() }])
 }
 
 /// Before a node is cordoned it is written down that it was, where that outlives the instance.

@@ -10,6 +10,8 @@ use crate::machines::Instance;
 pub const MACHINE_NAME: &str = "capk.cluster.x-k8s.io/kubevirt-machine-name";
 pub const MACHINE_NAMESPACE: &str = "capk.cluster.x-k8s.io/kubevirt-machine-namespace";
 pub const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
+/// Without these labels an instance is not the machine of a tenant cluster.
+pub const LABELS: [&str; 2] = [MACHINE_NAME, CLUSTER_NAME];
 /// How nodes call the machine they run on.
 const PROVIDER: &str = "kubevirt://";
 
@@ -28,9 +30,9 @@ pub fn member(instance: &Instance) -> Option<Member> {
     let (node, cluster) = (label(MACHINE_NAME)?, label(CLUSTER_NAME)?);
     let namespace = label(MACHINE_NAMESPACE).unwrap_or(&instance.key.namespace);
     Some(Member {
-        cluster: cluster.clone(),
+        cluster: cluster.to_string(),
         secret: Key::new(namespace.clone(), format!("{cluster}-kubeconfig")),
-        node: node.clone(),
+        node: node.to_string(),
     })
 }
 

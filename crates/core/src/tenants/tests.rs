@@ -411,7 +411,7 @@ fn what_cannot_be_read_is_said_on_machines_that_have_to_go_and_taken_back() {
     assert!(text.contains("TenantUnread") && text.contains("CannotRead") && text.contains(words), "{text}");
     let mut told = recorded();
     told.conditions.push(Condition::new("TenantUnread", true, "CannotRead", words));
-    told.conditions.iter_mut().for_each(|one| one.last_transition_time = Some(now().to_string()));
+    told.conditions.iter_mut().for_each(|one| one.last_transition_time = Some(now().to_string().into()));
     assert_eq!(say(&told, Some(words)), [], "once");
     let actions = say(&told, None);
     let [Action::Conditions { list, .. }] = actions.as_slice() else { panic!("{actions:?}") };

@@ -17,15 +17,18 @@ impl Loop<'_> {
         if self.request.instance.is_some() && self.request.policy.dry_run == DryRun::None {
             self.missing.claims = true;
             let (path, query) = CLAIMS;
-            self.follow(tasks, sender, path, query.to_owned(), Input::Claim);
+            self.follow::<wire::Lease>(tasks, sender, path, query.to_owned(), Input::Claim);
         }
     }
 
-    pub(super) fn take_claims(&mut self, report: Report<wire::Lease>) {
+    pub(super) fn take_claims(&mut self, report: Report<Fact>) {
         match report {
             Report::Listed(leases, _) => {
-                let leases: Vec<Lease> =
-                    leases.into_iter().map(|lease| self.stated.lease(lease.into())).collect();
+                let stated = |fact| match fact {
+                    Fact::Lease(lease) => Some(self.stated.lease(*lease)),
+                    _ => None,
+                };
+                let leases: Vec<Lease> = leases.into_iter().filter_map(stated).collect();
                 self.index.reset_leases(self.claims(), &leases);
                 self.missing.claims = false;
                 self.run.answer(!self.started.deaf);
@@ -40,10 +43,13 @@ impl Loop<'_> {
                 }
             }
             report => {
-                if let Some(fact) = report.into_fact()
-                    && let Fact::Lease(Lease { key, .. }) | Fact::LeaseGone(key) = &fact
-                    && self.claims().contains(key)
-                {
+                let Some(fact) = report.into_fact() else { return };
+                let is_ours = match &fact {
+                    Fact::Lease(lease) => self.claims().contains(&lease.key),
+                    Fact::LeaseGone(key) => self.claims().contains(key),
+                    _ => false,
+                };
+                if is_ours {
                     self.learn(fact);
                 }
             }

@@ -1,16 +1,16 @@
 //! What a drain watches only when it matters: budgets where pods are evicted, and all around virtual machines where there are some.
 
-use evac_api::Project;
 use evac_api::kubevirt::wire::{Migration, VirtualMachineInstance};
+use evac_api::wire::Budget;
 use evac_core::machines::Kind;
 use evac_core::machines::strategy::{Course, course};
-use evac_core::{Sight, VmRole};
+use evac_core::{Fact, Sight, VmRole};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::{DrainError, Input, Loop, Scope};
 use crate::guests;
-use crate::watch::{Report, follow_opened};
+use crate::watch::Report;
 
 impl Loop<'_> {
     /// Starts what has become necessary. True if something is to be waited for before the first decision.
@@ -42,7 +42,8 @@ impl Loop<'_> {
         if !waits && !self.started.budgets && self.needs_budgets() {
             self.started.budgets = true;
             self.missing.budgets = true;
-            self.follow(tasks, sender, "/apis/policy/v1/poddisruptionbudgets", String::new(), Input::Budget);
+            let path = "/apis/policy/v1/poddisruptionbudgets";
+            self.follow::<Budget>(tasks, sender, path, String::new(), Input::Budget);
             waits = true;
         }
         Ok(waits)
@@ -51,14 +52,9 @@ impl Loop<'_> {
     fn watch_machines(&mut self, tasks: &mut JoinSet<()>, sender: &mpsc::UnboundedSender<Input>) {
         self.missing.instances = true;
         self.missing.migrations = true;
-        let (source, opening) = self.source(guests::INSTANCES, self.instances_query());
-        let version = |object: &VirtualMachineInstance| object.metadata.resource_version.clone();
-        let http = self.http.clone();
-        tasks.spawn(follow_opened(http, source, opening, sender.clone(), Input::Instance, version));
-        let (source, opening) = self.source(guests::MIGRATIONS, String::new());
-        let version = |object: &Migration| object.metadata.resource_version.clone();
-        let http = self.http.clone();
-        tasks.spawn(follow_opened(http, source, opening, sender.clone(), Input::Migration, version));
+        let query = self.instances_query();
+        self.follow::<VirtualMachineInstance>(tasks, sender, guests::INSTANCES, query, Input::Instance);
+        self.follow::<Migration>(tasks, sender, guests::MIGRATIONS, String::new(), Input::Migration);
     }
 
     fn instances_query(&self) -> String {
@@ -101,17 +97,14 @@ impl Loop<'_> {
         })
     }
 
-    pub(super) fn take_instances(
-        &mut self,
-        report: Report<VirtualMachineInstance>,
-    ) -> Result<(), DrainError> {
+    pub(super) fn take_instances(&mut self, report: Report<Fact>) -> Result<(), DrainError> {
         match report {
             Report::Listed(list, at) => {
-                self.index.reset(Kind::Instance, list.into_iter().map(Project::seen).collect(), &at);
+                self.index.reset(Kind::Instance, list, &at);
                 self.missing.instances = false;
             }
-            Report::Seen(object) => drop(self.index.apply(object.seen())),
-            Report::Gone(object) => drop(self.index.apply(object.gone())),
+            Report::Seen(fact) => drop(self.index.apply(fact)),
+            Report::Gone(last) => drop(self.index.apply(last.gone())),
             Report::Failed { error, final_ } => {
                 if !final_ && self.missing.instances {
                     return Err(DrainError::Read { what: "virtual machine instances", source: error });
@@ -125,14 +118,14 @@ impl Loop<'_> {
         Ok(())
     }
 
-    pub(super) fn take_migrations(&mut self, report: Report<Migration>) -> Result<(), DrainError> {
+    pub(super) fn take_migrations(&mut self, report: Report<Fact>) -> Result<(), DrainError> {
         match report {
             Report::Listed(list, at) => {
-                self.index.reset(Kind::Migration, list.into_iter().map(Project::seen).collect(), &at);
+                self.index.reset(Kind::Migration, list, &at);
                 self.missing.migrations = false;
             }
-            Report::Seen(object) => drop(self.index.apply(object.seen())),
-            Report::Gone(object) => drop(self.index.apply(object.gone())),
+            Report::Seen(fact) => drop(self.index.apply(fact)),
+            Report::Gone(last) => drop(self.index.apply(last.gone())),
             Report::Failed { error, final_ } => {
                 if !final_ && self.missing.migrations {
                     return Err(DrainError::Read { what: "migrations", source: error });

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use evac_api::wire;
 use evac_clock::Clock;
 use evac_core::drain::ownership::Attire;
 use evac_core::drain::step::Event;
@@ -211,7 +212,7 @@ impl Shift<'_> {
     ) -> Result<(), DrainError> {
         let (sender, mut inbox) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
-        self.engine.follow(&mut tasks, &sender, "/api/v1/nodes", String::new(), Input::Node);
+        self.engine.follow::<wire::Node>(&mut tasks, &sender, "/api/v1/nodes", String::new(), Input::Node);
         for node in wanted.keys() {
             self.watch(node, &mut tasks, &sender);
         }

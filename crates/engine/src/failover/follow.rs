@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evac_api::Project;
 use evac_api::call::on_node;
 use evac_api::failover::{ATTACHMENTS, Attachment};
 use evac_api::kubevirt::wire::{VirtualMachine, VirtualMachineInstance};
 use evac_api::wire;
+use evac_core::Fact;
 use evac_core::failover::Seen;
 use evac_core::machines::Kind;
 use tokio::sync::mpsc;
@@ -15,14 +15,14 @@ use tokio::task::JoinSet;
 use super::look;
 use crate::guests::INSTANCES;
 use crate::http::{Http, HttpError};
-use crate::watch::{Opening, Report, Source, follow, follow_opened};
+use crate::watch::{Feed, Opening, Report, Source, follow};
 
 #[allow(clippy::large_enum_variant, reason = "each lives for a moment")]
 enum Input {
-    Pod(Report<wire::Pod>),
-    Instance(Report<VirtualMachineInstance>),
-    Machine(Report<VirtualMachine>),
-    Launcher(Report<wire::Pod>),
+    Pod(Report<Fact>),
+    Instance(Report<Fact>),
+    Machine(Report<Fact>),
+    Launcher(Report<Fact>),
     Attachment(Report<Attachment>),
 }
 
@@ -61,11 +61,11 @@ impl Follower {
         match input {
             Input::Pod(Report::Listed(pods, at)) => {
                 self.missing.remove("pods");
-                seen.index.reset_pods(&self.node, pods.into_iter().map(Into::into).collect(), &at);
+                seen.index.reset_on(&self.node, pods, &at);
             }
             Input::Instance(Report::Listed(list, at)) => {
                 self.missing.remove("instances");
-                seen.index.reset(Kind::Instance, list.into_iter().map(Project::seen).collect(), &at);
+                seen.index.reset(Kind::Instance, list, &at);
             }
             Input::Attachment(Report::Listed(list, _)) => {
                 self.missing.remove("attachments");
@@ -76,18 +76,12 @@ impl Follower {
             }
             Input::Machine(Report::Listed(list, at)) => {
                 self.missing.remove("machines");
-                seen.index.reset(Kind::Machine, list.into_iter().map(Project::seen).collect(), &at);
+                seen.index.reset(Kind::Machine, list, &at);
             }
             Input::Launcher(Report::Listed(list, at)) => {
                 self.missing.remove("launchers");
-                seen.index.reset(Kind::Pod, list.into_iter().map(Project::seen).collect(), &at);
+                seen.index.reset(Kind::Pod, list, &at);
             }
-            Input::Machine(Report::Seen(object)) => drop(seen.index.apply(object.seen())),
-            Input::Machine(Report::Gone(object)) => drop(seen.index.apply(object.gone())),
-            Input::Launcher(Report::Seen(object)) => drop(seen.index.apply(object.seen())),
-            Input::Launcher(Report::Gone(object)) => drop(seen.index.apply(object.gone())),
-            Input::Instance(Report::Seen(object)) => drop(seen.index.apply(object.seen())),
-            Input::Instance(Report::Gone(object)) => drop(seen.index.apply(object.gone())),
             Input::Attachment(Report::Seen(object)) => self.attach(&object),
             Input::Attachment(Report::Gone(object)) => drop(self.attachments.remove(&object.metadata.name)),
             // Whoever may not see attachments cannot wait for them.
@@ -103,7 +97,10 @@ impl Follower {
             | Input::Machine(Report::Failed { .. })
             | Input::Launcher(Report::Failed { .. })
             | Input::Attachment(Report::Failed { .. }) => {}
-            Input::Pod(report) => {
+            Input::Pod(report)
+            | Input::Instance(report)
+            | Input::Machine(report)
+            | Input::Launcher(report) => {
                 if let Some(fact) = report.into_fact() {
                     seen.index.apply(fact);
                 }
@@ -127,27 +124,23 @@ fn watch(
     tasks: &mut JoinSet<()>,
 ) -> BTreeSet<&'static str> {
     let mut missing = BTreeSet::from(["pods", "attachments"]);
-    let query = on_node(node);
-    let source = Source { path: "/api/v1/pods".into(), query, page: 500 };
-    tasks.spawn(follow(http.clone(), source, Opening::Stream, sender.clone(), Input::Pod));
-    let source = Source { path: ATTACHMENTS.into(), query: String::new(), page: 500 };
-    let version = |object: &Attachment| object.metadata.resource_version.clone();
+    let all = |path: &'static str, query: String| Source { path: path.into(), query, page: 500 };
     let opening = Opening::Stream;
-    tasks.spawn(follow_opened(http.clone(), source, opening, sender.clone(), Input::Attachment, version));
+    let feed = Feed::<wire::Pod, _>::facts(all("/api/v1/pods", on_node(node))).opened(opening);
+    tasks.spawn(follow(http.clone(), feed, sender.clone(), Input::Pod));
+    let version = |object: &Attachment| object.metadata.resource_version.clone();
+    let feed = Feed::whole(all(ATTACHMENTS, String::new()), version).opened(opening);
+    tasks.spawn(follow(http.clone(), feed, sender.clone(), Input::Attachment));
     if guests {
         missing.extend(["instances", "machines", "launchers"]);
-        let source = Source { path: INSTANCES.into(), query: String::new(), page: 500 };
-        let version = |object: &VirtualMachineInstance| object.metadata.resource_version.clone();
-        tasks.spawn(follow_opened(http.clone(), source, opening, sender.clone(), Input::Instance, version));
-        // Somebody may stop or delete a machine while its guest is waited for.
-        let source = Source { path: look::MACHINES.into(), query: String::new(), page: 500 };
-        let version = |object: &VirtualMachine| object.metadata.resource_version.clone();
-        tasks.spawn(follow_opened(http.clone(), source, opening, sender.clone(), Input::Machine, version));
+        let feed = Feed::<VirtualMachineInstance, _>::facts(all(INSTANCES, String::new())).opened(opening);
+        tasks.spawn(follow(http.clone(), feed, sender.clone(), Input::Instance));
+        // A person may stop or delete a machine while its guest is waited for.
+        let feed = Feed::<VirtualMachine, _>::facts(all(look::MACHINES, String::new())).opened(opening);
+        tasks.spawn(follow(http.clone(), feed, sender.clone(), Input::Machine));
         // And its new pod may find no place.
-        let query = look::LAUNCHERS.to_owned();
-        let source = Source { path: "/api/v1/pods".into(), query, page: 500 };
-        let version = |object: &wire::Pod| object.metadata.resource_version.clone();
-        tasks.spawn(follow_opened(http.clone(), source, opening, sender.clone(), Input::Launcher, version));
+        let feed = Feed::<wire::Pod, _>::facts(all("/api/v1/pods", look::LAUNCHERS.to_owned())).opened(opening);
+        tasks.spawn(follow(http.clone(), feed, sender.clone(), Input::Launcher));
     }
     missing
 }

@@ -1,6 +1,5 @@
 //! Reading everything about a failed node at one moment.
 
-use evac_api::Project;
 use evac_api::failover::{
     self as requests, ATTACHMENTS, Attachment, KUBELET_LEASES, ServerVersion, SuspectNode,
 };
@@ -16,7 +15,7 @@ use evac_core::{Fact, Index, Pod, VmRole};
 use super::written;
 use crate::http::{Http, HttpError};
 use crate::nodes::{NodeError, TRIES};
-use crate::watch::{Source, list};
+use crate::watch::{Source, facts, list};
 use crate::{guests, life, quorum};
 
 const PAGE: u32 = 500;
@@ -51,7 +50,7 @@ pub(super) async fn held(
     let maintenance = Call::get(call::lease_path(&lease_key(name)));
     let unread = match http.read_patiently::<wire::Lease>(&maintenance).await {
         Ok(lease) => {
-            index.apply(Fact::Lease(lease.into()));
+            index.apply(Fact::Lease(Box::new(lease.into())));
             None
         }
         Err(error) if error.is_not_found() => None,
@@ -137,14 +136,12 @@ pub(super) async fn machines(http: &Http) -> Result<Index, HttpError> {
     let launchers = source("/api/v1/pods", LAUNCHERS);
     let owners = source(MACHINES, "");
     let (instances, owners, launchers) = futures::join!(
-        list::<VirtualMachineInstance>(http, &instances),
-        list::<VirtualMachine>(http, &owners),
-        list::<wire::Pod>(http, &launchers)
+        list(http, &instances, facts::<VirtualMachineInstance>()),
+        list(http, &owners, facts::<VirtualMachine>()),
+        list(http, &launchers, facts::<wire::Pod>())
     );
     let mut index = Index::new();
-    let facts = instances?.0.into_iter().map(Project::seen);
-    let facts = facts.chain(owners?.0.into_iter().map(Project::seen));
-    for fact in facts.chain(launchers?.0.into_iter().map(Project::seen)) {
+    for fact in instances?.0.into_iter().chain(owners?.0).chain(launchers?.0) {
         index.apply(fact);
     }
     Ok(index)
@@ -153,8 +150,8 @@ pub(super) async fn machines(http: &Http) -> Result<Index, HttpError> {
 /// The volumes that are attached to a node.
 pub(super) async fn attached(http: &Http, node: &str) -> Result<Vec<String>, HttpError> {
     let source = Source { path: ATTACHMENTS.into(), query: String::new(), page: PAGE };
-    let (all, _) = list::<Attachment>(http, &source).await?;
-    Ok(all.iter().filter(|it| it.spec.node_name == node).map(|it| it.volume().to_owned()).collect())
+    let here = |it: Attachment| (it.spec.node_name == node).then(|| it.volume().to_owned());
+    Ok(list(http, &source, here).await?.0)
 }
 
 /// What speaks against using a node again that was once given up for dead, and the node itself if it was.
@@ -171,9 +168,11 @@ pub async fn look_back(http: &Http, name: &str) -> Result<Option<(Suspect, Vec<D
         .into_iter()
         .map(Pod::from)
         .filter_map(|pod| match pod.vm {
-            VmRole::Launcher(launcher) => {
-                Some((pod.key, launcher.instance_name.unwrap_or_default(), pod.phase.is_finished()))
-            }
+            VmRole::Launcher(launcher) => Some((
+                pod.key,
+                launcher.instance_name.map(String::from).unwrap_or_default(),
+                pod.phase.is_finished(),
+            )),
             VmRole::None | VmRole::Hotplug => None,
         })
         .collect();

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::look;
 use crate::http::{Http, HttpError};
-use crate::watch::{Report, Source, follow_by};
+use crate::watch::{Feed, Report, Source, follow};
 
 enum Input {
     Node(Report<SuspectNode>),
@@ -37,9 +37,11 @@ pub(super) async fn keep(
     let name = &suspect.node.name;
     let source = |path: &'static str| Source { path: path.into(), query: named(name), page: 0 };
     let version = |node: &SuspectNode| node.metadata.resource_version.clone();
-    tasks.spawn(follow_by(http.clone(), source("/api/v1/nodes"), sender.clone(), Input::Node, version));
+    let feed = Feed::whole(source("/api/v1/nodes"), version);
+    tasks.spawn(follow(http.clone(), feed, sender.clone(), Input::Node));
     let version = |lease: &wire::Lease| lease.metadata.resource_version.clone();
-    tasks.spawn(follow_by(http.clone(), source(KUBELET_LEASES), sender, Input::Lease, version));
+    let feed = Feed::whole(source(KUBELET_LEASES), version);
+    tasks.spawn(follow(http.clone(), feed, sender, Input::Lease));
     let mut seen = suspect.clone();
     let before = silence.since();
     loop {

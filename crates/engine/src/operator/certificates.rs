@@ -49,7 +49,7 @@ pub(super) fn path(home: &str) -> String {
 
 /// The one secret, if it is there.
 pub(super) async fn find(http: &Http) -> Result<Option<Named>, HttpError> {
-    let (found, _) = list::<Named>(http, &source(http.home())).await?;
+    let (found, _) = list::<Named, _>(http, &source(http.home()), Some).await?;
     Ok(found.into_iter().next())
 }
 
@@ -372,7 +372,7 @@ impl Task {
     }
 
     async fn reread(&self) -> Result<Option<Secret>, HttpError> {
-        let (secrets, _) = list::<Secret>(&self.http, &source(self.http.home())).await?;
+        let (secrets, _) = list::<Secret, _>(&self.http, &source(self.http.home()), Some).await?;
         Ok(secrets.into_iter().next())
     }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use evac_api::Project;
 use evac_api::call::named;
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::settings::HyperConverged;
@@ -20,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::perform::Done;
 use crate::http::Http;
-use crate::watch::{Report, Source, follow_by};
+use crate::watch::{Feed, Report, Source, follow};
 
 pub(super) enum Input {
     Listed(Kind, Vec<Fact>, ListedAt),
@@ -93,18 +92,30 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
     settings(http, sender, tasks);
 }
 
-/// Watches for ever; `follow_by` ends when the server says that there is no such kind.
+/// Watches whole objects for ever: few, or small ones.
 pub(super) async fn forever<T, M>(
     http: Http,
     source: Source,
     sender: mpsc::UnboundedSender<M>,
     wrap: impl Fn(Report<T>) -> M,
-    version_of: impl Fn(&T) -> String,
+    version_of: fn(&T) -> String,
 ) where
     T: DeserializeOwned + Clone + Send + 'static,
 {
+    follow_forever(http, Feed::whole(source, version_of), sender, wrap).await;
+}
+
+/// Watches for ever; `follow` ends when the server says that there is no such kind.
+pub(super) async fn follow_forever<W, T, M>(
+    http: Http,
+    feed: Feed<W, T>,
+    sender: mpsc::UnboundedSender<M>,
+    wrap: impl Fn(Report<T>) -> M,
+) where
+    W: DeserializeOwned + Clone + Send + 'static,
+{
     while !sender.is_closed() {
-        follow_by(http.clone(), source.clone(), sender.clone(), &wrap, &version_of).await;
+        follow(http.clone(), feed.clone(), sender.clone(), &wrap).await;
         http.clock().sleep(ABSENT).await;
     }
 }
@@ -114,29 +125,16 @@ where
     T: Follow + DeserializeOwned + Clone + Send + Sync + 'static,
 {
     let source = Source { path: path.into(), query: query.to_owned(), page: PAGE };
-    let (reports, mut inbox) = mpsc::unbounded_channel::<Report<T>>();
-    let http = http.clone();
-    tasks.spawn(async move {
-        forever(
-            http,
-            source,
-            reports,
-            |report| report,
-            |object: &T| object.metadata().resource_version.clone(),
-        )
-        .await;
-    });
+    let (reports, mut inbox) = mpsc::unbounded_channel::<Report<Fact>>();
+    let feed = Feed::<T, Fact>::facts_where(source, T::concerns_us);
+    tasks.spawn(follow_forever(http.clone(), feed, reports, |report| report));
     let sender = sender.clone();
     tasks.spawn(async move {
         while let Some(report) = inbox.recv().await {
             let input = match report {
-                Report::Listed(list, at) => {
-                    let ours = list.into_iter().filter(Follow::concerns_us);
-                    Input::Listed(T::KIND, ours.map(Project::seen).collect(), at)
-                }
-                Report::Seen(object) if object.concerns_us() => Input::Seen(object.seen()),
-                Report::Gone(object) if object.concerns_us() => Input::Seen(object.gone()),
-                Report::Seen(_) | Report::Gone(_) => continue,
+                Report::Listed(list, at) => Input::Listed(T::KIND, list, at),
+                Report::Seen(fact) => Input::Seen(fact),
+                Report::Gone(last) => Input::Seen(last.gone()),
                 Report::Failed { error, .. } if error.is_not_found() => Input::Absent(T::KIND),
                 Report::Failed { error, .. } => {
                     tracing::debug!(path, %error, "cannot be read yet");
@@ -162,7 +160,7 @@ fn last_word<T, R>(
     sender: &Sender,
     tasks: &mut JoinSet<()>,
     source: Source,
-    version_of: impl Fn(&T) -> String + Send + Sync + 'static,
+    version_of: fn(&T) -> String,
     read: R,
 ) where
     T: DeserializeOwned + Clone + Send + Sync + 'static,

@@ -177,7 +177,7 @@ impl State {
     }
 
     async fn look_again(&mut self) {
-        match list::<wire::Lease>(&self.http, &self.source()).await {
+        match list::<wire::Lease, _>(&self.http, &self.source(), Some).await {
             Ok((leases, _)) => {
                 let lease = leases.into_iter().next().map(Lease::from);
                 Sight::replace(&mut self.sight, lease, self.http.clock().now());

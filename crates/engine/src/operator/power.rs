@@ -205,7 +205,7 @@ async fn read_machine(http: &Http, key: &Key) -> Result<Machine, Failure> {
     let found = read::<Machine, wire::VirtualMachine>(http, Kind::Machine, key).await?;
     found
         .map(|(machine, _)| machine)
-        .ok_or_else(|| Failure::NotFound { resource: "virtualmachine", name: key.name.clone() })
+        .ok_or_else(|| Failure::NotFound { resource: "virtualmachine", name: key.name.to_string() })
 }
 
 async fn read_instance(http: &Http, key: &Key) -> Result<Option<Instance>, Failure> {
@@ -216,11 +216,11 @@ async fn read_instance(http: &Http, key: &Key) -> Result<Option<Instance>, Failu
 async fn must_have_instance(http: &Http, key: &Key) -> Result<Instance, Failure> {
     read_instance(http, key)
         .await?
-        .ok_or_else(|| Failure::NotFound { resource: "virtualmachineinstance", name: key.name.clone() })
+        .ok_or_else(|| Failure::NotFound { resource: "virtualmachineinstance", name: key.name.to_string() })
 }
 
 fn refused(resource: &'static str, key: &Key) -> impl Fn(Refusal) -> Failure + use<> {
-    let name = key.name.clone();
+    let name = key.name.to_string();
     move |refusal| Failure::Refused { resource, name: name.clone(), refusal }
 }
 

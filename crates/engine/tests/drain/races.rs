@@ -122,7 +122,7 @@ async fn a_cancel_that_meets_a_concurrent_change_is_made_again_on_what_is_there_
     assert!(undone.uncordoned && undone.mark_removed);
     let node = bench.node("node-1").await;
     assert!(!node.unschedulable && node.mark.is_none());
-    assert_eq!(node.labels.get("rack").map(String::as_str), Some("9"));
+    assert_eq!(node.labels.get("rack"), Some(&"9".into()));
 }
 
 #[tokio::test(start_paused = true)]

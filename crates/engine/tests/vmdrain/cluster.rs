@@ -41,7 +41,7 @@ impl Told {
                 Event::Moved { instance, .. } => ("gone", instance),
                 _ => return None,
             };
-            Some((at.duration_since(self.began).as_secs_f64(), what, instance.name.clone()))
+            Some((at.duration_since(self.began).as_secs_f64(), what, instance.name.to_string()))
         });
         told.collect()
     }
@@ -63,7 +63,7 @@ impl Told {
         self.events
             .iter()
             .filter_map(|(_, event)| match event {
-                Event::Moved { instance, to, .. } => Some((instance.name.clone(), to.clone())),
+                Event::Moved { instance, to, .. } => Some((instance.name.to_string(), to.clone())),
                 _ => None,
             })
             .collect()

@@ -3,10 +3,60 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::fact::{Budget, Instance, Key, Migration, Pod, Uid};
+use crate::cluster::text::Text;
 
 /// Sets of names under what they belong to. A set without members is not kept.
 #[derive(Debug, Clone)]
-pub(super) struct Members<K>(BTreeMap<K, BTreeSet<Key>>);
+pub(super) struct Members<K>(BTreeMap<K, Names>);
+
+/// Names in order. Most sets have one member, and none has so many that inserting into the middle of a vector would be felt.
+#[derive(Debug, Clone)]
+enum Names {
+    One(Key),
+    Many(Vec<Key>),
+}
+
+impl Names {
+    fn as_slice(&self) -> &[Key] {
+        match self {
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Many(names) => names,
+        }
+    }
+
+    fn insert(&mut self, name: &Key) {
+        let Err(position) = self.as_slice().binary_search(name) else { return };
+        match self {
+            Self::Many(names) => {
+                if names.len() == names.capacity() {
+                    // A vector that doubles would leave a quarter of all room unused.
+                    names.reserve_exact(names.len() / 4 + 2);
+                }
+                names.insert(position, name.clone());
+            }
+            Self::One(known) => {
+                let mut names = vec![known.clone()];
+                names.insert(position, name.clone());
+                *self = Self::Many(names);
+            }
+        }
+    }
+
+    /// True if none is left.
+    fn remove(&mut self, name: &Key) -> bool {
+        let Ok(position) = self.as_slice().binary_search(name) else { return false };
+        match self {
+            Self::One(_) => return true,
+            Self::Many(names) => drop(names.remove(position)),
+        }
+        if let Self::Many(names) = self
+            && let [left] = names.as_slice()
+        {
+            *self = Self::One(left.clone());
+        }
+        false
+    }
+}
 
 impl<K> Default for Members<K> {
     fn default() -> Self {
@@ -17,17 +67,14 @@ impl<K> Default for Members<K> {
 impl<K: Ord + Clone> Members<K> {
     fn add(&mut self, of: &K, member: &Key) {
         match self.0.get_mut(of) {
-            Some(members) => drop(members.insert(member.clone())),
-            None => drop(self.0.insert(of.clone(), BTreeSet::from([member.clone()]))),
+            Some(members) => members.insert(member),
+            None => drop(self.0.insert(of.clone(), Names::One(member.clone()))),
         }
     }
 
     fn remove(&mut self, of: &K, member: &Key) {
-        if let Some(members) = self.0.get_mut(of) {
-            members.remove(member);
-            if members.is_empty() {
-                self.0.remove(of);
-            }
+        if self.0.get_mut(of).is_some_and(|members| members.remove(member)) {
+            self.0.remove(of);
         }
     }
 
@@ -36,17 +83,17 @@ impl<K: Ord + Clone> Members<K> {
         K: std::borrow::Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        self.0.get(of).into_iter().flatten()
+        self.0.get(of).into_iter().flat_map(Names::as_slice)
     }
 }
 
 /// All of them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Links {
-    pub pods_on: Members<String>,
+    pub pods_on: Members<Text>,
     /// Launchers by the incarnation of the instance they run.
     pub launchers_of: Members<Uid>,
-    pub instances_on: Members<String>,
+    pub instances_on: Members<Text>,
     /// Instances by the incarnation of their owner.
     pub instances_of: Members<Uid>,
     pub migrations_of: Members<Key>,

@@ -74,7 +74,7 @@ impl Index {
         self.budgets
             .starting_at(Key::new(pod.key.namespace.clone(), ""))
             .take_while(move |budget| budget.key.namespace == pod.key.namespace)
-            .filter(move |budget| budget.selector.matches(&pod.labels))
+            .filter(move |budget| pod.labels.satisfies(&budget.selector))
     }
 
     /// The budgets that were made to protect the guests of instances of this name, whichever incarnation they belong to.

@@ -100,46 +100,46 @@ impl Index {
             Fact::Migration(object) if object.is_ending() => {
                 self.end_migration(&object.key, &object.uid, &mut touched);
             }
-            Fact::Node(node) => self.keep_node(*node, now, &mut touched),
+            Fact::Node(node) => self.keep_node(node, now, &mut touched),
             Fact::NodeGone(name, uid) => self.end_node(&name, &uid, &mut touched),
             Fact::NodeAbsent(name) => {
                 if let Some(uid) = self.node(&name).map(|node| node.uid.clone()) {
                     self.end_node(&name, &uid, &mut touched);
                 }
             }
-            Fact::Pod(pod) => self.keep_pod(*pod, now, &mut touched),
+            Fact::Pod(pod) => self.keep_pod(pod, now, &mut touched),
             Fact::PodGone(key, uid) => {
                 if let Some(gone) = self.pods.remove(&key, &uid) {
                     self.links.remove_pod(&gone);
                     self.touch_around_pod(&gone, &mut touched);
                 }
             }
-            Fact::Budget(budget) => self.keep_budget(*budget, now, &mut touched),
+            Fact::Budget(budget) => self.keep_budget(budget, now, &mut touched),
             Fact::BudgetGone(key, uid) => {
                 if let Some(gone) = self.budgets.remove(&key, &uid) {
                     self.links.remove_budget(&gone);
                     touch_protected(&gone, &mut touched);
                 }
             }
-            Fact::Machine(machine) => self.keep_machine(*machine, now, &mut touched),
+            Fact::Machine(machine) => self.keep_machine(machine, now, &mut touched),
             Fact::MachineGone(key, uid) => self.end_machine(&key, &uid, &mut touched),
-            Fact::Instance(instance) => self.keep_instance(*instance, now, &mut touched),
+            Fact::Instance(instance) => self.keep_instance(instance, now, &mut touched),
             Fact::InstanceGone(key, uid) => self.end_instance(&key, &uid, &mut touched),
             Fact::ReplicaSet(set) => {
                 let key = set.key.clone();
-                if self.replica_sets.keep(*set, now) != Kept::Unchanged {
+                if self.replica_sets.keep(set, now) != Kept::Unchanged {
                     touched.insert(Subject::new(Kind::ReplicaSet, key));
                 }
             }
             Fact::ReplicaSetGone(key, uid) => drop(self.replica_sets.remove(&key, &uid)),
-            Fact::Migration(migration) => self.keep_migration(*migration, now, &mut touched),
+            Fact::Migration(migration) => self.keep_migration(migration, now, &mut touched),
             Fact::MigrationGone(key, uid) => self.end_migration(&key, &uid, &mut touched),
             Fact::DaemonSet(key, existence) => drop(self.daemon_sets.insert(key, existence)),
             Fact::NamespaceTerminating(name) => drop(self.terminating_namespaces.insert(name)),
             Fact::Lease(lease) => {
                 let known = self.leases.get(&lease.key).map(|known| known.resource_version.as_str());
                 if known.is_none_or(|known| !version::is_older(&lease.resource_version, known)) {
-                    self.leases.insert(lease.key.clone(), lease);
+                    self.leases.insert(lease.key.clone(), *lease);
                 }
             }
             Fact::LeaseGone(key) => drop(self.leases.remove(&key)),
@@ -148,7 +148,7 @@ impl Index {
         touched
     }
 
-    fn keep_node(&mut self, node: Node, now: Revision, touched: &mut BTreeSet<Subject>) {
+    fn keep_node(&mut self, node: Box<Node>, now: Revision, touched: &mut BTreeSet<Subject>) {
         let name = node.name.clone();
         let before = match self.nodes.keep(node, now) {
             Kept::Unchanged => return,
@@ -168,7 +168,7 @@ impl Index {
         }
     }
 
-    fn keep_pod(&mut self, pod: Pod, now: Revision, touched: &mut BTreeSet<Subject>) {
+    fn keep_pod(&mut self, pod: Box<Pod>, now: Revision, touched: &mut BTreeSet<Subject>) {
         let key = pod.key.clone();
         match self.pods.keep(pod, now) {
             Kept::Unchanged => return,
@@ -181,7 +181,7 @@ impl Index {
         }
     }
 
-    fn keep_budget(&mut self, budget: Budget, now: Revision, touched: &mut BTreeSet<Subject>) {
+    fn keep_budget(&mut self, budget: Box<Budget>, now: Revision, touched: &mut BTreeSet<Subject>) {
         let key = budget.key.clone();
         match self.budgets.keep(budget, now) {
             Kept::Unchanged => return,
@@ -197,7 +197,7 @@ impl Index {
         }
     }
 
-    fn keep_machine(&mut self, machine: Machine, now: Revision, touched: &mut BTreeSet<Subject>) {
+    fn keep_machine(&mut self, machine: Box<Machine>, now: Revision, touched: &mut BTreeSet<Subject>) {
         let (key, uid) = (machine.key.clone(), machine.uid.clone());
         match self.machines.keep(machine, now) {
             Kept::Unchanged => return,
@@ -210,11 +210,12 @@ impl Index {
 
     fn end_machine(&mut self, key: &Key, uid: &Uid, touched: &mut BTreeSet<Subject>) {
         if self.machines.remove(key, uid).is_some() {
+            self.troubles.remove(&Subject::new(Kind::Machine, key.clone()));
             self.touch_owned(uid, touched);
         }
     }
 
-    fn keep_instance(&mut self, instance: Instance, now: Revision, touched: &mut BTreeSet<Subject>) {
+    fn keep_instance(&mut self, instance: Box<Instance>, now: Revision, touched: &mut BTreeSet<Subject>) {
         let key = instance.key.clone();
         let is_over = instance.is_copied();
         let was_over = match self.instances.keep(instance, now) {
@@ -237,11 +238,13 @@ impl Index {
         self.touch_around_instance(key, &mut around);
         if let Some(gone) = self.instances.remove(key, uid) {
             self.links.remove_instance(&gone);
+            self.transfers.remove(key);
+            self.troubles.remove(&Subject::new(Kind::Instance, key.clone()));
             touched.extend(around);
         }
     }
 
-    fn keep_migration(&mut self, migration: Migration, now: Revision, touched: &mut BTreeSet<Subject>) {
+    fn keep_migration(&mut self, migration: Box<Migration>, now: Revision, touched: &mut BTreeSet<Subject>) {
         let (key, instance) = (migration.key.clone(), migration.instance.clone());
         let phase = migration.phase;
         let was = match self.migrations.keep(migration, now) {
@@ -267,6 +270,7 @@ impl Index {
     fn end_migration(&mut self, key: &Key, uid: &Uid, touched: &mut BTreeSet<Subject>) {
         if let Some(gone) = self.migrations.remove(key, uid) {
             self.links.remove_migration(&gone);
+            self.troubles.remove(&Subject::new(Kind::Migration, key.clone()));
             self.touch_around_instance(&gone.instance, touched);
             self.line_moved = true;
         }

@@ -1,5 +1,6 @@
 //! Fresh lists: what they leave out is gone; see [`crate::cluster::table`] for what counts as newer than a list.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 use super::Index;
@@ -27,16 +28,16 @@ macro_rules! only {
     ($list:expr, $seen:ident) => {
         $list
             .into_iter()
-            .filter_map(|fact| if let Fact::$seen(object) = fact { Some(*object) } else { None })
-            .collect()
+            .filter_map(|fact| if let Fact::$seen(object) = fact { Some(object) } else { None })
+            .collect::<Vec<_>>()
     };
 }
 
 impl Index {
-    fn take_list<T: Object>(
+    fn take_list<T: Object, B: Borrow<T> + Into<Box<T>>>(
         &mut self,
         of: &Of<T>,
-        list: Vec<T>,
+        list: Vec<B>,
         at: &ListedAt,
         about: impl Fn(&T) -> bool,
     ) -> BTreeSet<Subject> {
@@ -46,7 +47,7 @@ impl Index {
         }
         (of.table)(self).recall(&list, at);
         for object in list {
-            touched.extend(self.apply((of.seen)(Box::new(object))));
+            touched.extend(self.apply((of.seen)(object.into())));
         }
         touched
     }
@@ -75,14 +76,24 @@ impl Index {
                 let is_launcher = |pod: &Pod| pod.launcher().is_some();
                 self.take_list(&of!(pods, Pod, PodGone), only!(list, Pod), at, is_launcher)
             }
-            Kind::Node => self.reset_nodes(only!(list, Node), at),
-            Kind::Budget => self.reset_budgets(only!(list, Budget), at),
+            Kind::Node => self.take_list(&of!(nodes, Node, NodeGone), only!(list, Node), at, |_| true),
+            Kind::Budget => {
+                self.budgets_visible = true;
+                self.take_list(&of!(budgets, Budget, BudgetGone), only!(list, Budget), at, |_| true)
+            }
         }
     }
 
     /// A fresh list of a node's pods.
     pub fn reset_pods(&mut self, node: &str, pods: Vec<Pod>, at: &ListedAt) -> BTreeSet<Subject> {
         self.take_list(&of!(pods, Pod, PodGone), pods, at, |pod| pod.node.as_deref() == Some(node))
+    }
+
+    /// The same, from facts.
+    pub fn reset_on(&mut self, node: &str, pods: Vec<Fact>, at: &ListedAt) -> BTreeSet<Subject> {
+        self.take_list(&of!(pods, Pod, PodGone), only!(pods, Pod), at, |pod| {
+            pod.node.as_deref() == Some(node)
+        })
     }
 
     /// The pods of a node are not followed any more; whether they are still there is not known.

@@ -128,3 +128,17 @@ fn a_list_without_a_known_object_means_that_it_is_gone() {
     assert!(index.launchers_of(&vmi.uid).is_empty());
     assert!(touched.contains(&Subject::new(Kind::Instance, vmi.key)));
 }
+
+#[test]
+fn what_was_noted_about_an_instance_goes_with_it() {
+    let mut index = Index::new();
+    let seen = instance("a", Phase::Running);
+    let subject = Subject::new(Kind::Instance, seen.key.clone());
+    index.apply(Fact::Instance(Box::new(seen.clone())));
+    index.apply(Fact::Transfers([(seen.key.clone(), Sample::default())].into()));
+    index.note(&subject, Some(Trouble { reason: "FailedCreate", message: "no".into() }));
+    index.apply(Fact::InstanceGone(seen.key.clone(), Uid("another".into())));
+    assert!(index.transfer(&seen.key).is_some(), "it is not the one that is gone");
+    index.apply(Fact::InstanceGone(seen.key.clone(), seen.uid));
+    assert!(index.transfer(&seen.key).is_none() && index.trouble(Kind::Instance, &seen.key).is_none());
+}

@@ -154,10 +154,10 @@ mod tests {
     fn a_lease_tells_living_dead_and_absent_drains_apart() {
         let mut index = Index::new();
         assert_eq!(life(&index, "n", at(0)), Life::Unclaimed);
-        index.apply(Fact::Lease(lease("ann@box/box:7", 0)));
+        index.apply(Fact::Lease(Box::new(lease("ann@box/box:7", 0))));
         assert!(matches!(life(&index, "n", at(89)), Life::Alive { holder, .. } if holder.owner == "ann@box"));
         assert!(matches!(life(&index, "n", at(90)), Life::Dead { holder, .. } if holder.instance == "box:7"));
-        index.apply(Fact::Lease(lease("", 0)));
+        index.apply(Fact::Lease(Box::new(lease("", 0))));
         assert_eq!(life(&index, "n", at(0)), Life::Unclaimed, "a lease that was given back holds nobody");
     }
 

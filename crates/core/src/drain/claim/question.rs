@@ -126,7 +126,7 @@ mod tests {
         }
 
         fn lease(&mut self, version: u32, asked: Option<i64>, answered: i64) {
-            self.index.apply(Fact::Lease(Lease {
+            self.index.apply(Fact::Lease(Box::new(Lease {
                 record: None,
                 key: key("n"),
                 holder: Holder { owner: "ann".into(), instance: "box:1".into() }.to_string(),
@@ -136,7 +136,7 @@ mod tests {
                 transitions: 0,
                 asked: asked.map(at),
                 answered: Some(at(answered)),
-            }));
+            })));
         }
 
         fn at(&mut self, seconds: i64) -> Step {

@@ -50,7 +50,7 @@ impl Held {
 
     fn answer(&mut self, seconds: i64, action: &Action, outcome: Outcome, holder: Option<&str>) {
         if let Some(holder) = holder {
-            self.index.apply(Fact::Lease(lease(holder, seconds)));
+            self.index.apply(Fact::Lease(Box::new(lease(holder, seconds))));
         }
         self.run.record(&self.index, action, outcome, at(seconds));
     }
@@ -185,7 +185,7 @@ fn answering() -> Held {
         panic!("{asked:?}");
     };
     assert_eq!(*from, at(0), "it says from the beginning that it listens");
-    held.index.apply(Fact::Lease(heard(1, None, 0)));
+    held.index.apply(Fact::Lease(Box::new(heard(1, None, 0))));
     held.answer(0, &asked[0], Outcome::Done, None);
     held
 }
@@ -204,16 +204,16 @@ fn heard(version: u32, asked: Option<i64>, answered: i64) -> Lease {
 fn who_watches_its_lease_answers_each_question_once_and_renews_seldom() {
     let mut held = answering();
     assert!(held.at(1199).is_empty());
-    held.index.apply(Fact::Lease(heard(2, Some(900), 0)));
+    held.index.apply(Fact::Lease(Box::new(heard(2, Some(900), 0))));
     let answers = held.at(900);
     assert!(
         matches!(answers.as_slice(), [Action::Hold { answered: Some(to), over: Some(_), .. }] if *to == at(900)),
         "{answers:?}"
     );
     assert!(held.at(900).is_empty(), "one at a time");
-    held.index.apply(Fact::Lease(heard(3, Some(900), 900)));
+    held.index.apply(Fact::Lease(Box::new(heard(3, Some(900), 900))));
     held.answer(900, &answers[0], Outcome::Done, None);
-    held.index.apply(Fact::Lease(heard(2, Some(900), 0)));
+    held.index.apply(Fact::Lease(Box::new(heard(2, Some(900), 0))));
     assert!(held.at(901).is_empty(), "an older state that comes late is no new question");
     assert!(held.at(2099).is_empty());
     let renewed = held.at(2100);
@@ -230,7 +230,7 @@ fn who_can_no_longer_listen_says_so_and_renews_often() {
     let deaf = held.at(5);
     assert!(matches!(deaf.as_slice(), [Action::Hold { seconds: 90, answered: None, .. }]), "{deaf:?}");
     let lease = Lease { resource_version: "2".into(), ..lease("me/box:1", 5) };
-    held.index.apply(Fact::Lease(lease));
+    held.index.apply(Fact::Lease(Box::new(lease)));
     held.answer(5, &deaf[0], Outcome::Done, None);
     assert!(held.at(34).is_empty());
     let renewed = held.at(35);
@@ -244,7 +244,7 @@ fn a_lease_that_somebody_took_is_noticed_at_once_and_left_to_them() {
         ("them/lab:9", None),
     ] {
         let mut held = answering();
-        held.index.apply(Fact::Lease(Lease { resource_version: "2".into(), ..lease(taker, 5) }));
+        held.index.apply(Fact::Lease(Box::new(Lease { resource_version: "2".into(), ..lease(taker, 5) })));
         assert!(held.at(5).is_empty());
         let ended = match &held.run.nodes[0].phase {
             NodePhase::Ended(End::Refused { reason }) => Some(reason.clone()),
@@ -263,7 +263,7 @@ fn a_lease_that_was_removed_is_written_anew_once_it_stays_away() {
     held.index.apply(Fact::LeaseGone(key("n")));
     assert!(held.at(10).is_empty(), "the watch may be behind");
     assert!(held.at(14).is_empty());
-    held.index.apply(Fact::Lease(heard(1, None, 0)));
+    held.index.apply(Fact::Lease(Box::new(heard(1, None, 0))));
     assert!(held.at(15).is_empty());
     held.index.apply(Fact::LeaseGone(key("n")));
     assert!(held.at(16).is_empty());
@@ -278,7 +278,7 @@ fn a_question_that_comes_while_the_lease_is_given_back_does_not_keep_it() {
     held.run.stop();
     let released = held.at(5);
     assert!(matches!(released.as_slice(), [Action::Release { .. }]), "{released:?}");
-    held.index.apply(Fact::Lease(heard(2, Some(5), 0)));
+    held.index.apply(Fact::Lease(Box::new(heard(2, Some(5), 0))));
     held.answer(5, &released[0], conflict(), None);
     let again = held.at(5);
     assert!(

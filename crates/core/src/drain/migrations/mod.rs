@@ -223,7 +223,7 @@ pub(crate) fn follow(
                         instance: instance.key.clone(),
                         pod: verdict.pod.clone(),
                         node: assessment.node.clone(),
-                        migration: migration.key.name.clone(),
+                        migration: migration.key.name.to_string(),
                     });
                 }
             } else if moving.phase == migration.phase {
@@ -246,7 +246,7 @@ pub(crate) fn follow(
                 instance: instance.key.clone(),
                 pod: verdict.pod.clone(),
                 node: assessment.node.clone(),
-                migration: migration.key.name.clone(),
+                migration: migration.key.name.to_string(),
                 phase: migration.phase.text().to_owned(),
             });
         } else if let Some(failed) = failures(index, &instance.key, since, now)
@@ -291,7 +291,7 @@ pub(crate) fn waiting_for(
     let nowhere = moving.and_then(|moving| moving.placing.nowhere(instance));
     if let Some(migration) = unfinished(index, &instance.key) {
         let ours = migration.annotations.contains_key(names::DRAIN);
-        let name = migration.key.name.clone();
+        let name = migration.key.name.to_string();
         let copy = target_of(index, migration, instance);
         let seen = known.moving.as_deref().filter(|moving| moving.migration.as_ref() == Some(&migration.uid));
         let unnoticed = seen.filter(|_| migration.phase == MigrationPhase::Unset);
@@ -313,7 +313,8 @@ pub(crate) fn waiting_for(
                     return (Some(nowhere), None);
                 }
                 let said = copy.and_then(|pod| condition::find(pod.launcher_conditions(), "PodScheduled"));
-                let message = said.and_then(|said| said.message.clone()).unwrap_or_default();
+                let message =
+                    said.and_then(|said| said.message.as_ref()).map(String::from).unwrap_or_default();
                 MigrationReason::VmNoPlace { migration: name, message }
             }
             phase => MigrationReason::VmMigrating { migration: name, phase: phase.text().into() },

@@ -1,6 +1,6 @@
 //! Drains of nodes with guests, driven by hand.
 
-use crate::cluster::fact::{Fact, Key, Pod, PodPhase};
+use crate::cluster::fact::{Fact, Key, Pod, PodPhase, Uid};
 use crate::cluster::index::ListedAt;
 use crate::cluster::index::{Index, Sight};
 use crate::cluster::selector::Selector;
@@ -116,7 +116,7 @@ impl Case {
     pub fn enter(&mut self, migration: &Migration, phase: MigrationPhase) -> Migration {
         let mut next = self.index.migration(&migration.key).unwrap().clone();
         next.phase = phase;
-        next.phase_times.push((phase.text().into(), at(self.now).to_string()));
+        next.phase_times.push((phase.text().into(), at(self.now).to_string().into()));
         next.version = (next.version.parse::<u64>().unwrap() + 1).to_string();
         self.seen(Fact::Migration(Box::new(next.clone())));
         next
@@ -243,8 +243,8 @@ fn a_finished_launcher_is_cleared_away_unless_it_is_all_that_tells_how_its_guest
     assert_eq!(ended(&|index| drop(index.apply(gone()))), cleared, "it lives elsewhere or not at all");
     // After a round trip it lives here again, in another pod.
     let mut back = launcher(&guest("a"));
-    back.key.name.push_str("-2");
-    back.uid.0.push_str("-2");
+    back.key.name = format!("{}-2", back.key.name).into();
+    back.uid = Uid(format!("{}-2", back.uid).into());
     assert_eq!(ended(&|index| drop(index.apply(Fact::Pod(Box::new(back.clone()))))), cleared);
 }
 
@@ -331,11 +331,11 @@ fn a_move_is_told_from_its_phases_to_its_new_node() {
     );
     case.enter(&made, MigrationPhase::Running);
     let mut moving = Instance { version: "2".into(), ..vmi.clone() };
-    moving.migration = Some(MigrationState {
-        uid: made.uid.0.clone(),
+    moving.migration = Some(Box::new(MigrationState {
+        uid: made.uid.to_string(),
         target_node: "m".into(),
         ..MigrationState::default()
-    });
+    }));
     case.seen(Fact::Instance(Box::new(moving)));
     let running = case.later(2);
     assert!(
@@ -513,8 +513,7 @@ fn who_waits_behind_others_is_not_looked_into() {
     let guests: Vec<Instance> = (0..4)
         .map(|n| {
             let mut vmi = guest(&format!("g{n}"));
-            vmi.active_pods =
-                [(launcher(&vmi).uid.0, "n".to_owned()), ("old".to_owned(), "m".to_owned())].into();
+            vmi.active_pods = [(launcher(&vmi).uid.0, "n".to_owned()), ("old".into(), "m".to_owned())].into();
             vmi
         })
         .collect();

@@ -84,8 +84,8 @@ impl Placing {
         let since = self.words.as_ref().map_or(scheduling_since, |known| known.since);
         self.words = Some(Words {
             migration: migration.uid.clone(),
-            name: migration.key.name.clone(),
-            message: said.unwrap_or_default(),
+            name: migration.key.name.to_string(),
+            message: said.map(String::from).unwrap_or_default(),
             since,
         });
     }
@@ -102,7 +102,9 @@ impl Placing {
     /// That no other node can take this guest, and why.
     pub fn nowhere(&self, instance: &Instance) -> Option<Reason> {
         let why = self.nowhere.clone()?;
-        Some(GuestReason::VmFitsNowhere { instance: instance.key.name.clone(), why, lasting: true }.into())
+        Some(
+            GuestReason::VmFitsNowhere { instance: instance.key.name.to_string(), why, lasting: true }.into(),
+        )
     }
 
     /// It is tried when no other guest waits.

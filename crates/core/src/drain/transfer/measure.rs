@@ -93,7 +93,7 @@ fn tell_copies(index: &Index, run: &mut Run, assessment: &Assessment, now: Times
             instance: instance.key.clone(),
             pod: key.clone(),
             node: assessment.node.clone(),
-            migration: migration.key.name.clone(),
+            migration: migration.key.name.to_string(),
             attempt: moving.attempt,
             copied: copying.told(),
         }));

@@ -43,7 +43,7 @@ fn copying(guests: &[Instance], pods: Vec<Pod>) -> Case {
 fn begin(case: &mut Case, migration: &Migration, vmi: &Instance, start: i64) {
     case.enter(migration, MigrationPhase::Running);
     let state = MigrationState {
-        uid: migration.uid.0.clone(),
+        uid: migration.uid.to_string(),
         started: true,
         target_node: "m".into(),
         start: at(start).to_string(),
@@ -51,7 +51,7 @@ fn begin(case: &mut Case, migration: &Migration, vmi: &Instance, start: i64) {
     };
     let known = case.index.instance(&vmi.key).unwrap().clone();
     let version = (known.version.parse::<u64>().unwrap_or(0) + 1).to_string();
-    case.seen(Fact::Instance(Box::new(Instance { migration: Some(state), version, ..known })));
+    case.seen(Fact::Instance(Box::new(Instance { migration: Some(Box::new(state)), version, ..known })));
 }
 
 fn reading(step: &Step) -> Option<Action> {

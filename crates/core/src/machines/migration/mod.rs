@@ -27,6 +27,7 @@ use super::names;
 use crate::cluster::fact::Key;
 use crate::cluster::fact::{Instance, Migration, MigrationPhase, MigrationState, Pod};
 use crate::cluster::index::Index;
+use crate::cluster::text::Text;
 use failing::Failure;
 
 const OVER_QUOTA: &str = "migrationRejectedByResourceQuota";
@@ -82,7 +83,7 @@ fn without_instance(migration: &Migration, decision: &mut Decision, now: Timesta
 
 fn release(migration: &Migration, decision: &mut Decision) {
     if migration.finalizers.iter().any(|name| name == names::MIGRATION_FINALIZER) {
-        let left = migration.finalizers.iter().map(String::as_str);
+        let left = migration.finalizers.iter().map(Text::as_str);
         let mut fields = Tree::default();
         fields.put(
             &["metadata", "finalizers"],
@@ -173,7 +174,7 @@ impl Look<'_> {
             let mut times = self.migration.phase_times.clone();
             for entered in self.passed_on_the_way_to(phase).chain([phase]) {
                 if !times.iter().any(|(name, _)| name == entered.text()) {
-                    times.push((entered.text().to_owned(), seconds(self.now)));
+                    times.push((entered.text().into(), seconds(self.now).into()));
                 }
             }
             fields.put(&["status", "phaseTransitionTimestamps"], phase_times(&times));
@@ -250,7 +251,7 @@ impl Look<'_> {
         let mut fields = Tree::default();
         let finalizers = &self.migration.finalizers;
         if !finalizers.iter().any(|name| name == names::MIGRATION_FINALIZER) {
-            let all = finalizers.iter().map(String::as_str).chain([names::MIGRATION_FINALIZER]);
+            let all = finalizers.iter().map(Text::as_str).chain([names::MIGRATION_FINALIZER]);
             fields.put(&["metadata", "finalizers"], Tree::texts(all));
         }
         if !self.migration.labelled {

@@ -46,7 +46,7 @@ fn phase(decision: &Decision) -> Option<&str> {
 
 fn state(of: &Migration) -> MigrationState {
     MigrationState {
-        uid: of.uid.0.clone(),
+        uid: of.uid.to_string(),
         source_node: "n1".into(),
         target_node: "n2".into(),
         target_pod: "t".into(),
@@ -71,7 +71,7 @@ fn m02_two_active_pods_hold_it_back() {
     let vmi = running("a");
     let m = job("m", &vmi, MigrationPhase::Pending);
     let mut second = launcher(&vmi, "n3");
-    second.key.name.push('x');
+    second.key.name = format!("{}x", second.key.name).into();
     second.uid = Uid("second".into());
     let decision = decide(&scene(&vmi, &m, vec![(&second).known()]), &m.key, now());
     assert!(!takes_slot(&decision));
@@ -85,7 +85,7 @@ fn m03_to_m07_the_limits_of_cluster_and_node_hold_it_back() {
     let busy: Vec<Migration> = (0..5)
         .map(|n| {
             let mut one = job(&format!("busy-{n}"), &other, MigrationPhase::Running);
-            one.instance.name = format!("other-{n}");
+            one.instance.name = format!("other-{n}").into();
             one
         })
         .collect();
@@ -119,7 +119,7 @@ fn a_slot_is_free_as_soon_as_the_agents_say_that_nothing_is_copied_any_more() {
         .map(|n| {
             let mut other = running(&format!("b{n}"));
             let one = job(&format!("busy-{n}"), &other, MigrationPhase::Running);
-            other.migration = Some(MigrationState { started: true, ..state(&one) });
+            other.migration = Some(Box::new(MigrationState { started: true, ..state(&one) }));
             (other, one)
         })
         .collect();
@@ -132,7 +132,7 @@ fn a_slot_is_free_as_soon_as_the_agents_say_that_nothing_is_copied_any_more() {
         let mut arrived = busy[0].0.clone();
         arrived.version = "2".into();
         let is_about_it = !over.uid.is_empty();
-        arrived.migration = Some(MigrationState { completed: true, ..over });
+        arrived.migration = Some(Box::new(MigrationState { completed: true, ..over }));
         let mut index = index.clone();
         index.take_line_moved();
         index.apply((&arrived).known());
@@ -248,7 +248,7 @@ fn m19_m20_m21_ends_elsewhere_end_the_migration() {
     for at in [MigrationPhase::Pending, MigrationPhase::Scheduling, MigrationPhase::Running] {
         let mut over = vmi.clone();
         let m = job("m", &vmi, at);
-        over.migration = Some(state(&m));
+        over.migration = Some(Box::new(state(&m)));
         over.phase = Phase::Succeeded;
         let warm = testing::target(&vmi, &m, "n2");
         let decision = decide(&scene(&over, &m, vec![(&warm).known()]), &m.key, now());
@@ -262,7 +262,7 @@ fn m19_m20_m21_ends_elsewhere_end_the_migration() {
     }
     let m = job("m", &vmi, MigrationPhase::Running);
     let mut reported = vmi.clone();
-    reported.migration = Some(MigrationState { failed: true, ..state(&m) });
+    reported.migration = Some(Box::new(MigrationState { failed: true, ..state(&m) }));
     let warm = testing::target(&vmi, &m, "n2");
     let decision = decide(&scene(&reported, &m, vec![(&warm).known()]), &m.key, now());
     assert_eq!(phase(&decision), Some("Failed"));
@@ -272,8 +272,12 @@ fn m19_m20_m21_ends_elsewhere_end_the_migration() {
 fn m22_m23_m24_the_hand_over_happens_once_and_replaces_older_state() {
     let mut vmi = running("a");
     let m = job("m", &vmi, MigrationPhase::Scheduling);
-    vmi.migration =
-        Some(MigrationState { uid: "older".into(), completed: true, target_node: "n1".into(), ..state(&m) });
+    vmi.migration = Some(Box::new(MigrationState {
+        uid: "older".into(),
+        completed: true,
+        target_node: "n1".into(),
+        ..state(&m)
+    }));
     let warm = testing::target(&vmi, &m, "n2");
     let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, now());
     assert_eq!(phase(&decision), None);
@@ -282,7 +286,7 @@ fn m22_m23_m24_the_hand_over_happens_once_and_replaces_older_state() {
     assert_eq!(text(fields, &["status", "migrationState", "targetNode"]), Some("n2"));
     assert_eq!(fields.get(&["status", "migrationState", "completed"]), Some(&Tree::null()));
 
-    vmi.migration = Some(state(&m));
+    vmi.migration = Some(Box::new(state(&m)));
     let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, now());
     assert!(decision.actions.is_empty());
     let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, later(2));
@@ -305,16 +309,17 @@ fn phases_follow_the_node_agents_and_m25_a_hotplug_change_keeps_it_running() {
         let decision = decide(&scene(vmi, m, vec![(&warm).known()]), &m.key, later(2));
         phase(&decision).map(str::to_owned)
     };
-    vmi.migration = Some(state(&m));
+    vmi.migration = Some(Box::new(state(&m)));
     assert_eq!(step(&m, &vmi), None);
-    vmi.migration = Some(MigrationState { target_address: "10.0.0.2".into(), ..state(&m) });
+    vmi.migration = Some(Box::new(MigrationState { target_address: "10.0.0.2".into(), ..state(&m) }));
     assert_eq!(step(&m, &vmi).as_deref(), Some("TargetReady"));
     m.phase = MigrationPhase::TargetReady;
     assert_eq!(step(&m, &vmi), None);
-    vmi.migration = Some(MigrationState { started: true, ..state(&m) });
+    vmi.migration = Some(Box::new(MigrationState { started: true, ..state(&m) }));
     assert_eq!(step(&m, &vmi).as_deref(), Some("Running"));
     m.phase = MigrationPhase::Running;
-    vmi.migration = Some(MigrationState { started: true, ended: true, completed: true, ..state(&m) });
+    vmi.migration =
+        Some(Box::new(MigrationState { started: true, ended: true, completed: true, ..state(&m) }));
     assert_eq!(step(&m, &vmi).as_deref(), Some("Succeeded"));
     vmi.hotplug_change = true;
     assert_eq!(step(&m, &vmi), None);
@@ -324,8 +329,8 @@ fn phases_follow_the_node_agents_and_m25_a_hotplug_change_keeps_it_running() {
 fn steps_that_passed_at_once_are_in_the_account_with_the_time_of_the_first_that_was_written() {
     let mut vmi = running("a");
     let mut m = job("m", &vmi, MigrationPhase::Pending);
-    m.phase_times = vec![("Pending".into(), seconds(now()))];
-    vmi.migration = Some(MigrationState { started: true, ..state(&m) });
+    m.phase_times = vec![("Pending".into(), seconds(now()).into())];
+    vmi.migration = Some(Box::new(MigrationState { started: true, ..state(&m) }));
     let warm = testing::target(&vmi, &m, "n2");
     let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, later(1));
     assert_eq!(phase(&decision), Some("Running"));
@@ -336,8 +341,8 @@ fn steps_that_passed_at_once_are_in_the_account_with_the_time_of_the_first_that_
     let names: Vec<_> = times.iter().filter_map(|entry| text(entry, &["phase"])).collect();
     assert_eq!(names, ["Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running"]);
     m.phase = MigrationPhase::Scheduling;
-    m.phase_times.push(("Scheduling".into(), seconds(later(20))));
-    vmi.migration = Some(state(&m));
+    m.phase_times.push(("Scheduling".into(), seconds(later(20)).into()));
+    vmi.migration = Some(Box::new(state(&m)));
     let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, later(21));
     assert_eq!((phase(&decision), decision.look_again), (None, Some(later(22))), "each step has its time");
 }
@@ -346,7 +351,7 @@ fn steps_that_passed_at_once_are_in_the_account_with_the_time_of_the_first_that_
 fn a_target_lost_after_the_hand_over_ends_it_whatever_was_written() {
     let mut vmi = running("a");
     let m = job("m", &vmi, MigrationPhase::Pending);
-    vmi.migration = Some(state(&m));
+    vmi.migration = Some(Box::new(state(&m)));
     let decision = decide(&scene(&vmi, &m, vec![]), &m.key, now());
     assert_eq!(phase(&decision), Some("Failed"));
 }
@@ -367,7 +372,7 @@ fn m27_deleting_a_running_migration_asks_the_node_agent_to_abort() {
     let mut vmi = running("a");
     let mut m = job("m", &vmi, MigrationPhase::Running);
     m.deleting = true;
-    vmi.migration = Some(MigrationState { started: true, ..state(&m) });
+    vmi.migration = Some(Box::new(MigrationState { started: true, ..state(&m) }));
     let warm = testing::target(&vmi, &m, "n2");
     let first = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, now());
     assert!(patches(&first, Kind::Migration)[0].get(&["status", "conditions"]).is_some());
@@ -400,7 +405,7 @@ fn m28_deleting_it_before_the_hand_over_fails_it_and_its_target_goes() {
 fn m29_a_target_lost_before_the_start_ends_the_instances_account_of_it() {
     let mut vmi = running("a");
     let m = job("m", &vmi, MigrationPhase::Failed);
-    vmi.migration = Some(state(&m));
+    vmi.migration = Some(Box::new(state(&m)));
     let decision = decide(&scene(&vmi, &m, vec![]), &m.key, now());
     let fields = patches(&decision, Kind::Instance)[0];
     assert_eq!(fields.get(&["status", "migrationState", "failed"]), Some(&Tree::Bool(true)));
@@ -413,7 +418,7 @@ fn automatic(name: &str, vmi: &Instance, phase: MigrationPhase, at: i64) -> Migr
     one.created = Some(later(at));
     one.annotations.insert(names::EVACUATION_MIGRATION.into(), "n1".into());
     if phase == MigrationPhase::Failed {
-        one.phase_times = vec![("Failed".into(), seconds(later(at + 5)))];
+        one.phase_times = vec![("Failed".into(), seconds(later(at + 5)).into())];
     }
     one
 }
@@ -502,7 +507,7 @@ fn when_a_slot_becomes_free_only_those_are_looked_at_whose_turn_it_is_or_who_hol
     let mut index = view(pods.chain(guests.iter().map(Known::known)).chain(jobs.iter().map(Known::known)));
     index.enter(ledger(jobs[..2].iter().map(|one| slot(one, "n1")).collect()));
     let called = |index: &Index| -> Vec<String> {
-        line::called(index, now()).into_iter().map(|subject| subject.key.name).collect()
+        line::called(index, now()).into_iter().map(|subject| subject.key.name.into()).collect()
     };
     assert!(index.take_line_moved());
     assert_eq!(called(&index), ["m-00", "m-01"], "the node is full");
@@ -510,7 +515,7 @@ fn when_a_slot_becomes_free_only_those_are_looked_at_whose_turn_it_is_or_who_hol
 
     let mut arrived = guests[0].clone();
     arrived.version = "2".into();
-    arrived.migration = Some(MigrationState { ended: true, ..state(&jobs[0]) });
+    arrived.migration = Some(Box::new(MigrationState { ended: true, ..state(&jobs[0]) }));
     index.apply((&arrived).known());
     assert!(index.take_line_moved());
     assert_eq!(called(&index), ["m-00", "m-01", "m-02"]);

@@ -46,7 +46,7 @@ impl Look<'_> {
             let slot = Slot {
                 uid: self.migration.uid.clone(),
                 migration: self.migration.key.clone(),
-                node: self.instance.node.clone(),
+                node: self.instance.node.to_string(),
             };
             self.create_target(Some(slot), decision);
         }
@@ -59,7 +59,7 @@ impl Look<'_> {
             uid: instance.uid.clone(),
             name: names::launcher(&instance.key.name, &instance.uid.0, Some(&migration.uid.0)),
             job: Some(Job {
-                name: migration.key.name.clone(),
+                name: migration.key.name.to_string(),
                 uid: migration.uid.clone(),
                 avoid: self.disappointing_nodes(),
                 slot,

@@ -41,7 +41,7 @@ fn b06_b07_a_node_is_emptied_and_given_back() {
     assert!(status.pending_pods.is_empty() && status.last_error.is_empty() && status.says(DRAINED));
     let node = case.node("n");
     assert!(node.unschedulable && node.taints.len() == 3);
-    assert_eq!(node.labels.get(EXCLUDE_LABEL).map(String::as_str), Some("true"));
+    assert_eq!(node.labels.get(EXCLUDE_LABEL), Some(&"true".into()));
     assert_eq!(case.told, ["BeginMaintenance", "SucceedMaintenance"]);
 
     case.edit("a", |object| object.deleting = true);

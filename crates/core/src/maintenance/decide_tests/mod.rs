@@ -23,7 +23,7 @@ fn id(name: &str) -> Id {
 fn object(name: &str, node: &str) -> Maintenance {
     Maintenance {
         id: id(name),
-        uid: Uid(format!("uid-{name}")),
+        uid: Uid(format!("uid-{name}").into()),
         resource_version: "1".into(),
         node: node.into(),
         reason: "disk swap".into(),
@@ -140,7 +140,7 @@ impl Case {
                 let undo = crate::drain::give_back::undo_of(node, OWNER, *keep_cordon, record.as_deref());
                 let Some(undo) = undo else { return };
                 node.taints = undo.taints.unwrap_or_else(|| node.taints.clone());
-                undo.labels.iter().for_each(|label| drop(node.labels.remove(label)));
+                undo.labels.iter().for_each(|label| node.labels.remove(label));
                 node.unschedulable &= undo.unschedulable != Some(false);
                 node.mark = None;
             }),

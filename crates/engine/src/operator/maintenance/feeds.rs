@@ -140,7 +140,7 @@ fn follow<T>(
     sender: &Sender,
     tasks: &mut JoinSet<()>,
     (what, path): (What, String),
-    version: impl Fn(&T) -> String + Send + Sync + 'static,
+    version: fn(&T) -> String,
     seen: impl Fn(T) -> Seen + Send + Sync + 'static,
     gone: impl Fn(T) -> Seen + Send + Sync + 'static,
 ) where

@@ -30,7 +30,7 @@ async fn look(http: &Http, node: &str) -> Result<(Etcd, Around), HttpError> {
     }
     let source = Source { path: MAINTENANCE_LEASES.into(), query: String::new(), page: 500 };
     let now = http.clock().calendar();
-    match list::<Lease>(http, &source).await {
+    match list::<Lease, _>(http, &source, Some).await {
         Ok((leases, _)) => {
             let held = leases.into_iter().map(evac_core::Lease::from).filter(|lease| lease.protects(now));
             away.extend(held.filter_map(|lease| Some(lease.key.name.strip_prefix("node-")?.to_owned())));

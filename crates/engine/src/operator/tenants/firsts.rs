@@ -36,7 +36,7 @@ async fn read(http: &Http) -> Result<Firsts, HttpError> {
     match http.read::<ConfigMap>(&read_firsts(http.home())).await {
         Ok(map) => {
             let kept = map.data.into_iter();
-            Ok(kept.filter_map(|(uid, text)| Some((Uid(uid), First::read(&text)?))).collect())
+            Ok(kept.filter_map(|(uid, text)| Some((Uid(uid.into()), First::read(&text)?))).collect())
         }
         Err(error) if error.is_not_found() => Ok(Firsts::new()),
         Err(error) => Err(error),

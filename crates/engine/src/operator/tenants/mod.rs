@@ -12,7 +12,6 @@ mod visit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use evac_api::Project;
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::{request, wire};
 use evac_core::cluster::index::ListedAt;
@@ -26,13 +25,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::feeds::forever;
+use super::feeds::follow_forever;
 use super::pulse::{Condition, Question};
 use super::sleep_until;
 use crate::guests::{INSTANCES, MIGRATIONS};
 use crate::http::Http;
 use crate::metrics::Queues;
-use crate::watch::{Report, Source};
+use crate::watch::{Feed, Report, Source};
 use firsts::Firsts;
 use perform::{Done, carry_out};
 use visit::{Visit, Visits};
@@ -168,18 +167,17 @@ where
     T: Follow + DeserializeOwned + Clone + Send + Sync + 'static,
 {
     let source = Source { path: path.into(), query: String::new(), page: PAGE };
-    let wrap = move |report: Report<T>| match report {
-        Report::Listed(list, at) => Input::Listed(T::KIND, list.into_iter().map(Project::seen).collect(), at),
-        Report::Seen(object) => Input::Seen(T::KIND, object.seen()),
-        Report::Gone(object) => Input::Seen(T::KIND, object.gone()),
+    let wrap = move |report: Report<Fact>| match report {
+        Report::Listed(list, at) => Input::Listed(T::KIND, list, at),
+        Report::Seen(fact) => Input::Seen(T::KIND, fact),
+        Report::Gone(last) => Input::Seen(T::KIND, last.gone()),
         Report::Failed { error, .. } if error.is_not_found() => Input::Absent(T::KIND),
         Report::Failed { error, .. } => {
             tracing::warn!(path, %error, "cannot be read");
             Input::Unread(T::KIND, error.to_string())
         }
     };
-    let version = |object: &T| object.metadata().resource_version.clone();
-    tasks.spawn(forever(http.clone(), source, sender.clone(), wrap, version));
+    tasks.spawn(follow_forever(http.clone(), Feed::<T, Fact>::facts(source), sender.clone(), wrap));
 }
 
 impl Loop {
