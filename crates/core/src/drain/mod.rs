@@ -10,19 +10,25 @@
 
 pub mod action;
 pub mod assess;
+mod begin;
 pub mod budget;
 pub mod check;
 pub mod claim;
 mod departures;
+mod emptying;
+pub mod end;
 mod event;
 mod evict;
 pub mod explain;
 pub mod forecast;
 pub mod guest;
 mod keep_empty;
+mod look;
 mod migrations;
+pub mod node;
 pub mod outlook;
 pub mod ownership;
+mod pod;
 pub mod policy;
 pub mod proof;
 pub mod quorum;
