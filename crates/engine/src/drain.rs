@@ -16,7 +16,7 @@ use evac_core::drain::ownership::lease_key;
 use evac_core::drain::run::{End, Left};
 use evac_core::drain::step::Event;
 use evac_core::machines::Kind;
-use evac_core::{DryRun, Fact, Index, Key, NodePhase, Policy, Run, drain::check, step};
+use evac_core::{DryRun, Fact, Index, Key, Policy, Run, drain::check, step};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -453,14 +453,7 @@ impl Loop<'_> {
     }
 
     fn ends(&self) -> Vec<(String, End)> {
-        self.run
-            .nodes
-            .iter()
-            .filter_map(|node| match &node.phase {
-                NodePhase::Ended(end) => Some((node.name.clone(), end.clone())),
-                _ => None,
-            })
-            .collect()
+        self.run.nodes.iter().filter_map(|node| Some((node.name.clone(), node.end()?.clone()))).collect()
     }
 
     /// Remediation operators claim nodes by leases. Clusters without them answer 404, and where looking is not allowed nobody is

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-
 use crate::cluster::fact::{PodPhase, Uid};
-use crate::cluster::index::Index;
-use crate::drain::policy::Policy;
-use crate::drain::run::{NodePhase, PodRun, PodState, Run};
+use crate::drain::look::Look;
+use crate::drain::pod::{NextTry, PodRun, PodState};
+use crate::drain::run::Run;
 use crate::drain::step::{Event, Step};
 
 /// What there is to tell about one node.
@@ -21,17 +19,16 @@ struct Tally {
 }
 
 /// One pass over all pods, however many nodes there are.
-pub(crate) fn note(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp, step: &mut Step) {
-    let emptied = |phase: &NodePhase| matches!(phase, NodePhase::Draining { .. } | NodePhase::Proving { .. });
+pub(crate) fn note(look: Look<'_>, run: &mut Run, step: &mut Step) {
     let mut tallies: BTreeMap<&str, Tally> = run
         .nodes
         .iter()
-        .filter(|node| emptied(&node.phase))
+        .filter(|node| node.phase.is_emptied())
         .map(|node| (node.name.as_str(), Tally::default()))
         .collect();
     for (uid, pod) in &mut run.pods {
         if let Some(tally) = tallies.get_mut(pod.node.as_str()) {
-            count(index, policy, uid, pod, now, tally);
+            count(look, uid, pod, tally);
         }
     }
     for (node, tally) in tallies {
@@ -43,7 +40,8 @@ pub(crate) fn note(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp
     }
 }
 
-fn count(index: &Index, policy: &Policy, uid: &Uid, pod: &mut PodRun, now: Timestamp, tally: &mut Tally) {
+fn count(look: Look<'_>, uid: &Uid, pod: &mut PodRun, tally: &mut Tally) {
+    let Look { index, policy, now } = look;
     tally.total += 1;
     tally.vms_total += usize::from(pod.guest);
     let found = index
@@ -57,12 +55,18 @@ fn count(index: &Index, policy: &Policy, uid: &Uid, pod: &mut PodRun, now: Times
         tally.vms_left += usize::from(pod.guest);
         return;
     }
-    if pod.told {
+    if pod.told.left {
         return;
     }
-    pod.told = true;
-    pod.state = if ended { PodState::Idle } else { PodState::Gone };
-    pod.blocked = None;
+    pod.told.left = true;
+    pod.told.blocked = None;
+    let by_us = pod.state == PodState::Accepted;
+    pod.state = match pod.state {
+        PodState::Idle(next) if ended => PodState::Idle(next),
+        // What has ended is still to be cleared away.
+        _ if ended => PodState::Idle(NextTry::default()),
+        _ => PodState::Gone,
+    };
     pod.trail.gone = Some(now);
     if let Some(moving) = &mut pod.moving {
         moving.ended = Some(now);
@@ -77,6 +81,6 @@ fn count(index: &Index, policy: &Policy, uid: &Uid, pod: &mut PodRun, now: Times
             to: to.to_owned(),
             seconds: now.duration_since(began).as_secs(),
         },
-        None => Event::Left { pod: key, node, by_us: pod.evicted_by_us, deleting: policy.disable_eviction },
+        None => Event::Left { pod: key, node, by_us, deleting: policy.disable_eviction },
     });
 }

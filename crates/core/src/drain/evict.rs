@@ -6,15 +6,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use evac_apimachinery::backoff::Backoff;
 
 use crate::cluster::fact::{Key, Pod, Uid};
 use crate::cluster::index::Index;
 use crate::drain::action::{Action, Outcome};
 use crate::drain::assess::{Assessment, Fate};
 use crate::drain::budget::{Charges, Gate, gate};
-use crate::drain::policy::{DryRun, Policy, back_off};
-use crate::drain::run::{PodRun, PodState, Run, after};
+use crate::drain::look::Look;
+use crate::drain::pod::{NextTry, PodRun, PodState};
+use crate::drain::policy::DryRun;
+use crate::drain::run::{Run, after};
 use crate::drain::step::{Event, Step};
 use crate::reasons::Severity;
 
@@ -22,7 +24,7 @@ use crate::reasons::Severity;
 pub(crate) fn charges(index: &Index, run: &Run) -> Charges {
     let mut charges = Charges::new();
     for (uid, known) in &run.pods {
-        let Some(budget) = &known.charged else { continue };
+        let Some(budget) = &known.trail.charged else { continue };
         let under_way = matches!(known.state, PodState::InFlight | PodState::Accepted);
         let visible = index.pod(&known.key).is_none_or(|pod| pod.uid != *uid || pod.deletion.is_some())
             || index.budget(budget).is_none_or(|found| found.disrupted.contains_key(known.key.name.as_str()));
@@ -35,13 +37,12 @@ pub(crate) fn charges(index: &Index, run: &Run) -> Charges {
 
 /// Chooses the pods that are asked to leave now: free ones first, then as many as each budget has room for.
 pub(crate) fn send<'a>(
-    index: &Index,
-    policy: &Policy,
+    look: Look<'_>,
     run: &mut Run,
     draining: impl Iterator<Item = &'a Assessment>,
-    now: Timestamp,
     step: &mut Step,
 ) {
+    let Look { index, policy, now } = look;
     let mut room = policy.parallel.saturating_sub(run.requests_under_way());
     let mut charges = charges(index, run);
     let mut candidates: Vec<(Turn, &Key, &Uid, &str)> = Vec::new();
@@ -71,7 +72,7 @@ pub(crate) fn send<'a>(
         let waits = candidates.iter().any(|(_, _, uid, on)| {
             *on == node
                 && run.pods.get(*uid).is_some_and(|known| {
-                    known.blocked.as_ref().is_none_or(|(reason, _)| reason.severity() != Severity::Never)
+                    known.told.blocked.as_ref().is_none_or(|(reason, _)| reason.severity() != Severity::Never)
                 })
         });
         if !waits {
@@ -85,13 +86,15 @@ pub(crate) fn send<'a>(
         }
         let Some(pod) = index.pod(key) else { continue };
         let known = run.pods.entry(uid.clone()).or_insert_with(|| PodRun::new(pod, node));
-        let asked = match may_ask(index, policy, pod, known, &charges, now) {
+        let asked = match may_ask(look, pod, known, &charges) {
             Ask::Free => Some(None),
             Ask::Charge(budget) => Some(Some(budget)),
             // One look behind a closed door is enough: its answer holds for all who wait there.
             Ask::Probe(budget) if charges.get(&budget).is_none_or(|count| *count == 0) => Some(Some(budget)),
             Ask::Probe(_) => {
-                known.probe_at = Some(after(now, SAFETY_NET));
+                if let PodState::Idle(next) = &mut known.state {
+                    next.probe_at = Some(after(now, SAFETY_NET));
+                }
                 None
             }
             Ask::NotNow => None,
@@ -100,9 +103,9 @@ pub(crate) fn send<'a>(
             if let Some(budget) = &charged {
                 *charges.entry(budget.clone()).or_default() += 1;
             }
-            known.charged = charged;
+            known.trail.charged = charged;
             known.state = PodState::InFlight;
-            let attempt = if known.last.is_some() { known.row + 2 } else { 1 };
+            let attempt = known.attempt();
             let dry_run = policy.dry_run == DryRun::Server;
             let grace_seconds = policy.grace_seconds;
             step.events.push(Event::Evicting {
@@ -119,10 +122,10 @@ pub(crate) fn send<'a>(
                 Action::Evict { pod, uid, grace_seconds, dry_run }
             });
             room -= 1;
-        } else if known.state == PodState::Idle
-            && (pod.deletion.is_none() || known.last.as_ref().is_some_and(Outcome::is_transient))
+        } else if let PodState::Idle(next) = known.state
+            && (pod.deletion.is_none() || known.last().is_some_and(Outcome::is_transient))
         {
-            for at in [known.not_before, known.probe_at].into_iter().flatten().filter(|at| *at > now) {
+            for at in [next.not_before, next.probe_at].into_iter().flatten().filter(|at| *at > now) {
                 step.wake_at(at);
             }
         }
@@ -161,49 +164,45 @@ fn when(condition: bool, ask: Ask) -> Ask {
     if condition { ask } else { Ask::NotNow }
 }
 
-fn may_ask(
-    index: &Index,
-    policy: &Policy,
-    pod: &Pod,
-    known: &mut PodRun,
-    charges: &Charges,
-    now: Timestamp,
-) -> Ask {
-    if known.state != PodState::Idle {
-        return Ask::NotNow;
-    }
+fn may_ask(look: Look<'_>, pod: &Pod, known: &mut PodRun, charges: &Charges) -> Ask {
+    let Look { index, policy, now } = look;
+    let PodState::Idle(next) = known.state else { return Ask::NotNow };
+    let due = next.not_before.is_none_or(|at| at <= now);
     if policy.dry_run == DryRun::Server {
-        return when(known.last.is_none(), Ask::Free);
+        return when(known.answer.is_none(), Ask::Free);
     }
     if let Some(deletion) = pod.deletion {
         // It is leaving already. Ask again only to shorten its grace period, and only until the server has answered.
         let shorter = policy.grace_seconds.is_some_and(|grace| grace < deletion.grace_seconds);
-        let unanswered =
-            known.last.as_ref().is_none_or(|last| last.is_transient() && known.row < policy.patience);
-        return when(shorter && unanswered && known.not_before.is_none_or(|at| at <= now), Ask::Free);
+        let unanswered = known.last().is_none_or(Outcome::is_transient);
+        let fails = known.has_failed_for_good(policy.patience);
+        return when(shorter && unanswered && !fails && due, Ask::Free);
     }
-    if known.last.as_ref().is_some_and(Outcome::is_transient) && known.row >= policy.patience {
+    if known.has_failed_for_good(policy.patience) {
         known.give_up(now);
         return Ask::NotNow;
     }
-    let due = known.not_before.is_none_or(|at| at <= now);
     if policy.disable_eviction {
         return when(due, Ask::Free);
     }
-    let held = known.held_until.is_some_and(|at| at > now);
-    let changed = index.pod_revision(&pod.key) > known.seen
-        || index.budgets_of(pod).any(|budget| index.budget_revision(&budget.key) > known.seen);
-    let refused_by_budget = matches!(
-        known.last,
-        Some(Outcome::Budget { .. } | Outcome::ManyBudgets { .. } | Outcome::BudgetBroken { .. })
-    );
-    let free_to_ask = due || (refused_by_budget && changed && !held);
+    let held = next.held_until.is_some_and(|at| at > now);
+    let refused_by_budget = known.answer.as_ref().filter(|answer| {
+        matches!(
+            answer.outcome,
+            Outcome::Budget { .. } | Outcome::ManyBudgets { .. } | Outcome::BudgetBroken { .. }
+        )
+    });
+    let changed = refused_by_budget.is_some_and(|answer| {
+        index.pod_revision(&pod.key) > answer.seen
+            || index.budgets_of(pod).any(|budget| index.budget_revision(&budget.key) > answer.seen)
+    });
+    let free_to_ask = due || (changed && !held);
     match gate(index, pod, charges) {
         Gate::Open => when(free_to_ask, Ask::Free),
         Gate::Charged(budget) => when(free_to_ask, Ask::Charge(budget)),
         Gate::Closed(reason) if reason.severity() < Severity::Never => {
-            let pause = back_off(SAFETY_NET, Duration::from_secs(300), known.row);
-            let at = *known.probe_at.get_or_insert(after(now, pause));
+            let at = next.probe_at.unwrap_or_else(|| PROBE.until(now, known.earlier()));
+            known.state = PodState::Idle(NextTry { probe_at: Some(at), ..next });
             match index.budgets_of(pod).next() {
                 Some(budget) => when(at <= now && !held, Ask::Probe(budget.key.clone())),
                 None => Ask::NotNow,
@@ -217,3 +216,5 @@ fn may_ask(
 const CLEARED_AFTER: Duration = Duration::from_secs(2);
 /// How long a closed budget is believed before the server is asked directly for the first time.
 const SAFETY_NET: Duration = Duration::from_secs(60);
+/// The same after answers that said no.
+const PROBE: Backoff = Backoff::new(SAFETY_NET, Duration::from_secs(300));

@@ -5,10 +5,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::cluster::fact::{Health, Node, Pod, VmRole};
-use crate::cluster::index::Index;
 use crate::drain::action::Outcome;
 use crate::drain::budget::{Charges, Gate, cut_off, gate};
-use crate::drain::run::{Blocker, PodRun, PodState, after};
+use crate::drain::look::Look;
+use crate::drain::pod::{PodRun, PodState};
+use crate::drain::run::{Blocker, after};
 use crate::reasons::component::{self, SilentHook};
 use crate::reasons::{AnswerReason, BudgetReason, GuestReason, Reason, Severity, StoppingReason};
 
@@ -17,20 +18,20 @@ const SLACK: Duration = Duration::from_secs(10);
 
 /// What a pod that has to leave waits for, and when that may change by time alone.
 pub(crate) fn waiting_for(
-    index: &Index,
-    node: Option<&Node>,
+    look: Look<'_>,
     pod: &Pod,
     known: &PodRun,
     charges: &Charges,
-    now: Timestamp,
 ) -> (Option<Reason>, Option<Timestamp>) {
+    let Look { index, now, .. } = look;
+    let node = pod.node.as_deref().and_then(|node| index.node(node));
     if pod.deletion.is_some() {
         return leaving(node, pod, now);
     }
     match known.state {
         PodState::InFlight | PodState::Accepted | PodState::Gone => return (None, None),
-        PodState::Failed => return (known.last.as_ref().and_then(|last| refusal(pod, last)), None),
-        PodState::Idle => {}
+        PodState::Failed { .. } => return (known.last().and_then(|last| refusal(pod, last)), None),
+        PodState::Idle(_) => {}
     }
     let (closed, look_again) = match gate(index, pod, charges) {
         Gate::Closed(reason) => {
@@ -39,7 +40,7 @@ pub(crate) fn waiting_for(
         }
         Gate::Open | Gate::Charged(_) => (None, None),
     };
-    let last = known.last.as_ref().and_then(|last| refusal(pod, last));
+    let last = known.last().and_then(|last| refusal(pod, last));
     // What we can see beats what we were told earlier, except for refusals that budgets do not explain.
     let reason = match (closed, last) {
         (Some(reason), _) => Some(reason),

@@ -6,7 +6,7 @@ use crate::cluster::index::ListedAt;
 use crate::cluster::place::{Place, Places, Wants};
 use crate::drain::migrations::tests::{guest, launcher};
 use crate::drain::policy::DryRun;
-use crate::drain::run::{End, NodePhase, Run};
+use crate::drain::run::{End, Run};
 use crate::drain::step::{Event, step};
 use crate::machines::{Condition, Instance, Kind};
 use crate::reasons::BudgetReason;
@@ -57,10 +57,8 @@ fn rehearsed(index: &Index) -> End {
     let first = step(index, &policy, &mut run, at(0));
     assert!(first.actions.is_empty(), "{:?}", first.actions);
     assert!(first.events.iter().any(|event| matches!(event, Event::Forecast { .. })), "{:?}", first.events);
-    match run.nodes.remove(0).phase {
-        NodePhase::Ended(end) => end,
-        other => panic!("{other:?}"),
-    }
+    let node = &run.nodes[0];
+    node.end().cloned().unwrap_or_else(|| panic!("not ended: {:?}", node.phase))
 }
 
 #[test]

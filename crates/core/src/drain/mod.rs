@@ -10,10 +10,13 @@
 
 pub mod action;
 pub mod assess;
+mod begin;
 pub mod budget;
 pub mod check;
 pub mod claim;
 mod departures;
+mod emptying;
+pub mod end;
 mod event;
 mod evict;
 pub mod explain;
@@ -21,9 +24,12 @@ pub mod forecast;
 pub mod give_back;
 pub mod guest;
 mod keep_empty;
+mod look;
 mod migrations;
+pub mod node;
 pub mod outlook;
 pub mod ownership;
+mod pod;
 pub mod policy;
 pub mod proof;
 pub mod quorum;

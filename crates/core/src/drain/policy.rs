@@ -58,6 +58,9 @@ pub struct Policy {
     pub measure: Option<Duration>,
 }
 
+/// After an answer that decides nothing: the server failed, could not be reached, or what it answered was lost.
+pub(crate) const SERVER_FAILED: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
+
 /// A status is read now and then, where a screen is looked at all the time.
 const STANDING_TELLS: Duration = Duration::from_secs(30);
 
@@ -104,9 +107,4 @@ impl Policy {
     pub fn may_shut_down(&self, node: &str) -> bool {
         self.allow_shutdown || self.shutdown_on.contains(node)
     }
-}
-
-/// The pause of a [`Backoff`] from `first` to `cap`; `attempt` counts from zero.
-pub(crate) fn back_off(first: Duration, cap: Duration, attempt: u32) -> Duration {
-    Backoff::new(first, cap).pause(attempt)
 }

@@ -9,7 +9,7 @@ use crate::drain::check::check;
 use crate::drain::ownership::MarkState;
 use crate::drain::policy::{DryRun, Policy};
 use crate::drain::proof::Proof;
-use crate::drain::run::{End, NodePhase, Run};
+use crate::drain::run::{End, Run};
 use crate::drain::step::{Event, Step, step};
 use crate::reasons::{AnswerReason, NodeReason, OwnerReason, Reason};
 use crate::testing::{at, budget, index, node, pod};
@@ -73,10 +73,8 @@ impl Case {
     }
 
     fn end(&self) -> &End {
-        match &self.run.nodes[0].phase {
-            NodePhase::Ended(end) => end,
-            other => panic!("not ended: {other:?}"),
-        }
+        let node = &self.run.nodes[0];
+        node.end().unwrap_or_else(|| panic!("not ended: {:?}", node.phase))
     }
 
     fn is_over(&self) -> bool {

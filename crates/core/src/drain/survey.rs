@@ -41,22 +41,22 @@ pub fn survey(index: &Index, policy: &Policy, run: &Run, node: &str, now: Timest
     for verdict in assessment.to_leave() {
         pending.push(verdict.pod.clone());
         let known = run.pods.get(&verdict.uid);
-        if let Some((reason, since)) = known.and_then(|known| known.blocked.clone()) {
+        if let Some((reason, since)) = known.and_then(|known| known.told.blocked.clone()) {
             let pod = index.pod(&verdict.pod);
             let owner = pod.and_then(|pod| pod.controller.as_ref()).map(ToString::to_string);
             blockers.push(Blocker { pod: verdict.pod.clone(), owner, reason, since });
         }
     }
     let standing = match &state.phase {
-        NodePhase::Waiting | NodePhase::Cordoning | NodePhase::LookingUp { .. } => Standing::Preparing,
-        NodePhase::Draining { .. } | NodePhase::Proving { .. } => Standing::Draining,
-        NodePhase::Ended(end) => Standing::Ended(end.clone()),
+        NodePhase::Waiting(_) | NodePhase::Cordoning(_) | NodePhase::LookingUp { .. } => Standing::Preparing,
+        NodePhase::Draining(_) | NodePhase::Proving { .. } => Standing::Draining,
+        NodePhase::Ended(ended) => Standing::Ended(ended.end.clone()),
     };
     let worn = index.node(node).is_some_and(|node| {
         let ours = matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner == run.owner);
         ours && state.attire.is_worn_by(node)
     });
-    let told = matches!(state.phase, NodePhase::Draining { .. }).then(|| run.tellings.get(node)).flatten();
+    let told = matches!(state.phase, NodePhase::Draining(_)).then(|| run.tellings.get(node)).flatten();
     Some(Survey {
         node: node.to_owned(),
         standing,

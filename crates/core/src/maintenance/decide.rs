@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use evac_apimachinery::backoff::Backoff;
 use jiff::{SignedDuration, Timestamp};
 
 use super::queue::Turns;
@@ -11,7 +12,6 @@ use super::{About, Action, Decision, Id, LEASE_SECONDS, Maintenance, OnUncordon,
 use crate::cluster::fact::{Lease, Node};
 use crate::drain::give_back::{Undo, undo_of};
 use crate::drain::ownership;
-use crate::drain::policy::back_off;
 use crate::drain::quorum::is_control_plane;
 use crate::drain::record::{self, Record};
 use crate::drain::run::{End, after};
@@ -24,6 +24,8 @@ const RENEW_WHEN_LEFT: SignedDuration = SignedDuration::from_secs(LEASE_SECONDS 
 const LEASE_PATIENCE: i64 = 3;
 /// The pause between two looks at a lease that was taken from us.
 const LEASE_PAUSE: Duration = Duration::from_secs(5);
+/// The pause before a drain that ended without being done is ordered again.
+const ORDER_AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 /// Numbers are written at most this often; what people wait for is written at once.
 const WRITE_EVERY: SignedDuration = SignedDuration::from_secs(2);
 /// How long an answer about the quorum holds.
@@ -368,8 +370,7 @@ impl<'a> Case<'a> {
         }
         let Some(survey) = self.registry.survey(&node.name) else { return };
         // How often it had to be ordered decides how soon it is ordered again.
-        let pause = back_off(Duration::from_secs(1), Duration::from_secs(60), order.times - 1);
-        let again = after(order.at, pause);
+        let again = ORDER_AGAIN.until(order.at, order.times - 1);
         match &survey.standing {
             // As the drain sees it: our own view of the node may be older than its cordon.
             Standing::Ended(End::Drained { .. }) if !survey.worn => {

@@ -2,18 +2,21 @@
 
 use std::time::Duration;
 
+use evac_apimachinery::backoff::Backoff;
 use jiff::{SignedDuration, Timestamp};
 
 use super::deadline::First;
 use super::trouble::Trouble;
-use crate::drain::policy::back_off;
 use crate::drain::run::after;
 
 /// The pause after the first failure, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The pause after a write that came too late or was refused.
-const CONFLICT_PAUSE: Duration = Duration::from_millis(50);
+/// After a drain or an uncordon that did not succeed.
+const FAILED: Backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+/// After a write that came too late, and after one that was refused.
+const CONFLICT: Backoff = Backoff::new(Duration::from_millis(50), LONGEST_PAUSE);
+const REFUSED: Backoff = Backoff::new(Duration::from_secs(1), LONGEST_PAUSE);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stage {
@@ -126,7 +129,7 @@ impl Work {
             Outcome::Failed(trouble) => {
                 self.stage = Stage::Idle;
                 self.trouble = Some(trouble);
-                self.not_before = Some(after(now, back_off(FIRST_PAUSE, LONGEST_PAUSE, self.failures)));
+                self.not_before = Some(FAILED.until(now, self.failures));
                 self.failures += 1;
             }
             Outcome::Written => {
@@ -134,9 +137,8 @@ impl Work {
                 self.writes_not_before = None;
             }
             Outcome::Conflict | Outcome::Refused => {
-                let first =
-                    if outcome == Outcome::Conflict { CONFLICT_PAUSE } else { Duration::from_secs(1) };
-                self.writes_not_before = Some(after(now, back_off(first, LONGEST_PAUSE, self.refusals)));
+                let backoff = if outcome == Outcome::Conflict { CONFLICT } else { REFUSED };
+                self.writes_not_before = Some(backoff.until(now, self.refusals));
                 self.refusals += 1;
             }
         }

@@ -6,10 +6,10 @@ use jiff::Timestamp;
 
 use super::{ANSWER_WITHIN, Life, key, life};
 use crate::cluster::fact::Lease;
-use crate::cluster::index::Index;
 use crate::drain::action::{Action, Outcome};
+use crate::drain::look::Look;
 use crate::drain::ownership::is_marked_by_other;
-use crate::drain::policy::{DryRun, Policy};
+use crate::drain::policy::DryRun;
 use crate::drain::run::{Run, after};
 use crate::drain::step::{Event, Step};
 use crate::reasons::{OwnerReason, Reason};
@@ -22,29 +22,50 @@ const AT_MOST: Duration = Duration::from_secs(20);
 const TRIES: u32 = 3;
 
 /// Where a run stands with its question about one node.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+///
+/// ```text
+///  Unasked ── sent ──▶ Put ── it did not get through, too often or for good ──▶ Failed
+///     ▲                 │
+///     └── it did not ───┘
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Question {
-    #[default]
-    Unasked,
+    /// After so many that did not get through.
+    Unasked { failures: u32 },
     Put {
         at: Timestamp,
+        /// The person was told that we wait for the answer.
         told: bool,
+        failures: u32,
     },
     /// It did not get through, so the drain in question counts as living.
     Failed,
 }
 
+impl Default for Question {
+    fn default() -> Self {
+        Self::Unasked { failures: 0 }
+    }
+}
+
+impl Question {
+    /// Takes in whether it got through.
+    pub(super) fn record(&mut self, outcome: &Outcome) {
+        let Self::Put { failures, .. } = *self else { return };
+        if matches!(outcome, Outcome::Done | Outcome::Gone) {
+            return;
+        }
+        let failures = failures + 1;
+        let again = outcome.is_transient() && failures < TRIES;
+        *self = if again { Self::Unasked { failures } } else { Self::Failed };
+    }
+}
+
 /// Asks who drains a node whether it still does, where that decides whether we may; true while the answer is awaited.
 ///
 /// Only for runs that watch the leases: others would not hear the answer and take the silence for death.
-pub(crate) fn is_awaited(
-    index: &Index,
-    policy: &Policy,
-    run: &mut Run,
-    position: usize,
-    now: Timestamp,
-    step: &mut Step,
-) -> bool {
+pub(crate) fn is_awaited(look: Look<'_>, run: &mut Run, position: usize, step: &mut Step) -> bool {
+    let Look { index, policy, now } = look;
     if policy.take_over || policy.dry_run != DryRun::None || !run.answers {
         return false;
     }
@@ -53,14 +74,14 @@ pub(crate) fn is_awaited(
         return false;
     }
     let Life::Unheard { holder, .. } = life(index, &node.name, now) else { return false };
-    match &mut node.question {
-        Question::Unasked => {
-            node.question = Question::Put { at: now, told: false };
+    match &mut node.claim.question {
+        Question::Unasked { failures } => {
+            node.claim.question = Question::Put { at: now, told: false, failures: *failures };
             step.actions.push(Action::Ask { node: node.name.clone(), at: now });
             step.wake_at(after(now, PATIENCE));
             true
         }
-        Question::Put { at, told } => {
+        Question::Put { at, told, .. } => {
             let open = index.lease(&key(&node.name)).and_then(Lease::open_question);
             let until = after(open.unwrap_or(*at), ANSWER_WITHIN).min(after(*at, AT_MOST));
             if !*told && now >= after(*at, PATIENCE) {
@@ -79,26 +100,15 @@ pub(crate) fn is_awaited(
     }
 }
 
-impl Run {
-    pub(crate) fn record_question(&mut self, name: &str, outcome: &Outcome) {
-        let Some(node) = self.node_mut(name) else { return };
-        let heard = matches!(outcome, Outcome::Done | Outcome::Gone);
-        if !heard {
-            node.question_failures += 1;
-            let again = outcome.is_transient() && node.question_failures < TRIES;
-            node.question = if again { Question::Unasked } else { Question::Failed };
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cluster::fact::{Fact, Lease};
-    use crate::cluster::index::ListedAt;
+    use crate::cluster::index::{Index, ListedAt};
     use crate::drain::claim::{Holder, key};
     use crate::drain::ownership::{Attire, MarkState, new_mark};
-    use crate::drain::run::{End, NodePhase};
+    use crate::drain::policy::Policy;
+    use crate::drain::run::End;
     use crate::drain::step::step;
     use crate::testing::{at, node, pod};
 
@@ -155,8 +165,8 @@ mod tests {
         }
 
         fn refusal(&self) -> Option<&Reason> {
-            match &self.run.nodes[0].phase {
-                NodePhase::Ended(End::Refused { reason }) => Some(reason),
+            match self.run.nodes[0].end() {
+                Some(End::Refused { reason }) => Some(reason),
                 _ => None,
             }
         }

@@ -157,7 +157,7 @@ fn a_run_whose_claim_another_run_of_its_owner_took_ends() {
     let renewed = held.at(30);
     held.answer(30, &renewed[0], conflict(), Some("me/box:2"));
     assert!(held.at(30).is_empty(), "the lease is theirs and stays");
-    let NodePhase::Ended(end) = &held.run.nodes[0].phase else { panic!("{:?}", held.run.nodes[0].phase) };
+    let Some(end) = held.run.nodes[0].end() else { panic!("{:?}", held.run.nodes[0].phase) };
     assert_eq!(
         *end,
         End::Refused { reason: Reason::Owner(OwnerReason::ContinuedElsewhere { instance: "box:2".into() }) }
@@ -246,8 +246,8 @@ fn a_lease_that_somebody_took_is_noticed_at_once_and_left_to_them() {
         let mut held = answering();
         held.index.apply(Fact::Lease(Box::new(Lease { resource_version: "2".into(), ..lease(taker, 5) })));
         assert!(held.at(5).is_empty());
-        let ended = match &held.run.nodes[0].phase {
-            NodePhase::Ended(End::Refused { reason }) => Some(reason.clone()),
+        let ended = match held.run.nodes[0].end() {
+            Some(End::Refused { reason }) => Some(reason.clone()),
             _ => None,
         };
         assert_eq!(ended, end, "whose the node is says its mark");

@@ -3,14 +3,14 @@
 //! A drain does not end before each of them is answered: what it asked for and no longer wants would move a guest behind everybody's back.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
+use evac_apimachinery::backoff::Retry;
 use jiff::Timestamp;
 
 use crate::cluster::fact::{Key, Uid};
 use crate::drain::action::{Action, Outcome};
-use crate::drain::policy::back_off;
-use crate::drain::run::{Run, after, failure_text};
+use crate::drain::policy::SERVER_FAILED;
+use crate::drain::run::{Run, failure_text};
 use crate::drain::step::{Event, Step};
 use crate::machines::Migration;
 use crate::reasons::KubeVirtReason;
@@ -30,8 +30,7 @@ struct Abort {
     node: String,
     migration: Key,
     is_sent: bool,
-    failures: u32,
-    not_before: Option<Timestamp>,
+    retry: Retry,
 }
 
 impl Aborts {
@@ -47,8 +46,7 @@ impl Run {
             node: node.to_owned(),
             migration: migration.key.clone(),
             is_sent: false,
-            failures: 0,
-            not_before: None,
+            retry: Retry::default(),
         });
     }
 
@@ -59,11 +57,9 @@ impl Run {
             return;
         }
         abort.is_sent = false;
-        abort.failures += 1;
-        let pause = back_off(Duration::from_millis(250), Duration::from_secs(5), abort.failures);
-        abort.not_before = Some(after(now, pause));
+        abort.retry.failed(SERVER_FAILED, now);
         let passes = outcome.is_transient() || matches!(outcome, Outcome::Throttled { .. });
-        if abort.failures >= PATIENCE || !passes {
+        if abort.retry.failures() >= PATIENCE || !passes {
             let left = (abort.node.clone(), abort.migration.clone(), failure_text(outcome));
             self.aborts.open.remove(uid);
             self.aborts.left.push(left);
@@ -74,7 +70,7 @@ impl Run {
 /// Sends what is due, and names what could not be called off.
 pub(crate) fn send(run: &mut Run, now: Timestamp, step: &mut Step) {
     for (uid, abort) in run.aborts.open.iter_mut().filter(|(_, abort)| !abort.is_sent) {
-        if let Some(at) = abort.not_before.filter(|at| *at > now) {
+        if let Some(at) = abort.retry.rests(now) {
             step.wake_at(at);
             continue;
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::cluster::index::Index;
-use crate::drain::run::{NodeRun, after};
+use crate::drain::run::after;
 use crate::drain::step::Step;
 use crate::machines::{MigrationPhase, names};
 
@@ -82,29 +82,33 @@ impl Room {
     pub fn at_most(self, limit: usize) -> Self {
         Self { pressing: self.pressing.min(limit), in_all: self.in_all.min(limit) }
     }
-}
 
-impl NodeRun {
-    /// Those that only wait in line are asked for a moment later: when one move ends the next begins, and that must not be held up.
-    pub(crate) fn room_now(&mut self, room: &Room, wanted: usize, now: Timestamp, step: &mut Step) -> usize {
-        if room.in_all <= room.pressing || wanted <= room.pressing {
-            self.ask_ahead_at = None;
-            return room.in_all;
+    /// Those that only wait in line are asked for a moment later: when one move ends the next begins, and that must not be held up. Keeps in `ask_ahead_at`
+    /// when that is.
+    pub fn now(
+        self,
+        ask_ahead_at: &mut Option<Timestamp>,
+        wanted: usize,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> usize {
+        if self.in_all <= self.pressing || wanted <= self.pressing {
+            *ask_ahead_at = None;
+            return self.in_all;
         }
-        let at = *self.ask_ahead_at.get_or_insert_with(|| after(now, ASK_AHEAD));
+        let at = *ask_ahead_at.get_or_insert_with(|| after(now, ASK_AHEAD));
         if at <= now {
-            self.ask_ahead_at = None;
-            return room.in_all;
+            *ask_ahead_at = None;
+            return self.in_all;
         }
         step.wake_at(at);
-        room.pressing
+        self.pressing
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drain::run::Run;
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_millisecond(millis).unwrap()
@@ -112,11 +116,10 @@ mod tests {
 
     #[test]
     fn what_can_run_is_asked_for_now_and_what_waits_in_line_a_moment_later() {
-        let mut run = Run::new("ann", Vec::new(), ["n".to_owned()]);
-        let node = run.node_mut("n").unwrap();
+        let mut ask_ahead_at = None;
         let mut ask = |pressing, in_all, wanted, now| {
             let mut step = Step::default();
-            let room = node.room_now(&Room { pressing, in_all }, wanted, at(now), &mut step);
+            let room = Room { pressing, in_all }.now(&mut ask_ahead_at, wanted, at(now), &mut step);
             (room, step.look_again)
         };
         assert_eq!(ask(2, 4, 2, 0), (4, None), "nobody would wait in line");

@@ -18,14 +18,18 @@ mod unschedulable;
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use evac_apimachinery::backoff::Backoff;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::cluster::fact::{Key, Pod, Uid};
 use crate::cluster::index::Index;
 use crate::drain::action::{Action, Outcome};
-use crate::drain::assess::{Assessment, Fate};
-use crate::drain::policy::{DryRun, Policy, back_off};
-use crate::drain::run::{FORGOTTEN_AFTER, PodRun, PodState, Run, after, failure_text};
+use crate::drain::assess::Fate;
+use crate::drain::look::{Look, NodeLook};
+use crate::drain::node::NodePhase;
+use crate::drain::pod::{PodRun, PodState};
+use crate::drain::policy::DryRun;
+use crate::drain::run::{Run, after, failure_text};
 use crate::drain::step::{Event, Step};
 use crate::drain::transfer::Copying;
 use crate::machines::line::{target_of, under_way};
@@ -40,6 +44,9 @@ use unschedulable::{GivesWay, LOOK_AT_TARGET, Placing, Words};
 const FAILURES: u32 = 5;
 /// A controller that works takes note of a migration at once. After this long it is named.
 const PICKED_UP_AFTER: Duration = Duration::from_secs(5);
+
+/// The pause between two looks at the pods of a guest whose copy does not come up.
+const LOOK_AGAIN: Backoff = Backoff::new(Duration::from_secs(12), Duration::from_secs(60));
 
 /// What was seen and told of one guest's move.
 #[derive(Debug, Clone)]
@@ -181,14 +188,8 @@ pub(crate) fn in_line(index: &Index, node: &str) -> Option<InLine> {
 }
 
 /// Takes note of how the guests of a node that are being moved get on, and tells what is new.
-pub(crate) fn follow(
-    index: &Index,
-    run: &mut Run,
-    assessment: &Assessment,
-    since: Timestamp,
-    now: Timestamp,
-    step: &mut Step,
-) {
+pub(crate) fn follow(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
+    let NodeLook { look: Look { index, now, .. }, assessment, since, .. } = *view;
     let tainted = run.node_mut(&assessment.node).is_some_and(|node| mover::is_tainted(index, node));
     let owner = run.owner.clone();
     for verdict in assessment.of_fate(Fate::Migrate) {
@@ -280,12 +281,11 @@ impl Move {
 
 /// What a guest that is to be moved waits for, since when if not since now, and when that may change by time alone.
 pub(crate) fn waiting_for(
-    index: &Index,
+    view: &NodeLook<'_>,
     pod: &Pod,
     known: &PodRun,
-    since: Timestamp,
-    now: Timestamp,
 ) -> (Option<Reason>, Option<Timestamp>) {
+    let NodeLook { look: Look { index, now, .. }, since, .. } = *view;
     let Some(instance) = index.instance_of(pod) else { return (None, None) };
     let moving = known.moving.as_deref();
     let nowhere = moving.and_then(|moving| moving.placing.nowhere(instance));
@@ -349,7 +349,7 @@ pub(crate) fn waiting_for(
             return (Some(reason), Some(failed.retry_at));
         }
     }
-    if let Some(refused) = known.last.as_ref().and_then(refusal) {
+    if let Some(refused) = known.last().and_then(refusal) {
         return (Some(refused), None);
     }
     // It gave way to others, and what it lacks has not changed because of that.
@@ -404,15 +404,8 @@ struct Candidate {
 }
 
 /// Starts as many migrations of a node's guests as there is room for, and looks after those without a place.
-pub(crate) fn send(
-    index: &Index,
-    policy: &Policy,
-    run: &mut Run,
-    assessment: &Assessment,
-    since: Timestamp,
-    now: Timestamp,
-    step: &mut Step,
-) {
+pub(crate) fn send(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
+    let NodeLook { look: Look { index, policy, now }, assessment, .. } = *view;
     let node = &assessment.node;
     let trial = policy.dry_run == DryRun::Server;
     let mut candidates = Vec::new();
@@ -432,10 +425,9 @@ pub(crate) fn send(
         if newest.is_some_and(|newest| known.left_by(newest)) {
             continue;
         }
-        let idle = known.state == PodState::Idle;
         asked += usize::from(known.state == PodState::InFlight);
         waiting += usize::from(!is_last && known.state == PodState::InFlight);
-        if idle && may_ask(index, policy, instance, known, since, now, step) {
+        if may_ask(view, instance, known, step) {
             waiting += usize::from(!is_last);
             candidates.push(Candidate {
                 is_last,
@@ -452,8 +444,10 @@ pub(crate) fn send(
     let mut room = if trial { Room::ENDLESS } else { Room::of(index, node).less(asked) };
     room = room.at_most(policy.parallel.saturating_sub(run.requests_under_way()));
     candidates.sort_by(|a, b| a.order.cmp(&b.order));
-    let room = run.node_mut(node).map_or(0, |node| node.room_now(&room, candidates.len(), now, step));
-    let tainted = run.node_mut(node).is_some_and(|node| mover::is_tainted(index, node));
+    let Some(node_run) = run.node_mut(node) else { return };
+    let tainted = mover::is_tainted(index, node_run);
+    let NodePhase::Draining(draining) = &mut node_run.phase else { return };
+    let room = room.now(&mut draining.ask_ahead_at, candidates.len(), now, step);
     for candidate in candidates.into_iter().take(room) {
         let (_, instance) = candidate.order;
         let Some(known) = run.pods.get_mut(&candidate.pod) else { continue };
@@ -465,7 +459,7 @@ pub(crate) fn send(
         } else {
             names::drain(&instance.name, &candidate.instance.0, newest)
         };
-        let attempt = if known.last.is_some() { known.row + 2 } else { 1 };
+        let attempt = known.attempt();
         step.events.push(Event::Moving {
             instance: instance.clone(),
             pod: known.key.clone(),
@@ -484,23 +478,17 @@ pub(crate) fn send(
         });
     }
     if !trial {
-        look_after(index, run, assessment, waiting > 0, now, step);
+        look_after(view, run, waiting > 0, step);
     }
 }
 
-fn may_ask(
-    index: &Index,
-    policy: &Policy,
-    instance: &Instance,
-    known: &mut PodRun,
-    since: Timestamp,
-    now: Timestamp,
-    step: &mut Step,
-) -> bool {
+fn may_ask(view: &NodeLook<'_>, instance: &Instance, known: &mut PodRun, step: &mut Step) -> bool {
+    let NodeLook { look: Look { index, policy, now }, since, .. } = *view;
+    let PodState::Idle(next) = known.state else { return false };
     if policy.dry_run == DryRun::Server {
-        return known.last.is_none();
+        return known.answer.is_none();
     }
-    if known.last.as_ref().is_some_and(Outcome::is_transient) && known.row >= policy.patience {
+    if known.has_failed_for_good(policy.patience) {
         known.give_up(now);
         return false;
     }
@@ -513,7 +501,7 @@ fn may_ask(
     if !policy.standing && failed.as_ref().is_some_and(|failed| failed.count >= FAILURES) {
         return false;
     }
-    let held = [known.not_before, failed.map(|failed| failed.retry_at)].into_iter().flatten().max();
+    let held = [next.not_before, failed.map(|failed| failed.retry_at)].into_iter().flatten().max();
     if let Some(at) = held.filter(|at| *at > now) {
         step.wake_at(at);
         return false;
@@ -522,14 +510,8 @@ fn may_ask(
 }
 
 /// Finds out why copies do not come up, and calls off what no longer helps: copies without a place, and second migrations of one guest.
-fn look_after(
-    index: &Index,
-    run: &mut Run,
-    assessment: &Assessment,
-    others_wait: bool,
-    now: Timestamp,
-    step: &mut Step,
-) {
+fn look_after(view: &NodeLook<'_>, run: &mut Run, others_wait: bool, step: &mut Step) {
+    let NodeLook { look: Look { index, now, .. }, assessment, .. } = *view;
     let owner = run.owner.clone();
     for verdict in assessment.of_fate(Fate::Migrate) {
         let Some(instance) = index.pod(&verdict.pod).and_then(|pod| index.instance_of(pod)) else { continue };
@@ -550,9 +532,8 @@ fn look_after(
         }
         if let Some(at) = moving.look_at {
             if at <= now {
+                moving.look_at = Some(LOOK_AGAIN.until(now, moving.looks));
                 moving.looks += 1;
-                let pause = back_off(LOOK_AT_TARGET * 2, Duration::from_secs(60), moving.looks);
-                moving.look_at = Some(after(now, pause));
                 step.actions.push(Action::ReadLaunchers {
                     instance: instance.key.clone(),
                     uid: instance.uid.clone(),
@@ -569,7 +550,8 @@ fn look_after(
 }
 
 /// Calls off the migrations of a drain that ends without being done, as far as nothing is being copied yet: they would move guests after the drain has given up.
-pub(crate) fn call_off(index: &Index, run: &mut Run, assessment: &Assessment) {
+pub(crate) fn call_off(view: &NodeLook<'_>, run: &mut Run) {
+    let NodeLook { look: Look { index, .. }, assessment, .. } = *view;
     let owner = run.owner.clone();
     for verdict in assessment.of_fate(Fate::Migrate) {
         let Some(instance) = index.pod(&verdict.pod).and_then(|pod| index.instance_of(pod)) else { continue };
@@ -583,37 +565,6 @@ pub(crate) fn call_off(index: &Index, run: &mut Run, assessment: &Assessment) {
 }
 
 impl PodRun {
-    /// Takes in the answer to a migration that was asked for.
-    pub(crate) fn record_move(&mut self, outcome: Outcome, now: Timestamp) {
-        let same_kind = self
-            .last
-            .as_ref()
-            .is_some_and(|last| std::mem::discriminant(last) == std::mem::discriminant(&outcome));
-        self.row = if same_kind { self.row + 1 } else { 0 };
-        self.state = PodState::Idle;
-        let seconds = Duration::from_secs;
-        let pause = match &outcome {
-            Outcome::Done => None,
-            Outcome::Throttled { retry_after } => {
-                Some(retry_after.unwrap_or_else(|| back_off(seconds(1), seconds(30), self.row)))
-            }
-            // It exists, or another one does, or the guest is not what we think: the watch will tell.
-            Outcome::Conflict { .. } | Outcome::Webhook { .. } | Outcome::Gone | Outcome::Replaced => {
-                Some(back_off(seconds(1), seconds(30), self.row))
-            }
-            Outcome::Server { .. } | Outcome::Unknown { .. } | Outcome::Transport { .. } => {
-                Some(back_off(Duration::from_millis(250), seconds(15), self.row))
-            }
-            Outcome::NamespaceTerminating => Some(back_off(seconds(5), seconds(60), self.row)),
-            _ => {
-                self.state = PodState::Failed;
-                Some(FORGOTTEN_AFTER)
-            }
-        };
-        self.not_before = pause.map(|pause| after(now, pause));
-        self.last = Some(outcome);
-    }
-
     /// Whether its guest has left by this migration. Instances and migrations are watched apart, so it may still be seen here; a second one would move it on.
     fn left_by(&self, migration: &Migration) -> bool {
         let followed = self.moving.as_ref().and_then(|moving| moving.migration.as_ref());

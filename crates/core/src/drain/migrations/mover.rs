@@ -13,7 +13,8 @@ use crate::cluster::fact::Taint;
 use crate::cluster::fact::asks_for_evacuation;
 use crate::cluster::index::Index;
 use crate::drain::migrations::{Move, in_line};
-use crate::drain::run::{NodeRun, after};
+use crate::drain::node::NodeRun;
+use crate::drain::run::after;
 use crate::machines::{Instance, Migration, names};
 use crate::reasons::{MigrationReason, Reason};
 

@@ -10,7 +10,7 @@ use crate::drain::assess::{Fate, assess};
 use crate::drain::check::{Violation, check};
 use crate::drain::ownership::MarkState;
 use crate::drain::policy::{DryRun, Policy};
-use crate::drain::run::{End, NodePhase, Run};
+use crate::drain::run::{End, Run};
 use crate::drain::step::{Event, Step, step};
 use crate::machines::testing::{boot, instance, machine, migration};
 use crate::machines::{
@@ -123,10 +123,7 @@ impl Case {
     }
 
     pub fn end(&self) -> Option<&End> {
-        match &self.run.nodes[0].phase {
-            NodePhase::Ended(end) => Some(end),
-            _ => None,
-        }
+        self.run.nodes[0].end()
     }
 }
 

@@ -10,13 +10,14 @@
 
 use std::time::Duration;
 
+use evac_apimachinery::backoff::Backoff;
 use jiff::Timestamp;
 
 use crate::cluster::fact::{Pod, Uid};
 use crate::cluster::index::Index;
 use crate::drain::migrations::Move;
-use crate::drain::policy::back_off;
-use crate::drain::run::{PodRun, PodState, after};
+use crate::drain::pod::PodRun;
+use crate::drain::run::after;
 use crate::machines::line::target_of;
 use crate::machines::{Instance, Migration, MigrationPhase, condition, names};
 use crate::reasons::{GuestReason, MigrationReason, Reason};
@@ -25,6 +26,9 @@ use crate::reasons::{GuestReason, MigrationReason, Reason};
 pub(crate) const LOOK_AT_TARGET: Duration = Duration::from_secs(3);
 /// The same where it is expected to find no node.
 const LOOK_AT_LOST_TARGET: Duration = Duration::from_secs(1);
+
+/// After each time that it gave its slot back.
+const PARKED: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_secs(300));
 
 /// What is known about a place for one guest's copy; it outlives the single try.
 #[derive(Debug, Clone, Default)]
@@ -130,7 +134,7 @@ impl PodRun {
     pub(crate) fn has_its_try_before_it(&self) -> bool {
         let Some(moving) = &self.moving else { return false };
         let untried = moving.placing.nowhere.is_some() && moving.attempt == 0 && !moving.by_kubevirt;
-        untried && self.state == PodState::Idle && self.last.is_none()
+        untried && self.state.is_idle() && self.answer.is_none()
     }
 
     /// Whether a migration of ours without a place is to be called off now; if not yet, when to ask again. A target that fits nowhere has lost its slot at once, another
@@ -153,10 +157,10 @@ impl PodRun {
         if placing.nowhere.is_none() && at > now {
             return GivesWay::At(at);
         }
-        let pause = back_off(Duration::from_secs(30), Duration::from_secs(300), placing.parked);
+        let again = PARKED.until(now, placing.parked);
         placing.parked += 1;
         moving.phase_since = now;
-        self.not_before = Some(after(now, pause));
+        self.put_off(again);
         GivesWay::Now
     }
 }

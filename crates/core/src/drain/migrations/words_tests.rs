@@ -5,15 +5,15 @@ use crate::cluster::fact::Fact;
 use crate::cluster::fact::Pod;
 use crate::drain::action::Action;
 use crate::drain::explain::explain;
-use crate::drain::run::{End, NodePhase};
+use crate::drain::run::End;
 use crate::machines::{Condition, Instance, MigrationPhase};
 use crate::testing::at;
 
 fn said(case: &mut Case) -> Vec<String> {
     case.run.stop();
     case.step();
-    match &case.run.nodes[0].phase {
-        NodePhase::Ended(End::Stopped { blockers, to_leave, .. }) => {
+    match case.end() {
+        Some(End::Stopped { blockers, to_leave, .. }) => {
             assert_eq!(to_leave.len(), case.index.pods_on("n").count(), "whoever is left is counted");
             blockers.iter().map(|blocker| explain(blocker, at(case.now))).collect()
         }

@@ -11,9 +11,11 @@ use crate::cluster::fact::{Key, Pod, VmRole};
 use crate::cluster::index::Index;
 use crate::drain::assess::{Assessment, Fate, Verdict};
 use crate::drain::budget::{Charges, Gate, gate};
+use crate::drain::look::{Look, NodeLook};
 use crate::drain::migrations::unfinished;
+use crate::drain::pod::{PodRun, PodState};
 use crate::drain::policy::Policy;
-use crate::drain::run::{PodRun, PodState, Run, after};
+use crate::drain::run::{Run, after};
 use crate::drain::step::NAMED_AFTER;
 use crate::machines::MigrationPhase;
 use crate::reasons::{AnswerReason, BudgetReason, MigrationReason, Reason, Severity};
@@ -28,12 +30,14 @@ pub(crate) struct Trail {
     /// Since when it is stopping, and when it was gone.
     pub stopping: Option<Timestamp>,
     pub gone: Option<Timestamp>,
+    /// The budget from which its eviction takes a disruption.
+    pub charged: Option<Key>,
 }
 
 impl Trail {
     pub fn of(pod: &Pod) -> Self {
         let owner = pod.controller.as_ref().map(ToString::to_string);
-        Self { kind: (owner, pod.grace_seconds), stopping: None, gone: None }
+        Self { kind: (owner, pod.grace_seconds), ..Self::default() }
     }
 
     fn took(&self) -> Option<f64> {
@@ -46,7 +50,8 @@ fn seconds(from: Timestamp, to: Timestamp) -> f64 {
 }
 
 /// Takes down which pods are on their way out, by whomever they were asked.
-pub(crate) fn note_stopping(index: &Index, run: &mut Run, assessment: &Assessment, now: Timestamp) {
+pub(crate) fn note_stopping(view: &NodeLook<'_>, run: &mut Run) {
+    let NodeLook { look: Look { index, now, .. }, assessment, .. } = *view;
     for verdict in &assessment.verdicts {
         if let Some(known) = run.pods.get_mut(&verdict.uid)
             && index.pod(&verdict.pod).is_some_and(|pod| pod.deletion.is_some())
@@ -57,29 +62,24 @@ pub(crate) fn note_stopping(index: &Index, run: &mut Run, assessment: &Assessmen
 }
 
 /// How long it takes until this node is empty.
-pub(crate) fn outlook(
-    index: &Index,
-    policy: &Policy,
-    run: &Run,
-    assessment: &Assessment,
-    now: Timestamp,
-) -> Outlook {
+pub(crate) fn outlook(view: &NodeLook<'_>, run: &Run) -> Outlook {
+    let NodeLook { look: Look { now, .. }, assessment, .. } = *view;
     let staying = || assessment.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave);
     if staying().any(|verdict| may_stay(run, verdict, now)) {
         return Outlook::Unknown(Unknown::Blocked);
     }
-    let mut lanes = vec![all_guests(index, run, assessment, now).map(|range| range.map(Gone::Within))];
-    lanes.extend(all_pods(index, policy, run, assessment, now));
+    let mut lanes = vec![all_guests(view, run).map(|range| range.map(Gone::Within))];
+    lanes.extend(all_pods(view, run));
     Outlook::of(lanes)
 }
 
 /// Whether something is in the way of a pod that clears at an unknown time, or never.
 fn may_stay(run: &Run, verdict: &Verdict, now: Timestamp) -> bool {
     let Some(known) = run.pods.get(&verdict.uid) else { return verdict.fate == Fate::Blocked };
-    if verdict.fate == Fate::Blocked || known.state == PodState::Failed {
+    if verdict.fate == Fate::Blocked || known.state.is_failed() {
         return true;
     }
-    let Some((reason, since)) = &known.blocked else { return false };
+    let Some((reason, since)) = &known.told.blocked else { return false };
     let at_its_pace = matches!(
         reason,
         Reason::Budget(
@@ -96,12 +96,8 @@ fn may_stay(run: &Run, verdict: &Verdict, now: Timestamp) -> bool {
     }
 }
 
-fn all_guests(
-    index: &Index,
-    run: &Run,
-    assessment: &Assessment,
-    now: Timestamp,
-) -> Result<Option<super::lane::Range>, Unknown> {
+fn all_guests(view: &NodeLook<'_>, run: &Run) -> Result<Option<super::lane::Range>, Unknown> {
+    let NodeLook { look: Look { index, now, .. }, assessment, .. } = *view;
     let mut staying = Vec::new();
     for verdict in assessment.of_fate(Fate::Migrate) {
         let Some(instance) = index.pod(&verdict.pod).and_then(|pod| index.instance_of(pod)) else { continue };
@@ -146,7 +142,7 @@ fn all_guests(
 }
 
 fn again_in(known: &PodRun, now: Timestamp) -> Option<f64> {
-    match &known.blocked {
+    match &known.told.blocked {
         Some((Reason::Migration(MigrationReason::VmMoveFailed { retry_at: Some(at), .. }), _)) => {
             Some(seconds(now, *at))
         }
@@ -175,13 +171,8 @@ fn places(index: &Index, run: &Run, assessment: &Assessment) -> usize {
     config.at_once_from_a_node().min(share).max(own).max(1)
 }
 
-fn all_pods(
-    index: &Index,
-    policy: &Policy,
-    run: &Run,
-    assessment: &Assessment,
-    now: Timestamp,
-) -> Vec<Result<Option<Gone>, Unknown>> {
+fn all_pods(view: &NodeLook<'_>, run: &Run) -> Vec<Result<Option<Gone>, Unknown>> {
+    let NodeLook { look: Look { index, policy, now }, assessment, .. } = *view;
     let mut leaving: Vec<Stopping> = Vec::new();
     let mut lanes: BTreeMap<Key, usize> = BTreeMap::new();
     let mut took: BTreeMap<&Kind, Vec<f64>> = BTreeMap::new();
@@ -237,7 +228,7 @@ fn deadline(policy: &Policy, pod: &Pod, known: &PodRun, now: Timestamp) -> Optio
 /// Nodes that are emptied at the same time share a budget, and its pods leave in turn whichever node they are on.
 fn lane(index: &Index, run: &Run, key: &Key, here: usize, now: Timestamp) -> Result<Option<Gone>, Unknown> {
     let Some(budget) = index.budget(key) else { return Err(Unknown::NothingMeasured) };
-    let charged = || run.pods.values().filter(|pod| pod.charged.as_ref() == Some(key));
+    let charged = || run.pods.values().filter(|pod| pod.trail.charged.as_ref() == Some(key));
     let mut granted: Vec<f64> = charged().filter_map(|pod| Some(seconds(pod.trail.stopping?, now))).collect();
     granted.sort_by(|a, b| b.total_cmp(a));
     let elsewhere = run

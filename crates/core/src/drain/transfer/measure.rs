@@ -13,11 +13,12 @@ use crate::cluster::fact::{Pod, PodPhase, Uid};
 use crate::cluster::index::Index;
 use crate::drain::action::{Action, Outcome};
 use crate::drain::assess::{Assessment, Fate};
+use crate::drain::look::{Look, NodeLook};
 use crate::drain::migrations::{Move, unfinished};
 use crate::drain::outlook::gather::{note_stopping, outlook};
 use crate::drain::outlook::{Outlook, Telling};
-use crate::drain::policy::Policy;
-use crate::drain::run::{PodRun, Run, after};
+use crate::drain::pod::PodRun;
+use crate::drain::run::{Run, after};
 use crate::drain::step::{Event, Step};
 use crate::machines::{Instance, Migration, MigrationPhase};
 
@@ -42,22 +43,16 @@ pub(crate) struct Unreadable {
 }
 
 /// Looks after one node that is being emptied.
-pub(crate) fn measure(
-    index: &Index,
-    policy: &Policy,
-    run: &mut Run,
-    assessment: &Assessment,
-    now: Timestamp,
-    step: &mut Step,
-) {
+pub(crate) fn measure(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
+    let policy = view.look.policy;
     if policy.foretells().is_none() {
         return;
     }
-    tell_copies(index, run, assessment, now, step);
-    tell_outlook(index, policy, run, assessment, now, step);
+    tell_copies(view, run, step);
+    tell_outlook(view, run, step);
     // Without a person who looks on, the time left is told from what the drain sees anyway.
     if let Some(pause) = policy.measure {
-        read(index, run, assessment, pause, now, step);
+        read(view, run, pause, step);
     }
 }
 
@@ -72,7 +67,8 @@ fn guests<'a>(
     })
 }
 
-fn tell_copies(index: &Index, run: &mut Run, assessment: &Assessment, now: Timestamp, step: &mut Step) {
+fn tell_copies(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
+    let NodeLook { look: Look { index, now, .. }, assessment, .. } = *view;
     let copied = guests(index, assessment)
         .filter(|(.., migration)| migration.is_some_and(|one| one.phase == MigrationPhase::Running))
         .count();
@@ -119,17 +115,11 @@ impl Move {
 }
 
 /// Told at a pace that goes with what is left: often towards the end, seldom before.
-fn tell_outlook(
-    index: &Index,
-    policy: &Policy,
-    run: &mut Run,
-    assessment: &Assessment,
-    now: Timestamp,
-    step: &mut Step,
-) {
-    note_stopping(index, run, assessment, now);
+fn tell_outlook(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
+    let NodeLook { look: Look { policy, now, .. }, assessment, .. } = *view;
+    note_stopping(view, run);
     let told = if run.tellings.entry(assessment.node.clone()).or_default().is_due(now) {
-        let raw = outlook(index, policy, run, assessment, now);
+        let raw = outlook(view, run);
         let pause = policy.foretells().unwrap_or_default();
         run.tellings.entry(assessment.node.clone()).or_default().tell(raw, pause, now)
     } else {
@@ -153,14 +143,8 @@ fn tell_outlook(
 }
 
 /// Asks for a reading if one is due.
-fn read(
-    index: &Index,
-    run: &mut Run,
-    assessment: &Assessment,
-    pause: Duration,
-    now: Timestamp,
-    step: &mut Step,
-) {
+fn read(view: &NodeLook<'_>, run: &mut Run, pause: Duration, step: &mut Step) {
+    let NodeLook { look: Look { index, now, .. }, assessment, .. } = *view;
     if run.unreadable.all {
         return;
     }
