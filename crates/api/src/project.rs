@@ -226,6 +226,7 @@ impl From<wire::Lease> for Lease {
             |name: &str| lease.metadata.annotations.get(name).and_then(|text| text.parse::<Timestamp>().ok());
         Self {
             key: Key::new(lease.metadata.namespace, lease.metadata.name),
+            uid: Uid(lease.metadata.uid),
             holder: lease.spec.holder_identity.unwrap_or_default(),
             renewed: lease.spec.renew_time,
             duration_seconds: lease.spec.lease_duration_seconds.unwrap_or(0),
@@ -254,7 +255,7 @@ impl Project for wire::Lease {
     }
 
     fn gone(self) -> Fact {
-        Fact::LeaseGone(Key::new(self.metadata.namespace, self.metadata.name))
+        Fact::LeaseGone(key(&self.metadata), Uid(self.metadata.uid))
     }
 }
 

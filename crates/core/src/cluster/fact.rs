@@ -46,7 +46,9 @@ pub enum Fact {
     DaemonSet(Key, Existence),
     NamespaceTerminating(String),
     Lease(Lease),
-    LeaseGone(Key),
+    LeaseGone(Key, Uid),
+    /// The server was asked for a lease and has none of that name.
+    LeaseAbsent(Key),
     /// How far guests have been copied, by the agent of the node they leave.
     Transfers(BTreeMap<Key, Sample>),
 }

@@ -23,10 +23,11 @@ impl Loop<'_> {
 
     pub(super) fn take_claims(&mut self, report: Report<wire::Lease>) {
         match report {
-            Report::Listed(leases, _) => {
-                let leases: Vec<Lease> =
-                    leases.into_iter().map(|lease| self.stated.lease(lease.into())).collect();
-                self.index.reset_leases(self.claims(), &leases);
+            Report::Listed(leases, at) => {
+                let claims = self.claims();
+                let ours = leases.into_iter().map(Lease::from).filter(|lease| claims.contains(&lease.key));
+                let leases = ours.map(|lease| self.stated.lease(lease)).collect();
+                self.index.reset_leases(leases, &at, |lease| claims.contains(&lease.key));
                 self.missing.claims = false;
                 self.run.answer(!self.started.deaf);
             }
@@ -41,7 +42,7 @@ impl Loop<'_> {
             }
             report => {
                 if let Some(fact) = report.into_fact()
-                    && let Fact::Lease(Lease { key, .. }) | Fact::LeaseGone(key) = &fact
+                    && let Fact::Lease(Lease { key, .. }) | Fact::LeaseGone(key, _) = &fact
                     && self.claims().contains(key)
                 {
                     self.learn(fact);

@@ -77,6 +77,13 @@ impl Index {
             }
             Kind::Node => self.reset_nodes(only!(list, Node), at),
             Kind::Budget => self.reset_budgets(only!(list, Budget), at),
+            Kind::Lease => {
+                let leases = list.into_iter().filter_map(|fact| match fact {
+                    Fact::Lease(lease) => Some(lease),
+                    _ => None,
+                });
+                self.reset_leases(leases.collect(), at, |_| true)
+            }
         }
     }
 
@@ -106,15 +113,16 @@ impl Index {
         self.take_list(&of!(budgets, Budget, BudgetGone), budgets, at, |_| true)
     }
 
-    /// Leases as a fresh list shows them: the truth about these keys, whatever was known.
-    pub fn reset_leases(&mut self, keys: impl IntoIterator<Item = Key>, leases: &[Lease]) {
-        self.advance();
-        for key in keys {
-            match leases.iter().find(|lease| lease.key == key) {
-                Some(lease) => drop(self.leases.insert(key, lease.clone())),
-                None => drop(self.leases.remove(&key)),
-            }
-        }
+    /// A fresh list of leases that covers those about which `about` says so.
+    pub fn reset_leases(
+        &mut self,
+        leases: Vec<Lease>,
+        at: &ListedAt,
+        about: impl Fn(&Lease) -> bool,
+    ) -> BTreeSet<Subject> {
+        let of =
+            Of { table: |index| &mut index.leases, seen: |lease| Fact::Lease(*lease), gone: Fact::LeaseGone };
+        self.take_list(&of, leases, at, about)
     }
 
     /// The ledger of running migrations as a list shows it.

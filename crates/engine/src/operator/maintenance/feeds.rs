@@ -1,13 +1,15 @@
 //! The watches of the role: objects of both kinds, nodes, the leases by which nodes are claimed, and the configuration that has objects reviewed.
 
+use evac_api::Project;
 use evac_api::call::named;
 use evac_api::maintenance::{Object, request, review};
 use evac_api::wire::{Lease, Node};
 use evac_clock::Clock;
+use evac_core::Fact;
+use evac_core::cluster::index::ListedAt;
 use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::maintenance::vouched::{self, Reviewing};
-use evac_core::maintenance::{Family, Seen, Subject};
-use evac_core::{Key, Uid};
+use evac_core::maintenance::{Family, Maintenance, Seen};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -45,28 +47,6 @@ impl What {
         }
     }
 
-    /// The watch that something was seen by.
-    pub fn of(seen: &Seen) -> Option<Self> {
-        match seen {
-            Seen::Object(object) => Some(Self::Objects(object.id.family)),
-            Seen::ObjectGone(id, _) => Some(Self::Objects(id.family)),
-            Seen::Reviewing(_) => Some(Self::Reviews),
-            Seen::Node(_) | Seen::NodeGone(_) => Some(Self::Nodes),
-            Seen::Lease(_) | Seen::LeaseGone(..) => Some(Self::Leases),
-            _ => None,
-        }
-    }
-
-    pub fn covers(self, subject: &Subject<'_>) -> bool {
-        match (self, subject) {
-            (Self::Objects(family), Subject::Object(object)) => object.id.family == family,
-            (Self::Nodes, Subject::Node(_))
-            | (Self::Leases, Subject::Lease(_))
-            | (Self::Reviews, Subject::Reviewing) => true,
-            _ => false,
-        }
-    }
-
     /// Of webhook configurations only one concerns us.
     fn query(self) -> String {
         match self {
@@ -76,9 +56,15 @@ impl What {
     }
 }
 
-pub(super) enum Input {
-    Listed(What, Vec<Seen>),
+/// One observation of a watch: of the cluster, or of what only this role looks at.
+pub(super) enum Word {
+    Fact(Fact),
     Seen(Seen),
+}
+
+pub(super) enum Input {
+    Listed(What, Vec<Word>, ListedAt),
+    Seen(What, Word),
     /// It cannot be read now, and why.
     Unread(What, String),
     Done(Done),
@@ -91,7 +77,7 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
     for family in Family::ALL {
         let gone = move |object: Object| {
             let seen = object.of(family);
-            Seen::ObjectGone(seen.id, seen.uid)
+            Word::Seen(Seen::ObjectGone(seen.id, seen.uid))
         };
         follow(
             http,
@@ -99,7 +85,7 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
             tasks,
             (What::Objects(family), request::collection(family)),
             |object: &Object| object.metadata.resource_version.clone(),
-            move |object: Object| observed(object, family, clock),
+            move |object: Object| Word::Seen(Seen::Object(Box::new(observed(object, family, clock)))),
             gone,
         );
     }
@@ -109,8 +95,8 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         tasks,
         (What::Nodes, "/api/v1/nodes".into()),
         |node: &Node| node.metadata.resource_version.clone(),
-        |node: Node| Seen::Node(Box::new(node.into())),
-        |node: Node| Seen::NodeGone(node.metadata.name),
+        |node: Node| Word::Fact(node.seen()),
+        |node: Node| Word::Fact(node.gone()),
     );
     let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases");
     follow(
@@ -119,10 +105,8 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         tasks,
         (What::Leases, leases),
         |lease: &Lease| lease.metadata.resource_version.clone(),
-        move |lease: Lease| Seen::Lease(measured(lease, clock)),
-        move |lease: Lease| {
-            Seen::LeaseGone(Key::new(lease.metadata.namespace, lease.metadata.name), clock.now())
-        },
+        move |lease: Lease| Word::Fact(Fact::Lease(measured(lease, clock))),
+        |lease: Lease| Word::Fact(lease.gone()),
     );
     follow(
         http,
@@ -130,8 +114,8 @@ pub(super) fn start(http: &Http, sender: &Sender, tasks: &mut JoinSet<()>) {
         tasks,
         (What::Reviews, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations".into()),
         |configuration: &review::Written| configuration.metadata.resource_version.clone(),
-        |configuration: review::Written| Seen::Reviewing(Reviewing::By(configuration.into())),
-        |_: review::Written| Seen::Reviewing(Reviewing::Absent),
+        |configuration: review::Written| reviewing(Reviewing::By(configuration.into())),
+        |_: review::Written| reviewing(Reviewing::Absent),
     );
 }
 
@@ -141,21 +125,23 @@ fn follow<T>(
     tasks: &mut JoinSet<()>,
     (what, path): (What, String),
     version: impl Fn(&T) -> String + Send + Sync + 'static,
-    seen: impl Fn(T) -> Seen + Send + Sync + 'static,
-    gone: impl Fn(T) -> Seen + Send + Sync + 'static,
+    seen: impl Fn(T) -> Word + Send + Sync + 'static,
+    gone: impl Fn(T) -> Word + Send + Sync + 'static,
 ) where
     T: DeserializeOwned + Clone + Send + Sync + 'static,
 {
     let source = Source { path: path.into(), query: what.query(), page: 500 };
     let wrap = move |report: Report<T>| match report {
-        Report::Listed(list, _) => Some(Input::Listed(what, list.into_iter().map(&seen).collect())),
-        Report::Seen(object) => Some(Input::Seen(seen(object))),
-        Report::Gone(object) => Some(Input::Seen(gone(object))),
+        Report::Listed(list, at) => Some(Input::Listed(what, list.into_iter().map(&seen).collect(), at)),
+        Report::Seen(object) => Some(Input::Seen(what, seen(object))),
+        Report::Gone(object) => Some(Input::Seen(what, gone(object))),
         // A kind the server does not know has no objects; it is asked again.
-        Report::Failed { error, .. } if error.is_not_found() => Some(Input::Listed(what, Vec::new())),
+        Report::Failed { error, .. } if error.is_not_found() => {
+            Some(Input::Listed(what, Vec::new(), ListedAt::default()))
+        }
         // Without the right to read it the role goes on, and believes no permission.
         Report::Failed { error, .. } if what == What::Reviews && error.is_forbidden() => {
-            Some(Input::Listed(what, vec![Seen::Reviewing(Reviewing::Unread)]))
+            Some(Input::Listed(what, vec![reviewing(Reviewing::Unread)], ListedAt::default()))
         }
         Report::Failed { error, .. } => {
             tracing::warn!(what = what.words(), %error, "cannot be read");
@@ -178,16 +164,17 @@ fn follow<T>(
 
 /// The object in an answer, as it is known then.
 pub(super) fn object(family: Family, body: &[u8], clock: Clock) -> Option<Seen> {
-    serde_json::from_slice::<Object>(body).ok().map(|object| observed(object, family, clock))
+    let object = serde_json::from_slice::<Object>(body).ok()?;
+    Some(Seen::Object(Box::new(observed(object, family, clock))))
 }
 
 /// An object with the times of its status on the clock by which it is judged. They were written by the calendar, for others to read.
-fn observed(object: Object, family: Family, clock: Clock) -> Seen {
+fn observed(object: Object, family: Family, clock: Clock) -> Maintenance {
     let mut seen = object.of(family);
     seen.status = seen.status.shifted(-clock.ahead());
-    Seen::Object(Box::new(seen))
+    seen
 }
 
-pub(super) fn gone(id: &evac_core::maintenance::Id, uid: &Uid) -> Seen {
-    Seen::ObjectGone(id.clone(), uid.clone())
+fn reviewing(how: Reviewing) -> Word {
+    Word::Seen(Seen::Reviewing(how))
 }

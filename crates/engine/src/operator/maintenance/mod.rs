@@ -13,17 +13,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use evac_clock::Clock;
-use evac_core::Policy;
+use evac_core::cluster::index::ListedAt;
+use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::drain::step::Event;
+use evac_core::machines::Kind;
 use evac_core::maintenance::queue::{Limits, Turns};
+use evac_core::maintenance::vouched::Reviewing;
 use evac_core::maintenance::{
     Action, Decision, Id, OWNER, Registry, Seen, Touched, decide, decide_unread, named,
 };
+use evac_core::{Fact, Index, Lease, Policy};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::feeds::{Input, What};
+use self::feeds::{Input, What, Word};
 use self::perform::{Done, Performer};
 use super::agenda::Agenda;
 use super::pulse::{Condition, Question};
@@ -48,6 +52,7 @@ struct Loop {
     http: Http,
     clock: Clock,
     limits: Limits,
+    index: Index,
     registry: Registry,
     missing: BTreeSet<What>,
     agenda: Agenda<Id>,
@@ -63,6 +68,7 @@ impl Loop {
             clock: http.clock(),
             http,
             limits,
+            index: Index::new(),
             registry,
             missing: What::ALL.into(),
             agenda: Agenda::default(),
@@ -106,7 +112,7 @@ impl Loop {
                 Ok(()) = openings.changed() => {
                     self.service = None;
                     self.registry.forget_orders();
-                    self.agenda.touch(self.registry.everybody());
+                    self.agenda.touch(self.registry.everybody(&self.index));
                 }
                 () = sleep_until(self.clock, alarm) => {}
             }
@@ -127,37 +133,78 @@ impl Loop {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Listed(what, list) => {
+            Input::Listed(what, list, at) => {
                 self.missing.remove(&what);
-                self.registry.clear(|subject| what.covers(subject));
-                for seen in list {
-                    self.registry.apply(seen);
-                }
-                self.registry.apply(Seen::Read(what.words()));
-                self.agenda.touch(self.registry.everybody());
+                self.list(what, list, &at);
+                self.apply(Seen::Read(what.words()));
+                self.agenda.touch(self.registry.everybody(&self.index));
             }
-            Input::Seen(seen) => {
-                if let Some(what) = What::of(&seen) {
-                    self.apply(Seen::Read(what.words()));
-                }
-                self.apply(seen);
+            Input::Seen(what, word) => {
+                self.apply(Seen::Read(what.words()));
+                self.learn(word);
             }
             Input::Unread(what, why) => {
                 self.apply(Seen::Unread(what.words(), why, self.clock.now()));
             }
             Input::Done(Done { id, learned, ending, effective }) => {
-                for seen in learned {
-                    self.apply(seen);
+                for word in learned {
+                    self.learn(word);
                 }
                 self.agenda.finish(id, ending, effective, self.clock.now());
             }
         }
     }
 
+    fn list(&mut self, what: What, list: Vec<Word>, at: &ListedAt) {
+        if what == What::Reviews && list.is_empty() {
+            self.apply(Seen::Reviewing(Reviewing::Absent));
+        }
+        let (mut facts, mut objects) = (Vec::new(), Vec::new());
+        for word in list {
+            match word {
+                Word::Fact(fact) => facts.push(fact),
+                Word::Seen(Seen::Object(object)) => objects.push(*object),
+                Word::Seen(seen) => self.apply(seen),
+            }
+        }
+        let touched = match what {
+            What::Objects(family) => return drop(self.registry.list(family, objects, at)),
+            What::Reviews => return,
+            What::Nodes => self.index.reset(Kind::Node, facts, at),
+            What::Leases => {
+                let leases = facts.into_iter().filter_map(|fact| match fact {
+                    Fact::Lease(lease) => Some(lease),
+                    _ => None,
+                });
+                let ours = |lease: &Lease| lease.key.namespace == LEASE_NAMESPACE;
+                let touched = self.index.reset_leases(leases.collect(), at, ours);
+                self.registry.listed_leases(&self.index);
+                touched
+            }
+        };
+        self.registry.hear(&self.index, &touched, self.clock.now());
+    }
+
+    fn learn(&mut self, word: Word) {
+        match word {
+            Word::Seen(seen) => self.apply(seen),
+            Word::Fact(fact) => {
+                let touched = self.index.apply(fact);
+                let touched = self.registry.hear(&self.index, &touched, self.clock.now());
+                self.touch(touched);
+            }
+        }
+    }
+
     fn apply(&mut self, seen: Seen) {
-        match self.registry.apply(seen) {
+        let touched = self.registry.apply(&self.index, seen);
+        self.touch(touched);
+    }
+
+    fn touch(&mut self, touched: Touched) {
+        match touched {
             Touched::Some(ids) => self.agenda.touch(ids),
-            Touched::Everybody => self.agenda.touch(self.registry.everybody()),
+            Touched::Everybody => self.agenda.touch(self.registry.everybody(&self.index)),
         }
     }
 
@@ -168,7 +215,10 @@ impl Loop {
             // It goes on by itself, and then says again where each node stands. Until then that is not known.
             News::Interrupted(why) => {
                 tracing::warn!(why, "the drain was interrupted");
-                self.apply(Seen::Blind(why, self.clock.now()));
+                let nodes: Vec<String> = self.registry.ordered().cloned().collect();
+                for node in nodes {
+                    self.apply(Seen::Blind(node, why.clone(), self.clock.now()));
+                }
             }
         }
     }
@@ -206,7 +256,7 @@ impl Loop {
         if !self.missing.is_empty() {
             // What is there already can at least be told what it waits for.
             for id in ready {
-                let Decision { actions, look_again } = decide_unread(&self.registry, &id, now);
+                let Decision { actions, look_again } = decide_unread(&self.index, &self.registry, &id, now);
                 if let Some(at) = look_again {
                     self.agenda.wake(&id, at);
                 }
@@ -216,9 +266,9 @@ impl Loop {
             }
             return;
         }
-        let mut turns = Turns::of(&self.registry, &self.limits);
+        let mut turns = Turns::of(&self.index, &self.registry, &self.limits);
         for id in ready {
-            let Decision { actions, look_again } = decide(&self.registry, &turns, &id, now);
+            let Decision { actions, look_again } = decide(&self.index, &self.registry, &turns, &id, now);
             if let Some(at) = look_again {
                 self.agenda.wake(&id, at);
             }
@@ -230,11 +280,12 @@ impl Loop {
                 if let Action::Begin { node, id, may_shut_down, .. } = action {
                     begins = true;
                     // Known before the first survey of it can arrive.
-                    self.registry.apply(Seen::Begun(node.clone(), id.clone(), *may_shut_down, now));
+                    let begun = Seen::Begun(node.clone(), id.clone(), *may_shut_down, now);
+                    self.registry.apply(&self.index, begun);
                 }
             }
             if begins {
-                turns = Turns::of(&self.registry, &self.limits);
+                turns = Turns::of(&self.index, &self.registry, &self.limits);
             }
             self.act(id, actions, sender, news, tasks);
         }

@@ -7,13 +7,13 @@ use evac_api::maintenance::request;
 use evac_api::wire::Lease;
 use evac_api::{Answer, Call};
 use evac_clock::Clock;
-use evac_core::Lease as Judged;
 use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::machines::remains::Remains;
 use evac_core::maintenance::{Action, Id, OWNER, Seen, cannot_spare, named};
+use evac_core::{Fact, Lease as Judged};
 use serde_json::json;
 
-use super::feeds;
+use super::feeds::{self, Word};
 use super::quorum;
 use super::review;
 use crate::call_back::{Whose, call_back};
@@ -24,7 +24,7 @@ use crate::operator::agenda::Ending;
 
 pub(super) struct Done {
     pub id: Id,
-    pub learned: Vec<Seen>,
+    pub learned: Vec<Word>,
     pub ending: Ending,
     /// Something may have changed by it; telling people changes nothing.
     pub effective: bool,
@@ -48,23 +48,17 @@ impl Performer {
         done
     }
 
-    async fn perform(&self, action: &Action, learned: &mut Vec<Seen>) -> Result<(), Ending> {
+    async fn perform(&self, action: &Action, learned: &mut Vec<Word>) -> Result<(), Ending> {
         match action {
             Action::Finalize { id, uid, resource_version, others, held } => {
                 let call = request::finalizers(id, uid, resource_version, others, *held);
                 let answer = self.send(&call).await?;
                 if answer.status == 404 {
-                    learned.push(feeds::gone(id, uid));
+                    learned.push(Word::Seen(Seen::ObjectGone(id.clone(), uid.clone())));
                     return Ok(());
                 }
-                let answer = succeeded(answer)?;
-                // Without its last finalizer an object that is being deleted is gone.
-                learned.extend(match feeds::object(id.family, &answer.body, self.http.clock()) {
-                    Some(Seen::Object(object)) if object.deleting && !held && others.is_empty() => {
-                        Some(feeds::gone(id, uid))
-                    }
-                    other => other,
-                });
+                let body = succeeded(answer)?.body;
+                learned.extend(feeds::object(id.family, &body, self.http.clock()).map(Word::Seen));
                 Ok(())
             }
             Action::WriteStatus { id, uid, status } => {
@@ -77,10 +71,10 @@ impl Performer {
                 }
                 let answer = answer?;
                 if answer.status == 404 {
-                    learned.push(feeds::gone(id, uid));
+                    learned.push(Word::Seen(Seen::ObjectGone(id.clone(), uid.clone())));
                     return Err(Ending::Conflict);
                 }
-                learned.extend(feeds::object(id.family, &succeeded(answer)?.body, clock));
+                learned.extend(feeds::object(id.family, &succeeded(answer)?.body, clock).map(Word::Seen));
                 Ok(())
             }
             Action::TakeLease { node, uid, at, over, holder, record } => {
@@ -92,7 +86,7 @@ impl Performer {
                     answer = self.send(&call).await?;
                 }
                 let lease: Lease = parse(&succeeded(answer)?).map_err(|error| failed(&error))?;
-                learned.push(Seen::Lease(measured(lease, self.http.clock())));
+                learned.push(Word::Fact(Fact::Lease(measured(lease, self.http.clock()))));
                 Ok(())
             }
             Action::ReturnLease { lease, resource_version } => {
@@ -100,7 +94,7 @@ impl Performer {
                 if answer.status != 404 {
                     succeeded(answer)?;
                 }
-                learned.push(Seen::LeaseGone(lease.clone(), self.http.clock().now()));
+                learned.push(Word::Fact(Fact::LeaseAbsent(lease.clone())));
                 Ok(())
             }
             Action::Begin { node, attire, may_shut_down, .. } => {
@@ -110,7 +104,7 @@ impl Performer {
             }
             Action::End { node } => {
                 self.service.end(node).await;
-                learned.push(Seen::Ended(node.clone()));
+                learned.push(Word::Seen(Seen::Ended(node.clone())));
                 Ok(())
             }
             Action::CallBack { node } => {
@@ -127,7 +121,7 @@ impl Performer {
                 for left in &left {
                     tracing::warn!(node, left = left.sentence(), "could not be taken back");
                 }
-                learned.push(Seen::Left(node.clone(), left));
+                learned.push(Word::Seen(Seen::Left(node.clone(), left)));
                 Err(Ending::Failed)
             }
             Action::Ascertain { node } => {
@@ -139,7 +133,7 @@ impl Performer {
                 let record = record.as_deref();
                 match nodes::give_back(&self.http, node, &owner, *keep_cordon, record).await {
                     Ok(seen) => {
-                        learned.extend(seen.map(|node| Seen::Node(Box::new(node))));
+                        learned.extend(seen.map(|node| Word::Fact(Fact::Node(Box::new(node)))));
                         Ok(())
                     }
                     Err(nodes::NodeError::Http(error)) => Err(failed(&error)),
@@ -149,7 +143,7 @@ impl Performer {
             Action::AskQuorum { node } => {
                 let verdict = quorum::ask(&self.http, node).await;
                 let verdict = verdict.map_err(|shortage| cannot_spare(node, &shortage));
-                learned.push(Seen::Quorum(node.clone(), verdict, self.http.clock().now()));
+                learned.push(Word::Seen(Seen::Quorum(node.clone(), verdict, self.http.clock().now())));
                 Ok(())
             }
             Action::Tell { about, warning, reason, message } => {
