@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 
-use evac_api::maintenance::request;
+use evac_api::maintenance::{Object, request};
 use evac_api::wire::Lease;
 use evac_api::{Answer, Call};
 use evac_clock::Clock;
+use evac_core::Fact;
 use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::machines::remains::Remains;
-use evac_core::maintenance::{Action, Id, OWNER, Seen, cannot_spare, named};
-use evac_core::{Fact, Lease as Judged};
+use evac_core::maintenance::{Action, Family, Id, OWNER, Seen, cannot_spare, named};
 use serde_json::json;
 
-use super::feeds::{self, Word};
 use super::quorum;
 use super::review;
 use crate::call_back::{Whose, call_back};
@@ -21,8 +20,9 @@ use crate::drain::service::{Service, Wanted};
 use crate::http::{Http, HttpError, parse};
 use crate::nodes;
 use crate::operator::agenda::Ending;
+use crate::operator::feeds::{Word, measured, observed};
 
-pub(super) struct Done {
+pub(in crate::operator) struct Done {
     pub id: Id,
     pub learned: Vec<Word>,
     pub ending: Ending,
@@ -54,11 +54,11 @@ impl Performer {
                 let call = request::finalizers(id, uid, resource_version, others, *held);
                 let answer = self.send(&call).await?;
                 if answer.status == 404 {
-                    learned.push(Word::Seen(Seen::ObjectGone(id.clone(), uid.clone())));
+                    learned.push(Word::Maintenance(Seen::ObjectGone(id.clone(), uid.clone())));
                     return Ok(());
                 }
                 let body = succeeded(answer)?.body;
-                learned.extend(feeds::object(id.family, &body, self.http.clock()).map(Word::Seen));
+                learned.extend(object_in(id.family, &body, self.http.clock()).map(Word::Maintenance));
                 Ok(())
             }
             Action::WriteStatus { id, uid, status } => {
@@ -71,10 +71,10 @@ impl Performer {
                 }
                 let answer = answer?;
                 if answer.status == 404 {
-                    learned.push(Word::Seen(Seen::ObjectGone(id.clone(), uid.clone())));
+                    learned.push(Word::Maintenance(Seen::ObjectGone(id.clone(), uid.clone())));
                     return Err(Ending::Conflict);
                 }
-                learned.extend(feeds::object(id.family, &succeeded(answer)?.body, clock).map(Word::Seen));
+                learned.extend(object_in(id.family, &succeeded(answer)?.body, clock).map(Word::Maintenance));
                 Ok(())
             }
             Action::TakeLease { node, uid, at, over, holder, record } => {
@@ -104,7 +104,7 @@ impl Performer {
             }
             Action::End { node } => {
                 self.service.end(node).await;
-                learned.push(Word::Seen(Seen::Ended(node.clone())));
+                learned.push(Word::Maintenance(Seen::Ended(node.clone())));
                 Ok(())
             }
             Action::CallBack { node } => {
@@ -121,7 +121,7 @@ impl Performer {
                 for left in &left {
                     tracing::warn!(node, left = left.sentence(), "could not be taken back");
                 }
-                learned.push(Word::Seen(Seen::Left(node.clone(), left)));
+                learned.push(Word::Maintenance(Seen::Left(node.clone(), left)));
                 Err(Ending::Failed)
             }
             Action::Ascertain { node } => {
@@ -143,7 +143,7 @@ impl Performer {
             Action::AskQuorum { node } => {
                 let verdict = quorum::ask(&self.http, node).await;
                 let verdict = verdict.map_err(|shortage| cannot_spare(node, &shortage));
-                learned.push(Word::Seen(Seen::Quorum(node.clone(), verdict, self.http.clock().now())));
+                learned.push(Word::Maintenance(Seen::Quorum(node.clone(), verdict, self.http.clock().now())));
                 Ok(())
             }
             Action::Tell { about, warning, reason, message } => {
@@ -170,11 +170,10 @@ impl Performer {
     }
 }
 
-/// A lease with its time on the clock by which it is judged. It was written by the calendar, for others to read.
-pub(super) fn measured(lease: Lease, clock: Clock) -> Judged {
-    let mut lease = Judged::from(lease);
-    lease.renewed = lease.renewed.map(|at| clock.steady(at));
-    lease
+/// The object in an answer, as it is known then.
+fn object_in(family: Family, body: &[u8], clock: Clock) -> Option<Seen> {
+    let object = serde_json::from_slice::<Object>(body).ok()?;
+    Some(Seen::Object(Box::new(observed(object, family, clock))))
 }
 
 fn failed(error: &HttpError) -> Ending {
