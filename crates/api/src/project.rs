@@ -223,6 +223,7 @@ impl From<wire::Lease> for Lease {
             |name: &str| lease.metadata.annotations.get(name).and_then(|text| text.parse::<Timestamp>().ok());
         Self {
             key: Key::new(lease.metadata.namespace, lease.metadata.name),
+            uid: Uid(lease.metadata.uid.into()),
             holder: lease.spec.holder_identity.unwrap_or_default(),
             renewed: lease.spec.renew_time,
             duration_seconds: lease.spec.lease_duration_seconds.unwrap_or(0),

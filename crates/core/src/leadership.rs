@@ -109,6 +109,7 @@ mod tests {
         let lease = Lease {
             record: None,
             key: key("evac"),
+            uid: crate::cluster::fact::Uid("lease".into()),
             holder: holder.into(),
             // A clock that is years off.
             renewed: Some(at(100_000_000)),

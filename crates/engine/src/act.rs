@@ -105,7 +105,7 @@ pub async fn perform(http: &Http, action: Action) -> Done {
                     }
                 }
                 (Action::Hold { node, .. } | Action::Ask { node, .. }, Outcome::Gone) => {
-                    learned.push(Learned::Fact(Fact::LeaseGone(claim::key(node))));
+                    learned.push(Learned::Fact(Fact::LeaseAbsent(claim::key(node))));
                 }
                 (Action::Hold { node, .. } | Action::Release { node, .. }, Outcome::Conflict { .. }) => {
                     learned.extend(life::read(http, node).await.map(Learned::Fact));

@@ -40,7 +40,8 @@ pub(crate) async fn abort_migrations(
         Whose::Owner(_) | Whose::Drains => labelled(names::DRAIN),
         Whose::Everybody => String::new(),
     };
-    let ours = |one: wire::Migration| Some(Migration::from(one)).filter(|one| is_taken_back(one, node, whose));
+    let ours =
+        |one: wire::Migration| Some(Migration::from(one)).filter(|one| is_taken_back(one, node, whose));
     let source = Source { path: guests::MIGRATIONS.into(), query, page: 500 };
     let found = match list(http, &source, ours).await {
         Ok((found, _)) => found,
@@ -72,9 +73,8 @@ pub(crate) async fn clear_marks(http: &Http, node: &str, dry_run: bool) -> Resul
     let mut done = CalledBack::default();
     let here =
         Source { path: guests::INSTANCES.into(), query: guests::on_nodes(&[node.to_owned()]), page: 500 };
-    let marked = |one: wire::VirtualMachineInstance| {
-        Some(Instance::from(one)).filter(|one| is_marked(one, node))
-    };
+    let marked =
+        |one: wire::VirtualMachineInstance| Some(Instance::from(one)).filter(|one| is_marked(one, node));
     let instances = match list(http, &here, marked).await {
         Ok((instances, _)) => instances,
         Err(error) if error.is_not_found() => return Ok(done),

@@ -15,7 +15,7 @@ pub async fn read(http: &Http, node: &str) -> Option<Fact> {
     let key = claim::key(node);
     match http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
         Ok(lease) => Some(Fact::Lease(Box::new(lease.into()))),
-        Err(error) if error.is_not_found() => Some(Fact::LeaseGone(key)),
+        Err(error) if error.is_not_found() => Some(Fact::LeaseAbsent(key)),
         Err(_) => None,
     }
 }
@@ -36,7 +36,7 @@ pub async fn ask(http: &Http, node: &str) -> Option<Fact> {
     let (asked, began) = (clock.calendar(), clock.now());
     match http.send(&call::ask(node, asked)).await.and_then(|answer| parse::<wire::Lease>(&answer)) {
         Ok(lease) => fact = Fact::Lease(Box::new(lease.into())),
-        Err(error) if error.is_not_found() => return Some(Fact::LeaseGone(claim::key(node))),
+        Err(error) if error.is_not_found() => return Some(Fact::LeaseAbsent(claim::key(node))),
         Err(_) => return Some(fact),
     }
     let (sender, mut reports) = mpsc::unbounded_channel();
@@ -58,7 +58,7 @@ pub async fn ask(http: &Http, node: &str) -> Option<Fact> {
         match report {
             Some(Report::Listed(leases, _)) => {
                 let is_its = |fact: &Fact| matches!(fact, Fact::Lease(lease) if lease.key == key);
-                fact = leases.into_iter().find(is_its).unwrap_or_else(|| Fact::LeaseGone(key.clone()));
+                fact = leases.into_iter().find(is_its).unwrap_or_else(|| Fact::LeaseAbsent(key.clone()));
             }
             Some(Report::Failed { error, final_ }) if final_ || error.is_forbidden() => break,
             None => break,

@@ -66,6 +66,16 @@ pub struct Queues {
     pub scheduled: usize,
 }
 
+impl Queues {
+    /// Takes another role into account.
+    pub fn add(&mut self, other: Self) {
+        self.touched += other.touched;
+        self.acting += other.acting;
+        self.resting += other.resting;
+        self.scheduled += other.scheduled;
+    }
+}
+
 /// Counters of one process; clones count together.
 #[derive(Clone)]
 pub struct Metrics(Arc<Books>);

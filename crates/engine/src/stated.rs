@@ -58,9 +58,9 @@ impl Stated {
     pub fn fact(&mut self, fact: Fact) -> Fact {
         match fact {
             Fact::Lease(lease) => Fact::Lease(Box::new(self.lease(*lease))),
-            Fact::LeaseGone(key) => {
-                self.known.remove(&key);
-                Fact::LeaseGone(key)
+            Fact::LeaseGone(ref key, _) | Fact::LeaseAbsent(ref key) => {
+                self.known.remove(key);
+                fact
             }
             other => other,
         }
@@ -99,6 +99,7 @@ mod tests {
     fn lease(renewed: Timestamp, asked: Option<Timestamp>, answered: Option<Timestamp>) -> Lease {
         Lease {
             key: claim::key("n"),
+            uid: Uid("lease".into()),
             holder: "ann/box:1".into(),
             renewed: Some(renewed),
             duration_seconds: 3600,

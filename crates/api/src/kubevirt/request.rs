@@ -10,6 +10,8 @@ use crate::call::{Call, FIELD_MANAGER, MERGE_PATCH, escape};
 pub const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 pub const JSON_PATCH: &str = "application/json-patch+json";
 
+const LEASES: &str = "coordination.k8s.io/v1";
+
 pub fn plural(kind: Kind) -> &'static str {
     match kind {
         Kind::Machine => "virtualmachines",
@@ -19,6 +21,7 @@ pub fn plural(kind: Kind) -> &'static str {
         Kind::Pod => "pods",
         Kind::Node => "nodes",
         Kind::Budget => "poddisruptionbudgets",
+        Kind::Lease => "leases",
     }
 }
 
@@ -31,6 +34,7 @@ pub fn kind_name(kind: Kind) -> &'static str {
         Kind::Pod => "Pod",
         Kind::Node => "Node",
         Kind::Budget => "PodDisruptionBudget",
+        Kind::Lease => "Lease",
     }
 }
 
@@ -39,6 +43,7 @@ pub fn collection(kind: Kind) -> String {
     match kind {
         Kind::Pod | Kind::Node => format!("/api/v1/{}", plural(kind)),
         Kind::Budget => format!("/apis/policy/v1/{}", plural(kind)),
+        Kind::Lease => format!("/apis/{LEASES}/{}", plural(kind)),
         _ => format!("/apis/{GROUP}/{VERSION}/{}", plural(kind)),
     }
 }
@@ -50,6 +55,7 @@ pub fn in_namespace(kind: Kind, namespace: &str) -> String {
         Kind::Node => "/api/v1/nodes".to_owned(),
         Kind::Pod => format!("/api/v1/namespaces/{namespace}/pods"),
         Kind::Budget => format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"),
+        Kind::Lease => format!("/apis/{LEASES}/namespaces/{namespace}/leases"),
         _ => format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{}", plural(kind)),
     }
 }
@@ -131,6 +137,7 @@ pub fn event(
     let api_version = match kind {
         Kind::Pod | Kind::Node => "v1",
         Kind::Budget => "policy/v1",
+        Kind::Lease => LEASES,
         _ => super::API_VERSION,
     };
     let involved = json!({

@@ -46,7 +46,9 @@ pub enum Fact {
     DaemonSet(Key, Existence),
     NamespaceTerminating(String),
     Lease(Box<Lease>),
-    LeaseGone(Key),
+    LeaseGone(Key, Uid),
+    /// The server was asked for a lease and has none of that name.
+    LeaseAbsent(Key),
     /// How far guests have been copied, by the agent of the node they leave.
     Transfers(BTreeMap<Key, Sample>),
 }
@@ -63,7 +65,7 @@ impl Fact {
             Self::Instance(instance) => Self::InstanceGone(instance.key, instance.uid),
             Self::ReplicaSet(set) => Self::ReplicaSetGone(set.key, set.uid),
             Self::Migration(migration) => Self::MigrationGone(migration.key, migration.uid),
-            Self::Lease(lease) => Self::LeaseGone(lease.key),
+            Self::Lease(lease) => Self::LeaseGone(lease.key, lease.uid),
             other => other,
         }
     }

@@ -2,13 +2,15 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::key::Key;
+use super::key::{Key, Uid};
 use super::mark::Record;
+use super::table::object;
 
 /// A lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     pub key: Key,
+    pub uid: Uid,
     pub holder: String,
     pub renewed: Option<Timestamp>,
     pub duration_seconds: i64,
@@ -22,6 +24,8 @@ pub struct Lease {
     /// What the holder noted about the node before it wrote on it, where only those with the right to write leases can change it.
     pub record: Option<Box<Record>>,
 }
+
+object!(Lease, Key, key, resource_version);
 
 impl Lease {
     /// The question that a holder who answers has not answered yet.

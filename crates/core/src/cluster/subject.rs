@@ -12,9 +12,10 @@ pub enum Kind {
     Pod,
     Node,
     Budget,
+    Lease,
 }
 
-/// One object a controller looks after.
+/// One object a controller looks after. The key of a node has no namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
     pub kind: Kind,
@@ -24,6 +25,10 @@ pub struct Subject {
 impl Subject {
     pub fn new(kind: Kind, key: Key) -> Self {
         Self { kind, key }
+    }
+
+    pub fn node(name: &str) -> Self {
+        Self::new(Kind::Node, Key::new("", name))
     }
 }
 

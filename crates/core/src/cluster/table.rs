@@ -223,6 +223,19 @@ impl<T: Object> Table<T> {
         }
     }
 
+    /// Takes in a fresh list, for a table that stands alone. True if that changed anything.
+    pub fn reset(&mut self, list: Vec<T>, at: &ListedAt, about: impl Fn(&T) -> bool) -> bool {
+        let mut changed = false;
+        for (id, uid) in self.contradicted(&list, at, about) {
+            changed |= self.remove(&id, &uid).is_some();
+        }
+        self.recall(&list, at);
+        for object in list {
+            changed |= self.keep(object, Revision::default()) != Kept::Unchanged;
+        }
+        changed
+    }
+
     /// As if nothing had ever gone.
     #[cfg(test)]
     pub(super) fn forget_gone(&mut self) {
@@ -290,15 +303,8 @@ mod tests {
         ListedAt { version: version.into(), rewound }
     }
 
-    /// As an index does it.
     fn list(table: &mut Table<Thing>, list: &[Thing], at: &ListedAt) {
-        for (id, uid) in table.contradicted(list, at, |_| true) {
-            table.remove(&id, &uid);
-        }
-        table.recall(list, at);
-        for thing in list {
-            table.keep(thing.clone(), Revision(99));
-        }
+        table.reset(list.to_vec(), at, |_| true);
     }
 
     #[test]

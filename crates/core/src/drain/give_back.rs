@@ -247,7 +247,8 @@ pub fn undo(node: &Node, record: Option<&Record>) -> Undo {
     let taints = (kept.len() != node.taints.len()).then_some(kept);
     // A label that somebody changed meanwhile is theirs now.
     let there = |labels: &BTreeMap<String, String>| -> Vec<String> {
-        let found = labels.iter().filter(|(name, value)| node.labels.get(name).is_some_and(|there| there == *value));
+        let found =
+            labels.iter().filter(|(name, value)| node.labels.get(name).is_some_and(|there| there == *value));
         found.map(|(name, _)| name.clone()).collect()
     };
     let labels = there(&mark.added_labels);

@@ -75,6 +75,7 @@ pub fn ownership(index: &Index, node: &Node, owner: &str, now: Timestamp) -> Own
     }
     let lease = lease_key(&node.name);
     if let Some(found) = index.lease(&lease)
+        && found.holder != owner
         && found.protects(now)
     {
         return Ownership::Other(OwnerReason::OwnedByLease { lease, holder: found.holder.clone() }.into());
@@ -225,6 +226,7 @@ mod tests {
 
         let lease = Lease {
             key: lease_key("n"),
+            uid: crate::cluster::fact::Uid("lease".into()),
             holder: "node-maintenance".into(),
             renewed: Some(at(50)),
             duration_seconds: 60,
@@ -264,6 +266,7 @@ mod tests {
         let theirs = marked(node("n"), "them");
         let claimed = |renewed| Lease {
             key: claim::key("n"),
+            uid: crate::cluster::fact::Uid("lease".into()),
             holder: "them/box:7".into(),
             renewed: Some(at(renewed)),
             duration_seconds: 90,

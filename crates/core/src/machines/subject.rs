@@ -29,7 +29,7 @@ pub fn decide(
         Kind::Machine => machine::decide(index, key, now),
         Kind::ReplicaSet => replica_set::decide(index, key, now),
         Kind::Migration => migration::decide_in_line(index, key, now, Some(next)),
-        Kind::Instance | Kind::Pod | Kind::Node | Kind::Budget => Decision::nothing(),
+        Kind::Instance | Kind::Pod | Kind::Node | Kind::Budget | Kind::Lease => Decision::nothing(),
     }
 }
 

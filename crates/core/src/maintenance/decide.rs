@@ -10,6 +10,7 @@ use super::status::{PERMISSION_IGNORED, Status, YIELDED, named_at, whole_seconds
 use super::vouched::{Granted, granted};
 use super::{About, Action, Decision, Id, LEASE_SECONDS, Maintenance, OnUncordon, Phase, Registry};
 use crate::cluster::fact::{Lease, Node};
+use crate::cluster::index::Index;
 use crate::drain::give_back::{Undo, undo_of};
 use crate::drain::ownership;
 use crate::drain::quorum::is_control_plane;
@@ -31,14 +32,14 @@ const WRITE_EVERY: SignedDuration = SignedDuration::from_secs(2);
 /// How long an answer about the quorum holds.
 const QUORUM_HOLDS: SignedDuration = SignedDuration::from_secs(10);
 
-pub fn decide(registry: &Registry, turns: &Turns, id: &Id, now: Timestamp) -> Decision {
-    let mut case = Case { registry, now, decision: Decision::default() };
+pub fn decide(index: &Index, registry: &Registry, turns: &Turns, id: &Id, now: Timestamp) -> Decision {
+    let mut case = Case { index, registry, now, decision: Decision::default() };
     match registry.object(id) {
         // Two installations may watch the same objects; the one that holds the lease acts.
-        Some(object) if registry.is_served_elsewhere(&object.node, now) => case.leave(object),
+        Some(object) if registry.is_served_elsewhere(index, &object.node, now) => case.leave(object),
         Some(object) if object.deleting => case.give_back(object),
         Some(object) => case.pursue(object, turns),
-        None => match registry.stray(id) {
+        None => match registry.stray(index, id) {
             Some(node) => case.sweep(node),
             None => case.end_drain_of(id),
         },
@@ -47,8 +48,8 @@ pub fn decide(registry: &Registry, turns: &Turns, id: &Id, now: Timestamp) -> De
 }
 
 /// While something is unread that every decision rests on, all that can be done is to say so.
-pub fn decide_unread(registry: &Registry, id: &Id, now: Timestamp) -> Decision {
-    let mut case = Case { registry, now, decision: Decision::default() };
+pub fn decide_unread(index: &Index, registry: &Registry, id: &Id, now: Timestamp) -> Decision {
+    let mut case = Case { index, registry, now, decision: Decision::default() };
     if let Some(object) = registry.object(id).filter(|object| object.held && !object.deleting) {
         let mut status = object.status.clone();
         case.say_what_is_unread(&object.node, true, &mut status);
@@ -58,6 +59,7 @@ pub fn decide_unread(registry: &Registry, id: &Id, now: Timestamp) -> Decision {
 }
 
 struct Case<'a> {
+    index: &'a Index,
     registry: &'a Registry,
     now: Timestamp,
     decision: Decision,
@@ -88,6 +90,10 @@ impl<'a> Case<'a> {
         });
     }
 
+    fn lease(&self, node: &str) -> Option<&'a Lease> {
+        self.index.lease(&ownership::lease_key(node))
+    }
+
     fn end_drain_of(&mut self, id: &Id) {
         if let Some(node) = self.registry.ordered_by(id) {
             self.act(Action::End { node: node.to_owned() });
@@ -101,7 +107,7 @@ impl<'a> Case<'a> {
             // Somebody else's finalizer keeps it; we are done with it.
             return;
         }
-        let ours = self.registry.first_for(&object.node) == Some(&object.id);
+        let ours = self.registry.first_for(self.index, &object.node) == Some(&object.id);
         // Another object wants the node empty: it goes on with the mark, the pre-image and the lease.
         if ours && !self.registry.has_successor(object) {
             if self.says_what_is_left(object) {
@@ -132,8 +138,8 @@ impl<'a> Case<'a> {
     }
 
     fn restore(&mut self, object: &'a Maintenance) {
-        let lease = self.registry.lease(&object.node);
-        if let Some(node) = self.registry.node(&object.node) {
+        let lease = self.lease(&object.node);
+        if let Some(node) = self.index.node(&object.node) {
             self.restore_node(node);
         }
         if let Some(lease) = lease.filter(|lease| lease.holder == self.registry.owner()) {
@@ -145,8 +151,8 @@ impl<'a> Case<'a> {
     }
 
     fn restore_node(&mut self, node: &Node) {
-        let other = self.registry.lease(&node.name).filter(|lease| self.is_foreign(lease));
-        let record = self.registry.record(&node.name, self.now);
+        let other = self.lease(&node.name).filter(|lease| self.is_foreign(lease));
+        let record = self.registry.record(self.index, &node.name, self.now);
         // Even if no mark of ours is seen: it may have been written a moment ago.
         self.act(Action::GiveBack {
             node: node.name.clone(),
@@ -167,7 +173,7 @@ impl<'a> Case<'a> {
 
     fn leave(&mut self, object: &Maintenance) {
         self.end_drain_of(&object.id);
-        if let Some(at) = self.registry.lease(&object.node).and_then(Lease::protects_until) {
+        if let Some(at) = self.lease(&object.node).and_then(Lease::protects_until) {
             self.look_again(at);
         }
     }
@@ -241,14 +247,14 @@ impl<'a> Case<'a> {
             // Given up for good; only deleting the object goes on from here.
             return self.end_drain_of(&object.id);
         }
-        let Some(node) = self.registry.node(name) else {
+        let Some(node) = self.index.node(name) else {
             self.end_drain_of(&object.id);
             return status.fail(format!("nodes \"{name}\" not found"));
         };
-        if let Some(first) = self.registry.first_for(name).filter(|first| **first != object.id) {
+        if let Some(first) = self.registry.first_for(self.index, name).filter(|first| **first != object.id) {
             return status.fail(format!("node {name} is under maintenance by {first}"));
         }
-        if !self.registry.has_begun(object) && !self.may_begin(object, node, turns, status) {
+        if !self.registry.has_begun(self.index, object) && !self.may_begin(object, node, turns, status) {
             return;
         }
         if !self.has_lease(object, node, status) {
@@ -283,7 +289,7 @@ impl<'a> Case<'a> {
 
     /// Takes or renews the node's lease; false while it is not ours.
     fn has_lease(&mut self, object: &Maintenance, node: &Node, status: &mut Status) -> bool {
-        let lease = self.registry.lease(&node.name);
+        let lease = self.lease(&node.name);
         if let Some(other) = lease.filter(|lease| self.is_foreign(lease)) {
             self.lease_is_away(object, other, status);
             return false;
@@ -292,7 +298,7 @@ impl<'a> Case<'a> {
         let ours =
             lease.filter(|lease| lease.holder == self.registry.owner() && lease.ends() > Some(self.now));
         // How the node is now can be noted only until we write on it.
-        let untouched = !self.registry.has_begun(object) && !self.registry.is_marked(&node.name);
+        let untouched = !self.registry.has_begun(self.index, object) && !self.registry.is_marked(node);
         let record = untouched.then(|| {
             // Of a mark of another owner nothing is known from elsewhere here.
             let node = record::borne_out(node, None);
@@ -321,7 +327,7 @@ impl<'a> Case<'a> {
         if let Some(at) = other.protects_until() {
             self.look_again(at);
         }
-        if !self.registry.has_begun(object) {
+        if !self.registry.has_begun(self.index, object) {
             return status.wait("Leased", &message, self.now);
         }
         // It was ours and is not any more: nothing is done to the node, and after a few looks we believe it.
@@ -352,7 +358,7 @@ impl<'a> Case<'a> {
 
     fn drain(&mut self, object: &'a Maintenance, node: &Node, status: &mut Status) {
         let Some(order) = self.registry.order(&node.name) else {
-            if self.registry.is_marked(&node.name) && !node.unschedulable {
+            if self.registry.is_marked(node) && !node.unschedulable {
                 self.uncordoned(object, status);
                 if status.says(YIELDED) {
                     return;
@@ -372,7 +378,7 @@ impl<'a> Case<'a> {
         // How often it had to be ordered decides how soon it is ordered again.
         let again = ORDER_AGAIN.until(order.at, order.times - 1);
         match &survey.standing {
-            // As the drain sees it: our own view of the node may be older than its cordon.
+            // As it was when the drain ended: what has become of the node since is the drain's to see first.
             Standing::Ended(End::Drained { .. }) if !survey.worn => {
                 self.put_on_again(object, again, status);
             }

@@ -28,7 +28,7 @@ use std::fmt;
 use jiff::Timestamp;
 
 pub use decide::{decide, decide_unread};
-pub use registry::{Order, Registry, Seen, Subject, Touched, Unread};
+pub use registry::{Order, Registry, Seen, Touched, Unread};
 pub use status::{Phase, Status};
 
 pub use crate::drain::written_on_nodes::{EXCLUDE_LABEL, labels, taints};

@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use super::{Id, Maintenance, Registry};
 use crate::cluster::fact::Node;
+use crate::cluster::index::Index;
 use crate::cluster::text::Text;
 use crate::drain::quorum::is_control_plane;
 
@@ -98,19 +99,19 @@ impl<'a> Taken<'a> {
 pub struct Turns(BTreeMap<Id, Wait>);
 
 impl Turns {
-    pub fn of(registry: &Registry, limits: &Limits) -> Self {
+    pub fn of(index: &Index, registry: &Registry, limits: &Limits) -> Self {
         let mut taken = Taken { nodes: BTreeSet::new(), zones: BTreeMap::new(), control_plane: None };
         let mut line: Vec<(&Maintenance, &Node)> = Vec::new();
         for one in registry.objects() {
-            let Some(node) = registry.node(&one.node) else { continue };
-            if registry.has_begun(one) {
+            let Some(node) = index.node(&one.node) else { continue };
+            if registry.has_begun(index, one) {
                 taken.add(node);
-            } else if !one.deleting && registry.first_for(&one.node) == Some(&one.id) {
+            } else if !one.deleting && registry.first_for(index, &one.node) == Some(&one.id) {
                 line.push((one, node));
             }
         }
         line.sort_by(|(a, _), (b, _)| (a.created, &a.id).cmp(&(b.created, &b.id)));
-        let sizes = Sizes::of(registry);
+        let sizes = Sizes::of(index);
         let mut waits = BTreeMap::new();
         for (one, node) in line {
             match has_room(&sizes, limits, &taken, node) {
@@ -135,9 +136,9 @@ struct Sizes<'a> {
 }
 
 impl<'a> Sizes<'a> {
-    fn of(registry: &'a Registry) -> Self {
+    fn of(index: &'a Index) -> Self {
         let mut sizes = Self { all: 0, zones: BTreeMap::new() };
-        for node in registry.nodes() {
+        for node in index.nodes() {
             sizes.all += 1;
             *sizes.zones.entry(zone(node)).or_default() += 1;
         }

@@ -1,4 +1,5 @@
-//! What the role knows: objects, nodes, leases, where each drain stands, and what it has ordered itself.
+//! What the role knows besides the cluster's nodes and leases, which are in the [`Index`]: its objects, where each drain stands, and what it has
+//! ordered itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,7 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::vouched::Reviewing;
 use super::{Family, Id, Maintenance, OWNER, is_maintenance};
 use crate::cluster::fact::{Key, Lease, Node, Uid};
-use crate::cluster::version::is_older;
+use crate::cluster::index::{Index, ListedAt, Revision};
+use crate::cluster::subject::{Kind, Subject};
+use crate::cluster::table::{Kept, Object, Table};
 use crate::drain::ownership::{MarkState, lease_key};
 use crate::drain::record::Record;
 use crate::drain::run::after;
@@ -25,7 +28,7 @@ const LANDS_LATE: Duration = Duration::from_secs(120);
 
 /// What was last noted about a node on its lease.
 #[derive(Debug, Clone)]
-struct Kept {
+struct Noted {
     record: Box<Record>,
     /// Set when the lease is gone.
     until: Option<Timestamp>,
@@ -36,11 +39,6 @@ struct Kept {
 pub enum Seen {
     Object(Box<Maintenance>),
     ObjectGone(Id, Uid),
-    Node(Box<Node>),
-    NodeGone(String),
-    Lease(Lease),
-    /// With the time at which that was seen.
-    LeaseGone(Key, Timestamp),
     Survey(Survey),
     /// Whether the control plane can spare a node, or why not.
     Quorum(String, Result<(), String>, Timestamp),
@@ -50,8 +48,8 @@ pub enum Seen {
     Ended(String),
     /// Whether objects are reviewed here.
     Reviewing(Reviewing),
-    /// The drain cannot read the cluster; the sentence says why.
-    Blind(String, Timestamp),
+    /// The drain cannot say how a node is; the sentence says why.
+    Blind(String, String, Timestamp),
     /// Something that decisions rest on cannot be read, and why.
     Unread(String, String, Timestamp),
     /// It can be read again.
@@ -104,24 +102,53 @@ impl Default for Owner {
     }
 }
 
+impl Object for Maintenance {
+    type Id = Id;
+
+    fn id(&self) -> &Id {
+        &self.id
+    }
+
+    fn uid(&self) -> &Uid {
+        &self.uid
+    }
+
+    fn version(&self) -> &String {
+        &self.resource_version
+    }
+
+    fn version_mut(&mut self) -> &mut String {
+        &mut self.resource_version
+    }
+
+    fn is_ending(&self) -> bool {
+        self.deleting && !self.held && self.other_finalizers.is_empty()
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     owner: Owner,
-    objects: BTreeMap<Id, Maintenance>,
+    objects: Table<Maintenance>,
     by_node: BTreeMap<String, BTreeSet<Id>>,
-    nodes: BTreeMap<String, Node>,
-    leases: BTreeMap<Key, Lease>,
+    /// How many nodes there were when we last looked.
+    nodes: usize,
     surveys: BTreeMap<String, Survey>,
     orders: BTreeMap<String, Order>,
     quorum: BTreeMap<String, (Result<(), String>, Timestamp)>,
     reviewing: Reviewing,
     /// By the lease.
-    records: BTreeMap<Key, Kept>,
+    records: BTreeMap<Key, Noted>,
     /// Nodes of which the drain cannot say how they are.
     blind: BTreeMap<String, (String, Timestamp)>,
     unread: BTreeMap<String, (String, Timestamp)>,
     /// By the node that was to be given back.
     left: BTreeMap<String, Vec<Remains>>,
+}
+
+/// The lease by which a node is claimed.
+fn lease<'a>(index: &'a Index, node: &str) -> Option<&'a Lease> {
+    index.lease(&lease_key(node))
 }
 
 impl Registry {
@@ -134,40 +161,12 @@ impl Registry {
         &self.owner.0
     }
 
-    pub fn apply(&mut self, seen: Seen) -> Touched {
+    pub fn apply(&mut self, index: &Index, seen: Seen) -> Touched {
         match seen {
-            Seen::Object(object) => self.apply_object(*object),
+            Seen::Object(object) => self.apply_object(index, *object),
             Seen::ObjectGone(id, uid) => {
-                if self.objects.get(&id).is_some_and(|known| known.uid == uid) {
-                    self.remove(&id);
-                }
+                self.remove(&id, &uid);
                 Touched::Everybody
-            }
-            Seen::Node(node) => self.apply_node(*node),
-            Seen::NodeGone(name) => {
-                self.nodes.remove(&name);
-                self.quorum.remove(&name);
-                self.records.remove(&lease_key(&name));
-                Touched::Everybody
-            }
-            Seen::Lease(lease) => {
-                let key = lease.key.clone();
-                let older = |known: &Lease| is_older(&lease.resource_version, &known.resource_version);
-                if self.leases.get(&key).is_some_and(older) {
-                    return Touched::nobody();
-                }
-                if let Some(record) = lease.record.clone().filter(|record| record.owner == self.owner.0) {
-                    self.records.insert(key.clone(), Kept { record, until: None });
-                }
-                self.leases.insert(key.clone(), lease);
-                self.leased(&key)
-            }
-            Seen::LeaseGone(key, at) => {
-                self.leases.remove(&key);
-                if let Some(kept) = self.records.get_mut(&key) {
-                    kept.until.get_or_insert(after(at, LANDS_LATE));
-                }
-                self.leased(&key)
             }
             Seen::Survey(survey) => {
                 let node = survey.node.clone();
@@ -176,18 +175,18 @@ impl Registry {
                     self.surveys.insert(node.clone(), survey);
                     self.blind.remove(&node);
                 }
-                self.about(&node)
+                self.about(index, &node)
             }
             Seen::Quorum(node, verdict, at) => {
                 self.quorum.insert(node.clone(), (verdict, at));
-                self.about(&node)
+                self.about(index, &node)
             }
             Seen::Begun(node, id, may_shut_down, at) => {
                 let recent = self.orders.get(&node).filter(|order| at.duration_since(order.at) < FORGOTTEN);
                 let times = recent.map_or(0, |order| order.times) + 1;
                 self.surveys.remove(&node);
                 self.orders.insert(node.clone(), Order { id, may_shut_down, at, times });
-                self.about(&node)
+                self.about(index, &node)
             }
             Seen::Ended(node) => {
                 self.orders.remove(&node);
@@ -199,14 +198,15 @@ impl Registry {
                 self.reviewing = reviewing;
                 Touched::Everybody
             }
-            Seen::Blind(why, at) => {
-                for node in self.orders.keys() {
-                    // Where it stood is not where it stands.
-                    self.surveys.remove(node);
-                    let known = self.blind.entry(node.clone()).or_insert_with(|| (String::new(), at));
-                    known.0.clone_from(&why);
+            Seen::Blind(node, why, at) => {
+                if !self.orders.contains_key(&node) {
+                    return Touched::nobody();
                 }
-                Touched::Everybody
+                // Where it stood is not where it stands.
+                self.surveys.remove(&node);
+                let known = self.blind.entry(node.clone()).or_insert_with(|| (String::new(), at));
+                known.0 = why;
+                self.about(index, &node)
             }
             Seen::Unread(what, why, at) => {
                 let new = !self.unread.contains_key(&what);
@@ -216,7 +216,7 @@ impl Registry {
                 if same { Touched::nobody() } else { Touched::Everybody }
             }
             Seen::Left(node, left) => {
-                let touched = self.about(&node);
+                let touched = self.about(index, &node);
                 self.left.insert(node, left);
                 touched
             }
@@ -225,6 +225,65 @@ impl Registry {
                 None => Touched::nobody(),
             },
         }
+    }
+
+    /// Something changed about nodes or leases of the cluster.
+    pub fn hear(&mut self, index: &Index, touched: &BTreeSet<Subject>, now: Timestamp) -> Touched {
+        let mut ids = BTreeSet::new();
+        for Subject { kind, key } in touched {
+            let node = match kind {
+                Kind::Node => {
+                    if index.node(&key.name).is_none() {
+                        self.quorum.remove(key.name.as_str());
+                        self.records.remove(&lease_key(&key.name));
+                    }
+                    key.name.as_str()
+                }
+                Kind::Lease => {
+                    self.note_record(index, key, now);
+                    // Names of leases are in lower case; those of nodes are by rule.
+                    key.name.strip_prefix("node-").unwrap_or_default()
+                }
+                _ => continue,
+            };
+            if let Touched::Some(about) = self.about(index, node) {
+                ids.extend(about);
+            }
+        }
+        // More or fewer nodes are more or less room within the limits.
+        let nodes = std::mem::replace(&mut self.nodes, index.nodes().len());
+        if nodes == self.nodes { Touched::Some(ids) } else { Touched::Everybody }
+    }
+
+    fn note_record(&mut self, index: &Index, key: &Key, now: Timestamp) {
+        match index.lease(key) {
+            Some(lease) => {
+                if let Some(record) = lease.record.clone().filter(|record| record.owner == self.owner.0) {
+                    self.records.insert(key.clone(), Noted { record, until: None });
+                }
+            }
+            None => {
+                if let Some(noted) = self.records.get_mut(key) {
+                    noted.until.get_or_insert(after(now, LANDS_LATE));
+                }
+            }
+        }
+    }
+
+    /// There is a fresh list of leases. When one went that it does not have is not known; so its record does not count any more.
+    pub fn listed_leases(&mut self, index: &Index) {
+        self.records.retain(|key, noted| noted.until.is_some() || index.lease(key).is_some());
+    }
+
+    /// A fresh list of the objects of one family.
+    pub fn list(&mut self, family: Family, list: Vec<Maintenance>, at: &ListedAt) -> Touched {
+        self.objects.reset(list, at, |object| object.id.family == family);
+        self.by_node.clear();
+        for object in self.objects.iter() {
+            self.by_node.entry(object.node.clone()).or_default().insert(object.id.clone());
+        }
+        self.left.retain(|node, _| self.by_node.contains_key(node));
+        Touched::Everybody
     }
 
     /// What is not known about an object, if anything: the drain of its node, or a list that decisions rest on.
@@ -250,102 +309,74 @@ impl Registry {
     }
 
     /// The record of a node: what its lease says, or said a moment ago.
-    pub fn record(&self, node: &str, now: Timestamp) -> Option<&Record> {
-        let lease = self.lease(node).and_then(|lease| lease.record.as_deref());
-        let is_this = |kept: &&Kept| self.nodes.get(node).is_some_and(|node| node.uid == kept.record.uid);
-        let counts = |kept: &&Kept| kept.until.is_none_or(|until| now < until);
-        let kept = || self.records.get(&lease_key(node)).filter(is_this).filter(counts);
-        lease.filter(|record| record.owner == self.owner.0).or_else(|| kept().map(|kept| &*kept.record))
+    pub fn record<'a>(&'a self, index: &'a Index, node: &str, now: Timestamp) -> Option<&'a Record> {
+        let said = lease(index, node).and_then(|lease| lease.record.as_deref());
+        let is_this = |noted: &&Noted| index.node(node).is_some_and(|node| node.uid == noted.record.uid);
+        let counts = |noted: &&Noted| noted.until.is_none_or(|until| now < until);
+        let noted = || self.records.get(&lease_key(node)).filter(is_this).filter(counts);
+        said.filter(|record| record.owner == self.owner.0).or_else(|| noted().map(|noted| &*noted.record))
     }
 
     /// A node that carries our mark although no object is about it: a cordon that landed after it was given up, or a forgery.
-    fn is_stray(&self, node: &str) -> bool {
-        self.is_marked(node) && !self.by_node.contains_key(node) && !self.orders.contains_key(node)
+    fn is_stray(&self, node: &Node) -> bool {
+        self.is_marked(node)
+            && !self.by_node.contains_key(&node.name)
+            && !self.orders.contains_key(&node.name)
     }
 
     /// Stands for a stray node among the objects; no object can have this name.
-    fn stray_id(node: &str) -> Id {
-        Id { family: Family::Medik8s, name: format!("node/{node}") }
+    fn stray_id(node: &Node) -> Id {
+        Id { family: Family::Medik8s, name: format!("node/{}", node.name) }
     }
 
     /// The stray node that is meant, if it is still one.
-    pub fn stray(&self, id: &Id) -> Option<&Node> {
+    pub fn stray<'a>(&self, index: &'a Index, id: &Id) -> Option<&'a Node> {
         let name = id.name.strip_prefix("node/")?;
-        self.nodes.get(name).filter(|_| self.is_stray(name))
+        index.node(name).filter(|node| self.is_stray(node))
     }
 
     /// Another installation looks after the node: its lease is on it and has not lapsed.
-    pub fn is_served_elsewhere(&self, node: &str, now: Timestamp) -> bool {
-        self.lease(node).is_some_and(|lease| {
+    pub fn is_served_elsewhere(&self, index: &Index, node: &str, now: Timestamp) -> bool {
+        lease(index, node).is_some_and(|lease| {
             is_maintenance(&lease.holder) && lease.holder != self.owner.0 && lease.protects(now)
         })
     }
 
-    fn apply_object(&mut self, object: Maintenance) -> Touched {
-        let (id, node) = (object.id.clone(), object.node.clone());
-        let known = self.objects.get(&id);
-        let older = |known: &Maintenance| is_older(&object.resource_version, &known.resource_version);
-        if known.is_some_and(|known| known.uid == object.uid && older(known)) {
-            return Touched::nobody();
+    fn apply_object(&mut self, index: &Index, object: Maintenance) -> Touched {
+        if object.is_ending() {
+            self.remove(&object.id, &object.uid);
+            return Touched::Everybody;
         }
-        let leaves = object.deleting && known.is_some_and(|known| !known.deleting);
-        let replaced = known.is_some_and(|known| known.uid != object.uid || known.node != object.node);
-        if replaced {
-            self.remove(&id);
-        }
-        self.by_node.entry(node.clone()).or_default().insert(id.clone());
-        self.objects.insert(id, object);
-        if leaves || replaced { Touched::Everybody } else { self.about(&node) }
+        let (id, node, deleting, uid) =
+            (object.id.clone(), object.node.clone(), object.deleting, object.uid.clone());
+        let (leaves, replaced) = match self.objects.keep(object, Revision::default()) {
+            Kept::Unchanged => return Touched::nobody(),
+            Kept::Added => (false, false),
+            Kept::Replaced(before) => {
+                let replaced = before.uid != uid || before.node != node;
+                if replaced {
+                    self.forget_link(&before);
+                }
+                (deleting && !before.deleting, replaced)
+            }
+        };
+        self.by_node.entry(node.clone()).or_default().insert(id);
+        if leaves || replaced { Touched::Everybody } else { self.about(index, &node) }
     }
 
-    fn remove(&mut self, id: &Id) {
-        if let Some(object) = self.objects.remove(id)
-            && let Some(ids) = self.by_node.get_mut(&object.node)
-        {
-            ids.remove(id);
+    fn remove(&mut self, id: &Id, uid: &Uid) {
+        if let Some(object) = self.objects.remove(id, uid) {
+            self.forget_link(&object);
+        }
+    }
+
+    fn forget_link(&mut self, object: &Maintenance) {
+        if let Some(ids) = self.by_node.get_mut(&object.node) {
+            ids.remove(&object.id);
             self.left.remove(&object.node);
             if ids.is_empty() {
                 self.by_node.remove(&object.node);
             }
-        }
-    }
-
-    fn apply_node(&mut self, node: Node) -> Touched {
-        let name = node.name.clone();
-        let known = self.nodes.get(&name);
-        let older = |known: &Node| is_older(&node.resource_version, &known.resource_version);
-        if known.is_some_and(|known| known.uid == node.uid && older(known)) {
-            return Touched::nobody();
-        }
-        let new = known.is_none();
-        // Nodes report all the time; what does not concern us is no reason to look.
-        let bare = |node: &Node| Node { resource_version: String::new(), health_since: None, ..node.clone() };
-        let same = known.is_some_and(|known| bare(known) == bare(&node));
-        self.nodes.insert(name.clone(), node);
-        match (new, same) {
-            (true, _) => Touched::Everybody,
-            (_, true) => Touched::nobody(),
-            _ => self.about(&name),
-        }
-    }
-
-    /// Forgets what a fresh list is about to say again.
-    pub fn clear(&mut self, covered: impl Fn(&Subject<'_>) -> bool) {
-        let gone: Vec<Id> = self
-            .objects
-            .values()
-            .filter(|object| covered(&Subject::Object(object)))
-            .map(|object| object.id.clone())
-            .collect();
-        for id in &gone {
-            self.remove(id);
-        }
-        self.nodes.retain(|_, node| !covered(&Subject::Node(node)));
-        self.leases.retain(|_, lease| !covered(&Subject::Lease(lease)));
-        // When a lease went that the list does not have is not known; so its record does not count any more.
-        self.records.retain(|key, kept| kept.until.is_some() || self.leases.contains_key(key));
-        if covered(&Subject::Reviewing) {
-            self.reviewing = Reviewing::Absent;
         }
     }
 
@@ -356,24 +387,23 @@ impl Registry {
         self.blind.clear();
     }
 
-    /// All there are, and those that are gone but whose node is still drained.
-    pub fn everybody(&self) -> BTreeSet<Id> {
-        let ordered = self.orders.values().map(|order| order.id.clone());
-        let strays = self.nodes.keys().filter(|node| self.is_stray(node)).map(|node| Self::stray_id(node));
-        self.objects.keys().cloned().chain(ordered).chain(strays).collect()
+    /// The nodes that the drain was told to empty.
+    pub fn ordered(&self) -> impl Iterator<Item = &String> {
+        self.orders.keys()
     }
 
-    fn about(&self, node: &str) -> Touched {
+    /// All there are, and those that are gone but whose node is still drained.
+    pub fn everybody(&self, index: &Index) -> BTreeSet<Id> {
+        let ordered = self.orders.values().map(|order| order.id.clone());
+        let strays = index.nodes().filter(|node| self.is_stray(node)).map(Self::stray_id);
+        self.objects.ids().cloned().chain(ordered).chain(strays).collect()
+    }
+
+    fn about(&self, index: &Index, node: &str) -> Touched {
         let ordered = self.orders.get(node).map(|order| order.id.clone());
         let named = self.by_node.get(node).into_iter().flatten().cloned();
-        let stray = self.is_stray(node).then(|| Self::stray_id(node));
+        let stray = index.node(node).filter(|node| self.is_stray(node)).map(Self::stray_id);
         Touched::Some(named.chain(ordered).chain(stray).collect())
-    }
-
-    fn leased(&self, key: &Key) -> Touched {
-        // Names of leases are in lower case; those of nodes are by rule.
-        let node = key.name.strip_prefix("node-").unwrap_or_default();
-        self.about(node)
     }
 
     pub fn object(&self, id: &Id) -> Option<&Maintenance> {
@@ -381,19 +411,7 @@ impl Registry {
     }
 
     pub fn objects(&self) -> impl Iterator<Item = &Maintenance> {
-        self.objects.values()
-    }
-
-    pub fn node(&self, name: &str) -> Option<&Node> {
-        self.nodes.get(name)
-    }
-
-    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.values()
-    }
-
-    pub fn lease(&self, node: &str) -> Option<&Lease> {
-        self.leases.get(&lease_key(node))
+        self.objects.iter()
     }
 
     pub fn survey(&self, node: &str) -> Option<&Survey> {
@@ -418,18 +436,18 @@ impl Registry {
     }
 
     /// Our mark is on the node.
-    pub fn is_marked(&self, node: &str) -> bool {
-        matches!(
-            self.nodes.get(node).and_then(|node| node.mark.as_ref()),
-            Some(MarkState::Valid(mark)) if mark.owner == self.owner.0
-        )
+    pub fn is_marked(&self, node: &Node) -> bool {
+        matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner == self.owner.0)
     }
 
     /// Whether something was done to its node for this object.
-    pub fn has_begun(&self, object: &Maintenance) -> bool {
+    pub fn has_begun(&self, index: &Index, object: &Maintenance) -> bool {
         match self.orders.get(&object.node) {
             Some(order) => order.id == object.id,
-            None => self.is_marked(&object.node) && self.first_for(&object.node) == Some(&object.id),
+            None => {
+                index.node(&object.node).is_some_and(|node| self.is_marked(node))
+                    && self.first_for(index, &object.node) == Some(&object.id)
+            }
         }
     }
 
@@ -444,8 +462,8 @@ impl Registry {
     }
 
     /// Of several objects for a node the one that counts: whoever was written into the mark, else the oldest that stays.
-    pub fn first_for(&self, node: &str) -> Option<&Id> {
-        if let Some(Node { mark: Some(MarkState::Valid(mark)), .. }) = self.nodes.get(node)
+    pub fn first_for(&self, index: &Index, node: &str) -> Option<&Id> {
+        if let Some(Node { mark: Some(MarkState::Valid(mark)), .. }) = index.node(node)
             && mark.owner == self.owner.0
             && let Some(named) =
                 self.rivals(node).find(|object| mark.options.first() == Some(&object.id.to_string()))
@@ -457,13 +475,4 @@ impl Registry {
         rivals.sort_by_key(|object| (!(object.deleting && object.held), object.created, &object.id));
         rivals.first().map(|object| &object.id)
     }
-}
-
-/// What a fresh list may replace.
-pub enum Subject<'a> {
-    Object(&'a Maintenance),
-    Node(&'a Node),
-    Lease(&'a Lease),
-    /// The configuration by which objects are reviewed.
-    Reviewing,
 }

@@ -3,7 +3,7 @@
 use evac_api::call::CLAIMS;
 use evac_api::wire;
 use evac_core::drain::claim;
-use evac_core::{DryRun, Fact, Key, Lease};
+use evac_core::{DryRun, Fact, Key};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -23,13 +23,16 @@ impl Loop<'_> {
 
     pub(super) fn take_claims(&mut self, report: Report<Fact>) {
         match report {
-            Report::Listed(leases, _) => {
-                let stated = |fact| match fact {
-                    Fact::Lease(lease) => Some(self.stated.lease(*lease)),
+            Report::Listed(leases, at) => {
+                let claims = self.claims();
+                let ours = leases.into_iter().filter_map(|fact| match fact {
+                    Fact::Lease(lease) if claims.contains(&lease.key) => {
+                        Some(Box::new(self.stated.lease(*lease)))
+                    }
                     _ => None,
-                };
-                let leases: Vec<Lease> = leases.into_iter().filter_map(stated).collect();
-                self.index.reset_leases(self.claims(), &leases);
+                });
+                let ours = ours.collect();
+                self.index.reset_leases(ours, &at, |lease| claims.contains(&lease.key));
                 self.missing.claims = false;
                 self.run.answer(!self.started.deaf);
             }
@@ -46,7 +49,7 @@ impl Loop<'_> {
                 let Some(fact) = report.into_fact() else { return };
                 let is_ours = match &fact {
                     Fact::Lease(lease) => self.claims().contains(&lease.key),
-                    Fact::LeaseGone(key) => self.claims().contains(key),
+                    Fact::LeaseGone(key, _) => self.claims().contains(key),
                     _ => false,
                 };
                 if is_ours {

@@ -139,7 +139,8 @@ fn watch(
         let feed = Feed::<VirtualMachine, _>::facts(all(look::MACHINES, String::new())).opened(opening);
         tasks.spawn(follow(http.clone(), feed, sender.clone(), Input::Machine));
         // And its new pod may find no place.
-        let feed = Feed::<wire::Pod, _>::facts(all("/api/v1/pods", look::LAUNCHERS.to_owned())).opened(opening);
+        let feed =
+            Feed::<wire::Pod, _>::facts(all("/api/v1/pods", look::LAUNCHERS.to_owned())).opened(opening);
         tasks.spawn(follow(http.clone(), feed, sender.clone(), Input::Launcher));
     }
     missing

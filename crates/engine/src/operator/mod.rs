@@ -1,9 +1,15 @@
 //! The operator: one task that owns what is known, looks at what changed, and has the wanted changes carried out.
 //!
-//! Watches feed it. For each subject that was touched it asks the core what to do; the actions of one subject run one after the
-//! other in a task of their own, and what the server answered comes back as a fact before that subject is
-//! looked at again. So the operator never acts twice on a view that lacks its own writes. Where several operators run, the
-//! gate of its client is open for the leader only: the others keep their view fresh and wait.
+//! ```text
+//!   feeds ─▶ inbox ─▶ index ─▶ subjects touched ─▶ machines · tenants · maintenance ─▶ actions in tasks
+//!               ▲                                                                          │
+//!               └────────────── what was learned, and how it ended ◀───────────────────────┘
+//! ```
+//!
+//! Each kind is watched once, whichever roles ask for it ([`feeds`]). Each role keeps only what is not in the cluster, and asks the core about
+//! every subject of its own that was touched; the actions of one subject run one after the other in a task of their own, and what the server
+//! answered comes back as a fact before that subject is looked at again. So the operator never acts twice on a view that lacks its own
+//! writes. Where several operators run, the gate of its client is open for the leader only: the others keep their view fresh and wait.
 
 mod access;
 mod admission;
@@ -15,9 +21,11 @@ mod discovery;
 pub mod failover;
 mod feeds;
 pub mod front;
+mod hands;
 pub mod health;
 pub mod install;
 pub mod leader;
+mod machines;
 pub mod maintenance;
 pub mod pass;
 mod perform;
@@ -31,36 +39,32 @@ pub mod view;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use evac_api::kubevirt::request;
 use evac_api::kubevirt::settings::Sources;
 use evac_clock::Clock;
-use evac_core::Index;
-use evac_core::machines::{Config, Decision, Kind, Role, Roles, Subject, decide, line, put_off};
+use evac_core::cluster::index::ListedAt;
+use evac_core::drain::ownership::LEASE_NAMESPACE;
+use evac_core::machines::{Config, Kind, Role, Roles, Subject, line};
 use evac_core::maintenance::queue::Limits;
+use evac_core::{Fact, Index, Lease};
 use jiff::Timestamp;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use admission::Reviewer;
-use agenda::{Agenda, Ending};
 pub use bounds::Who;
-use feeds::{Input, Setting};
-use perform::{Done, Performer};
+use feeds::{Feed, Feeds, Input, Setting, Word};
+use hands::Hands;
+use machines::Machines;
+use maintenance::Maintenance;
 use pulse::{Condition, Pulse, Question};
+use tenants::Tenants;
 use view::{Asking, View};
 
 use crate::http::Http;
-
-/// How many subjects are acted upon at the same time.
-const PARALLEL: usize = 32;
-/// How many subjects are told about at the same time, and how much later. Events are for people, and often arise when one guest has arrived and the
-/// next one is waited for: the server has more urgent things to do then.
-const TELLING: usize = 4;
-const TELL_AFTER: Duration = Duration::from_millis(500);
+use crate::metrics::Queues;
 
 /// A running operator, and its settings for those who answer requests.
 pub struct Operator {
@@ -101,20 +105,14 @@ impl Operator {
             pulses.push(pulse);
             questions
         };
-        let visits = roles.has(Role::Tenants).then(|| {
-            tokio::spawn(tenants::run(http.clone(), config.clone(), tenants, stop.clone(), questions()))
-        });
         let failovers = roles.has(Role::Failover).then(|| {
             let agents = failover::programs(fence_agents);
             tokio::spawn(failover::run(http.clone(), agents, stop.clone(), questions()))
         });
-        let upkeep = roles
-            .has(Role::Maintenance)
-            .then(|| tokio::spawn(maintenance::run(http.clone(), maintenance, stop.clone(), questions())));
         let (view, asked) = View::new(config, clock);
-        let state = Loop::new(http, roles, publish);
+        let state = Loop::new(http, roles, (tenants, maintenance), publish);
         let task = tokio::spawn(state.run(stop.clone(), questions(), asked));
-        let tasks = visits.into_iter().chain(upkeep).chain(failovers).chain([task]).collect();
+        let tasks = failovers.into_iter().chain([task]).collect();
         Self { stop, tasks, view, pulses }
     }
 
@@ -153,6 +151,7 @@ impl Drop for Operator {
     }
 }
 
+/// What every operator watches, and the roles it has taken on.
 struct Loop {
     http: Http,
     roles: Roles,
@@ -160,34 +159,39 @@ struct Loop {
     index: Index,
     sources: Sources,
     publish: watch::Sender<Config>,
-    /// Kinds whose first list is still missing.
-    missing: BTreeSet<Kind>,
+    /// Feeds whose first list is still missing.
+    missing: BTreeSet<Feed>,
     /// Those of them that the server does not know: there is nothing to wait for.
-    absent: BTreeSet<Kind>,
+    absent: BTreeSet<Feed>,
     /// Places of settings that were not read yet.
     unread: BTreeSet<&'static str>,
-    agenda: Agenda<Subject>,
-    performer: Arc<Performer>,
-    room: Arc<Semaphore>,
-    telling: Arc<Semaphore>,
+    machines: Option<Machines>,
+    tenants: Option<Tenants>,
+    maintenance: Option<Maintenance>,
 }
 
 impl Loop {
-    fn new(http: Http, roles: Roles, publish: watch::Sender<Config>) -> Self {
+    fn new(
+        http: Http,
+        roles: Roles,
+        settings: (tenants::Settings, Limits),
+        publish: watch::Sender<Config>,
+    ) -> Self {
+        let (tenants, limits) = settings;
+        let looks_after_machines = Role::KUBEVIRT.iter().any(|role| roles.has(*role));
         Self {
-            roles,
             clock: http.clock(),
-            performer: Arc::new(Performer::new(http.clone())),
-            http,
             index: Index::new(),
             sources: Sources::default(),
             publish,
-            missing: feeds::FOLLOWED.into(),
+            missing: Feed::needed(&roles),
             absent: BTreeSet::new(),
             unread: Setting::PLACES.into(),
-            agenda: Agenda::default(),
-            room: Arc::new(Semaphore::new(PARALLEL)),
-            telling: Arc::new(Semaphore::new(TELLING)),
+            machines: looks_after_machines.then(|| Machines::new(http.clone(), roles.clone())),
+            tenants: roles.has(Role::Tenants).then(|| Tenants::new(http.clone(), tenants)),
+            maintenance: roles.has(Role::Maintenance).then(|| Maintenance::new(http.clone(), limits)),
+            http,
+            roles,
         }
     }
 
@@ -199,11 +203,11 @@ impl Loop {
     ) {
         let (sender, mut inbox) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
-        feeds::start(&self.http, &sender, &mut tasks);
+        Feeds { http: &self.http, sender: &sender, tasks: &mut tasks }.start(&self.roles);
         let mut openings = self.http.gate().openings();
         let mut arrived: Option<Timestamp> = None;
         loop {
-            self.look(&sender, &mut tasks);
+            self.look(&mut Hands { sender: &sender, tasks: &mut tasks });
             if let Some(arrived) = arrived.take() {
                 self.http.metrics().turn(self.clock.now().duration_since(arrived).unsigned_abs());
             }
@@ -224,52 +228,73 @@ impl Loop {
                     // Whoever asked may have given up.
                     let _ = question.send(self.condition());
                 }
-                Some(asking) = asked.recv() => if self.missing.is_empty() { asking.answer(&self.index) },
+                Some(asking) = asked.recv() => if self.sees_machines() { asking.answer(&self.index) },
                 // Whatever was touched meanwhile is acted upon now.
-                Ok(()) = openings.changed() => {}
+                Ok(()) = openings.changed() => self.lead(),
                 () = sleep_until(self.clock, alarm) => {}
             }
             while tasks.try_join_next().is_some() {}
         }
     }
 
-    fn condition(&self) -> Condition {
-        let now = self.clock.now();
-        let kinds =
-            self.missing.difference(&self.absent).map(|kind| format!("list of {}", request::plural(*kind)));
-        Condition {
-            queues: self.agenda.queues(now),
-            migrations: line::under_way(&self.index).len(),
-            leads: self.http.gate().is_open(now),
-            missing: kinds.chain(self.unread.iter().map(|name| format!("settings in {name}"))).collect(),
+    /// Whether everything is there that decisions about machines rest on.
+    fn sees_machines(&self) -> bool {
+        self.machines.is_some() && Feed::of(Role::Machines).iter().all(|feed| !self.missing.contains(feed))
+    }
+
+    /// What was ordered while this operator led before is history.
+    fn lead(&mut self) {
+        if let Some(tenants) = &mut self.tenants {
+            tenants.lead(&self.index);
+        }
+        if let Some(maintenance) = &mut self.maintenance {
+            maintenance.lead(&self.index);
         }
     }
 
+    fn condition(&self) -> Condition {
+        let now = self.clock.now();
+        let lists = self.missing.difference(&self.absent).map(|feed| feed.words());
+        let mut all = Condition {
+            migrations: if self.machines.is_some() { line::under_way(&self.index).len() } else { 0 },
+            leads: self.http.gate().is_open(now),
+            missing: lists.chain(self.unread.iter().map(|name| format!("settings in {name}"))).collect(),
+            queues: Queues::default(),
+        };
+        let queues = self.machines.as_ref().map(Machines::queues).into_iter();
+        let queues = queues.chain(self.tenants.as_ref().map(Tenants::queues));
+        for one in queues.chain(self.maintenance.as_ref().map(Maintenance::queues)) {
+            all.queues.add(one);
+        }
+        all
+    }
+
     fn take(&mut self, input: Input) {
-        let touched = match input {
-            Input::Absent(kind) => {
-                self.absent.insert(kind);
-                return;
+        match input {
+            Input::Listed(feed, list, at) => self.list(feed, list, &at),
+            // Where only the role maintenance asks, a kind that the server does not know has no objects.
+            Input::Absent(feed) if self.is_for_maintenance(feed) => {
+                self.list(feed, Vec::new(), &ListedAt::default())
             }
-            Input::Listed(kind, list, at) => {
-                self.missing.remove(&kind);
-                let mut touched = self.index.reset(kind, list, &at);
-                touched.extend(self.count_nodes());
-                touched
+            Input::Absent(feed) => {
+                self.absent.insert(feed);
+                self.can_read(feed);
             }
-            Input::Seen(seen) => {
-                let mut touched = self.index.apply(seen);
-                touched.extend(self.count_nodes());
-                touched
+            Input::Seen(feed, word) => {
+                self.can_read(feed);
+                self.learn(word);
             }
-            Input::Ledger(ledger) => {
-                self.index.enter(ledger);
-                return;
+            Input::Unread(feed, why) => {
+                if let Some(tenants) = self.tenants.as_mut().filter(|_| asks(Role::Tenants, feed)) {
+                    tenants.cannot_read(feed, &why);
+                }
+                if let Some(maintenance) = self.maintenance.as_mut().filter(|_| asks(Role::Maintenance, feed))
+                {
+                    maintenance.cannot_read(&self.index, feed, why);
+                }
             }
-            Input::LedgerListed(ledger) => {
-                self.index.reset_ledger(ledger);
-                return;
-            }
+            Input::Ledger(ledger) => self.index.enter(ledger),
+            Input::LedgerListed(ledger) => self.index.reset_ledger(ledger),
             Input::Setting(setting) => {
                 self.unread.remove(setting.place());
                 match setting {
@@ -277,124 +302,151 @@ impl Loop {
                     Setting::Legacy(migrations) => self.sources.legacy = migrations,
                     Setting::HyperConverged(strategy) => self.sources.hyperconverged = strategy,
                 }
-                self.configure()
+                self.configure();
             }
-            Input::Done(done) => {
-                self.finish(done);
-                return;
+            Input::Machines(mut done) => {
+                self.learn_all(std::mem::take(&mut done.learned));
+                if let Some(ledger) = done.ledger.take() {
+                    self.index.enter(ledger);
+                }
+                if let Some(machines) = &mut self.machines {
+                    machines.finish(&mut self.index, done);
+                }
             }
-        };
-        self.agenda.touch(touched);
-    }
-
-    /// The default strategy can depend on how many nodes there are.
-    fn count_nodes(&mut self) -> BTreeSet<Subject> {
-        let nodes = self.index.nodes().len();
-        if nodes == self.sources.nodes {
-            return BTreeSet::new();
+            Input::Tenants(mut told) => {
+                self.learn_all(told.take_learned());
+                if let Some(tenants) = &mut self.tenants {
+                    tenants.take(told);
+                }
+            }
+            Input::Maintenance(mut told) => {
+                for word in told.take_learned() {
+                    self.learn(word);
+                }
+                if let Some(maintenance) = &mut self.maintenance {
+                    maintenance.take(&self.index, told);
+                }
+            }
         }
-        self.sources.nodes = nodes;
-        self.configure()
     }
 
-    fn configure(&mut self) -> BTreeSet<Subject> {
+    fn is_for_maintenance(&self, feed: Feed) -> bool {
+        self.maintenance.is_some() && asks(Role::Maintenance, feed)
+    }
+
+    fn list(&mut self, feed: Feed, list: Vec<Word>, at: &ListedAt) {
+        self.missing.remove(&feed);
+        self.can_read(feed);
+        let (mut facts, mut seen) = (Vec::new(), Vec::new());
+        for word in list {
+            match word {
+                Word::Fact(fact) => facts.push(fact),
+                Word::Maintenance(one) => seen.push(one),
+            }
+        }
+        let touched = match feed {
+            Feed::Of(Kind::Lease) => {
+                let leases = facts.into_iter().filter_map(|fact| match fact {
+                    Fact::Lease(lease) => Some(lease),
+                    _ => None,
+                });
+                let covered = |lease: &Lease| lease.key.namespace == LEASE_NAMESPACE;
+                self.index.reset_leases(leases.collect(), at, covered)
+            }
+            Feed::Of(kind) => self.index.reset(kind, facts, at),
+            Feed::Objects(_) | Feed::Reviews => BTreeSet::new(),
+        };
+        self.hear(&touched);
+        if let Some(maintenance) = self.maintenance.as_mut().filter(|_| asks(Role::Maintenance, feed)) {
+            maintenance.list(&self.index, feed, seen, at);
+        }
+    }
+
+    fn can_read(&mut self, feed: Feed) {
+        if let Some(tenants) = self.tenants.as_mut().filter(|_| asks(Role::Tenants, feed)) {
+            tenants.can_read(feed);
+        }
+        if let Some(maintenance) = self.maintenance.as_mut().filter(|_| asks(Role::Maintenance, feed)) {
+            maintenance.can_read(&self.index, feed);
+        }
+    }
+
+    fn learn(&mut self, word: Word) {
+        match word {
+            Word::Fact(fact) => self.learn_all(vec![fact]),
+            Word::Maintenance(seen) => {
+                if let Some(maintenance) = &mut self.maintenance {
+                    maintenance.apply(&self.index, seen);
+                }
+            }
+        }
+    }
+
+    fn learn_all(&mut self, facts: Vec<Fact>) {
+        let mut touched = BTreeSet::new();
+        for fact in facts {
+            touched.extend(self.index.apply(fact));
+        }
+        self.hear(&touched);
+    }
+
+    /// Tells the roles who has to be looked at again.
+    fn hear(&mut self, touched: &BTreeSet<Subject>) {
+        if let Some(machines) = &mut self.machines {
+            machines.hear(touched);
+        }
+        if let Some(tenants) = &mut self.tenants {
+            tenants.hear(touched);
+        }
+        if let Some(maintenance) = &mut self.maintenance {
+            maintenance.hear(&self.index, touched);
+        }
+        // The default strategy can depend on how many nodes there are.
+        let nodes = self.index.nodes().len();
+        if std::mem::replace(&mut self.sources.nodes, nodes) != nodes {
+            self.configure();
+        }
+    }
+
+    fn configure(&mut self) {
         let config = self.sources.config();
         self.publish.send_replace(config.clone());
-        self.index.configure(config)
+        let touched = self.index.configure(config);
+        self.hear(&touched);
     }
 
-    fn finish(&mut self, done: Done) {
-        let Done { subject, learned, ledger, ending, trouble, effective, .. } = done;
-        let mut touched = BTreeSet::new();
-        for seen in learned {
-            touched.extend(self.index.apply(seen));
+    fn look(&mut self, hands: &mut Hands<'_>) {
+        let leads = self.http.gate().is_open(self.clock.now());
+        let knows = |role| Feed::of(role).iter().all(|feed| !self.missing.contains(feed));
+        if let Some(machines) = self.machines.as_mut().filter(|_| leads && knows(Role::Machines)) {
+            machines.look(&mut self.index, hands);
         }
-        if let Some(ledger) = ledger {
-            self.index.enter(ledger);
-        }
-        self.agenda.touch(touched);
-        let news = match trouble {
-            None => ending == Ending::Done && self.index.note(&subject, None),
-            some => self.index.note(&subject, some),
-        };
-        let news = news || (ending == Ending::Done && effective);
-        self.agenda.finish(subject, ending, news, self.clock.now());
-    }
-
-    /// Asks the core about everybody who was touched and can be acted upon now.
-    fn look(&mut self, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
-        let now = self.clock.now();
-        if !self.missing.is_empty() || !self.http.gate().is_open(now) {
-            return;
-        }
-        // The times that are written on machines, and those that are read there, are of the calendar; when to look is measured.
-        let calendar = self.clock.on_calendar(now);
-        if self.index.take_line_moved() {
-            self.agenda.touch(line::called(&self.index, calendar));
-        }
-        let ready = self.agenda.ready(now);
-        let waits =
-            |subject: &Subject| subject.kind == Kind::Migration && line::waits(&self.index, &subject.key);
-        let next =
-            if ready.iter().any(waits) { line::next_in_line(&self.index, calendar) } else { BTreeSet::new() };
-        for subject in ready {
-            let decision = decide(&self.index, &self.roles, &subject, calendar, &next);
-            if let Some(at) = decision.look_again {
-                self.agenda.wake(&subject, self.clock.steady(at));
+        if let Some(tenants) = &mut self.tenants {
+            if leads {
+                tenants.look(&self.index, knows(Role::Tenants), hands);
+            } else {
+                tenants.follow();
             }
-            if decision.actions.is_empty() {
-                self.agenda.settle(&subject);
-                continue;
-            }
-            let since = self.agenda.wanted_since(&subject, now);
-            if let Some(until) = put_off(&self.index, &subject, &decision, since, now) {
-                self.agenda.wake(&subject, until);
-                continue;
-            }
-            self.act(subject, decision, sender, tasks);
         }
-    }
-
-    fn act(
-        &mut self,
-        subject: Subject,
-        decision: Decision,
-        sender: &mpsc::UnboundedSender<Input>,
-        tasks: &mut JoinSet<()>,
-    ) {
-        self.agenda.begin(&subject);
-        let performer = self.performer.clone();
-        let over = line::ended(&self.index).map(|one| one.uid.clone());
-        let wants_slot = decision.actions.iter().any(|action| action.slot().is_some());
-        let slots = perform::Slots {
-            over: if wants_slot { over.collect() } else { BTreeSet::new() },
-            under_way: if wants_slot { line::under_way(&self.index) } else { Vec::new() },
-            config: self.index.config.clone(),
-            ledger: self.index.ledger().clone(),
-            rewinds: self.index.rewinds(),
-        };
-        let (sender, clock) = (sender.clone(), self.clock);
-        let (room, telling) = (self.room.clone(), self.telling.clone());
-        tasks.spawn(async move {
-            let place = room.acquire_owned().await;
-            let (done, events) = performer.carry_out(subject, decision.actions, &slots).await;
-            // The loop may have ended meanwhile.
-            let _ = sender.send(Input::Done(done));
-            drop(place);
-            if !events.is_empty() {
-                clock.sleep(TELL_AFTER).await;
-                let _turn = telling.acquire_owned().await;
-                performer.tell(events).await;
-            }
-        });
+        if let Some(maintenance) = self.maintenance.as_mut().filter(|_| leads) {
+            maintenance.look(&self.index, knows(Role::Maintenance), hands);
+        }
     }
 
     fn next_alarm(&self) -> Option<Timestamp> {
         if !self.http.gate().is_open(self.clock.now()) {
             return None;
         }
-        self.agenda.next_alarm()
+        let machines = self.machines.as_ref().and_then(Machines::next_alarm);
+        let tenants = self.tenants.as_ref().and_then(Tenants::next_alarm);
+        let maintenance = self.maintenance.as_ref().and_then(Maintenance::next_alarm);
+        [machines, tenants, maintenance].into_iter().flatten().min()
     }
+}
+
+/// Whether a role decides on what a feed brings.
+fn asks(role: Role, feed: Feed) -> bool {
+    Feed::of(role).contains(&feed)
 }
 
 async fn sleep_until(clock: Clock, at: Option<Timestamp>) {

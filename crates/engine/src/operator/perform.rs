@@ -372,6 +372,7 @@ fn gone(kind: Kind, key: &Key, uid: &Uid) -> Fact {
         Kind::ReplicaSet => Fact::ReplicaSetGone(key, uid),
         Kind::Migration => Fact::MigrationGone(key, uid),
         Kind::Budget => Fact::BudgetGone(key, uid),
+        Kind::Lease => Fact::LeaseGone(key, uid),
         Kind::Pod | Kind::Node => Fact::PodGone(key, uid),
     }
 }
@@ -393,6 +394,6 @@ fn learned(kind: Kind, key: &Key, uid: &Uid, answer: &Answer) -> Option<Fact> {
         Kind::Migration => seen::<wire::Migration>(object),
         Kind::Pod => seen::<Pod>(object),
         Kind::Budget => seen::<Budget>(object),
-        Kind::Node => None,
+        Kind::Node | Kind::Lease => None,
     }
 }

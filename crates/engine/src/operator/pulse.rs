@@ -23,12 +23,8 @@ pub struct Condition {
 impl Condition {
     /// Takes another loop into account.
     pub(super) fn add(&mut self, other: Self) {
-        let Self { queues: Queues { touched, acting, resting, scheduled }, migrations, leads, missing } =
-            other;
-        self.queues.touched += touched;
-        self.queues.acting += acting;
-        self.queues.resting += resting;
-        self.queues.scheduled += scheduled;
+        let Self { queues, migrations, leads, missing } = other;
+        self.queues.add(queues);
         self.migrations += migrations;
         self.leads |= leads;
         self.missing.extend(missing);

@@ -151,7 +151,7 @@ async fn a029_only_chosen_pods_are_asked_and_an_overdue_one_is_not_awaited() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_cannot_be_read_says_nothing() {
     let bench = Bench::start(1).await;
-    assert!(matches!(life::read(&bench.http, "node-1").await, Some(Fact::LeaseGone(_))));
+    assert!(matches!(life::read(&bench.http, "node-1").await, Some(Fact::LeaseAbsent(_))));
     bench.wire.fail(|_, _| Some(Fault::Unsent));
     assert!(life::read(&bench.http, "node-1").await.is_none());
 }

@@ -54,7 +54,7 @@ pub struct Index {
     replica_sets: Table<ReplicaSet>,
     migrations: Table<Migration>,
     links: Links,
-    leases: BTreeMap<Key, Lease>,
+    leases: Table<Lease>,
     daemon_sets: BTreeMap<Key, Existence>,
     terminating_namespaces: BTreeSet<String>,
     budgets_visible: bool,
@@ -137,12 +137,17 @@ impl Index {
             Fact::DaemonSet(key, existence) => drop(self.daemon_sets.insert(key, existence)),
             Fact::NamespaceTerminating(name) => drop(self.terminating_namespaces.insert(name)),
             Fact::Lease(lease) => {
-                let known = self.leases.get(&lease.key).map(|known| known.resource_version.as_str());
-                if known.is_none_or(|known| !version::is_older(&lease.resource_version, known)) {
-                    self.leases.insert(lease.key.clone(), *lease);
+                let key = lease.key.clone();
+                if self.leases.keep(lease, now) != Kept::Unchanged {
+                    touched.insert(Subject::new(Kind::Lease, key));
                 }
             }
-            Fact::LeaseGone(key) => drop(self.leases.remove(&key)),
+            Fact::LeaseGone(key, uid) => self.end_lease(key, &uid, &mut touched),
+            Fact::LeaseAbsent(key) => {
+                if let Some(uid) = self.lease(&key).map(|lease| lease.uid.clone()) {
+                    self.end_lease(key, &uid, &mut touched);
+                }
+            }
             Fact::Transfers(samples) => self.transfers.extend(samples),
         }
         touched
@@ -155,6 +160,7 @@ impl Index {
             Kept::Added => None,
             Kept::Replaced(before) => Some(before),
         };
+        touched.insert(Subject::node(&name));
         // Guests are moved away by what is on their node; its health and labels are nothing to them.
         let on_it = |node: &Node| (node.unschedulable, node.taints.clone());
         if before.as_ref().map(on_it) != self.nodes.get(&name).map(on_it) {
@@ -164,7 +170,14 @@ impl Index {
 
     fn end_node(&mut self, name: &String, uid: &Uid, touched: &mut BTreeSet<Subject>) {
         if self.nodes.remove(name, uid).is_some() {
+            touched.insert(Subject::node(name));
             self.touch_on(name, touched);
+        }
+    }
+
+    fn end_lease(&mut self, key: Key, uid: &Uid, touched: &mut BTreeSet<Subject>) {
+        if self.leases.remove(&key, uid).is_some() {
+            touched.insert(Subject::new(Kind::Lease, key));
         }
     }
 
@@ -325,6 +338,7 @@ impl Index {
         self.instances.forget_gone();
         self.replica_sets.forget_gone();
         self.migrations.forget_gone();
+        self.leases.forget_gone();
     }
 
     pub fn set_sight(&mut self, sight: Sight) {

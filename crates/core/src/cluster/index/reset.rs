@@ -81,6 +81,7 @@ impl Index {
                 self.budgets_visible = true;
                 self.take_list(&of!(budgets, Budget, BudgetGone), only!(list, Budget), at, |_| true)
             }
+            Kind::Lease => self.take_list(&of!(leases, Lease, LeaseGone), only!(list, Lease), at, |_| true),
         }
     }
 
@@ -117,15 +118,14 @@ impl Index {
         self.take_list(&of!(budgets, Budget, BudgetGone), budgets, at, |_| true)
     }
 
-    /// Leases as a fresh list shows them: the truth about these keys, whatever was known.
-    pub fn reset_leases(&mut self, keys: impl IntoIterator<Item = Key>, leases: &[Lease]) {
-        self.advance();
-        for key in keys {
-            match leases.iter().find(|lease| lease.key == key) {
-                Some(lease) => drop(self.leases.insert(key, lease.clone())),
-                None => drop(self.leases.remove(&key)),
-            }
-        }
+    /// A fresh list of leases that covers those about which `about` says so.
+    pub fn reset_leases(
+        &mut self,
+        leases: Vec<Box<Lease>>,
+        at: &ListedAt,
+        about: impl Fn(&Lease) -> bool,
+    ) -> BTreeSet<Subject> {
+        self.take_list(&of!(leases, Lease, LeaseGone), leases, at, about)
     }
 
     /// The ledger of running migrations as a list shows it.

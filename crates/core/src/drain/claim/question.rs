@@ -139,6 +139,7 @@ mod tests {
             self.index.apply(Fact::Lease(Box::new(Lease {
                 record: None,
                 key: key("n"),
+                uid: crate::cluster::fact::Uid("lease".into()),
                 holder: Holder { owner: "ann".into(), instance: "box:1".into() }.to_string(),
                 renewed: Some(at(answered)),
                 duration_seconds: 3600,

@@ -11,6 +11,7 @@ use crate::testing::{at, node, pod};
 pub(super) fn lease(holder: &str, renewed: i64) -> Lease {
     Lease {
         key: key("n"),
+        uid: crate::cluster::fact::Uid("lease".into()),
         holder: holder.into(),
         renewed: Some(at(renewed)),
         duration_seconds: 90,
@@ -260,12 +261,13 @@ fn a_lease_that_somebody_took_is_noticed_at_once_and_left_to_them() {
 #[test]
 fn a_lease_that_was_removed_is_written_anew_once_it_stays_away() {
     let mut held = answering();
-    held.index.apply(Fact::LeaseGone(key("n")));
+    held.index.apply(Fact::LeaseAbsent(key("n")));
     assert!(held.at(10).is_empty(), "the watch may be behind");
     assert!(held.at(14).is_empty());
-    held.index.apply(Fact::Lease(Box::new(heard(1, None, 0))));
+    let uid = crate::cluster::fact::Uid("another".into());
+    held.index.apply(Fact::Lease(Box::new(Lease { uid, ..heard(1, None, 0) })));
     assert!(held.at(15).is_empty());
-    held.index.apply(Fact::LeaseGone(key("n")));
+    held.index.apply(Fact::LeaseAbsent(key("n")));
     assert!(held.at(16).is_empty());
     assert!(held.at(20).is_empty());
     let anew = held.at(21);

@@ -49,7 +49,7 @@ fn b06_b07_a_node_is_emptied_and_given_back() {
     assert_eq!(case.told[2..], ["UncordonNode", "RemovedMaintenance"]);
     let node = case.node("n");
     assert!(!node.unschedulable && node.taints.is_empty() && node.labels.is_empty() && node.mark.is_none());
-    assert!(case.registry.lease("n").is_none());
+    assert!(case.lease("n").is_none());
     assert!(case.registry.object(&id("a")).is_none());
 }
 
@@ -62,7 +62,7 @@ fn b08_a_missing_node_fails_until_it_is_there() {
     assert_eq!(status.last_error, "nodes \"n\" not found");
     assert_eq!((status.total_pods, status.eviction_pods), (0, 0));
     assert_eq!(case.told, ["BeginMaintenance", "FailedMaintenance"]);
-    case.registry.apply(Seen::Node(Box::new(node("n"))));
+    case.learn(Fact::Node(Box::new(node("n"))));
     case.settle("a");
     case.drained("n");
     case.settle("a");
@@ -72,7 +72,7 @@ fn b08_a_missing_node_fails_until_it_is_there() {
 #[test]
 fn b09_b10_a_lease_of_somebody_else_is_waited_for_without_counting() {
     let mut case = Case::new(&["n"]).with(object("a", "n"));
-    case.registry.apply(Seen::Lease(lease("n", "NodeHealthCheck-x", 0)));
+    case.learn(Fact::Lease(Box::new(lease("n", "NodeHealthCheck-x", 0))));
     for _ in 0..5 {
         case.now += 60;
         case.settle("a");
@@ -82,7 +82,7 @@ fn b09_b10_a_lease_of_somebody_else_is_waited_for_without_counting() {
     assert!(status.last_error.ends_with("is held by NodeHealthCheck-x"), "{}", status.last_error);
     assert!(status.says(WAITING) && !case.node("n").unschedulable);
     assert!(!case.told.contains(&"FailedMaintenance"));
-    case.registry.apply(Seen::LeaseGone(lease_key("n"), at(case.now)));
+    case.learn(Fact::LeaseAbsent(lease_key("n")));
     case.settle("a");
     case.drained("n");
     case.settle("a");
@@ -92,13 +92,13 @@ fn b09_b10_a_lease_of_somebody_else_is_waited_for_without_counting() {
 #[test]
 fn b11_a_lease_lost_on_the_way_and_regained_is_forgiven() {
     let mut case = begun();
-    case.registry.apply(Seen::Lease(lease("n", "other", 0)));
+    case.learn(Fact::Lease(Box::new(lease("n", "other", 0))));
     case.settle("a");
     case.now += 6;
     case.settle("a");
     assert_eq!(case.status("a").error_on_lease_count, 2);
     assert!(case.registry.order("n").is_none(), "nothing is done to a node that somebody else holds");
-    case.registry.apply(Seen::LeaseGone(lease_key("n"), at(case.now)));
+    case.learn(Fact::LeaseAbsent(lease_key("n")));
     case.settle("a");
     case.drained("n");
     case.settle("a");
@@ -109,7 +109,7 @@ fn b11_a_lease_lost_on_the_way_and_regained_is_forgiven() {
 #[test]
 fn b12_a_lease_lost_for_good_fails_and_the_node_is_not_uncordoned() {
     let mut case = begun();
-    case.registry.apply(Seen::Lease(lease("n", "other", 0)));
+    case.learn(Fact::Lease(Box::new(lease("n", "other", 0))));
     let mut looks = 0;
     while let Some(again) = case.settle("a").filter(|again| *again < at(600)) {
         looks += 1;
@@ -126,7 +126,7 @@ fn b12_a_lease_lost_for_good_fails_and_the_node_is_not_uncordoned() {
     case.settle("a");
     assert!(case.node("n").unschedulable && case.node("n").taints.is_empty());
     assert!(case.told.contains(&"KeptCordon"));
-    assert!(case.registry.lease("n").is_some_and(|lease| lease.holder == "other"), "their lease stays");
+    assert!(case.lease("n").is_some_and(|lease| lease.holder == "other"), "their lease stays");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn b22_the_lease_is_renewed_while_the_maintenance_lasts() {
     assert_eq!(again, at(1800));
     case.now = 1800;
     case.settle("a");
-    assert_eq!(case.registry.lease("n").unwrap().renewed, Some(at(1800)));
+    assert_eq!(case.lease("n").unwrap().renewed, Some(at(1800)));
 }
 
 #[test]
@@ -197,19 +197,19 @@ fn a_successor_goes_on_and_repeats_no_news() {
 fn a_drain_ends_with_its_object_even_if_nobody_kept_it() {
     let mut case = begun();
     let object = case.registry.object(&id("a")).unwrap().clone();
-    case.registry.apply(Seen::ObjectGone(object.id, object.uid));
+    case.apply(Seen::ObjectGone(object.id, object.uid));
     assert_eq!(case.decide("a").actions, [Action::End { node: "n".into() }]);
 }
 
 #[test]
 fn a_node_that_goes_away_leaves_no_finalizer_behind() {
     let mut case = begun();
-    case.registry.apply(Seen::NodeGone("n".into()));
+    case.learn(Fact::NodeAbsent("n".into()));
     case.settle("a");
     assert_eq!(case.status("a").phase, Some(Phase::Failed));
     case.edit("a", |object| object.deleting = true);
     case.settle("a");
-    assert!(case.registry.object(&id("a")).is_none() && case.registry.lease("n").is_none());
+    assert!(case.registry.object(&id("a")).is_none() && case.lease("n").is_none());
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn deleting_the_first_of_two_objects_for_a_node_hands_it_to_the_second() {
     );
     assert!(case.registry.object(&id("a")).is_none(), "the first one may go");
     case.settle("b");
-    assert!(case.registry.has_begun(case.registry.object(&id("b")).unwrap()));
+    assert!(case.registry.has_begun(&case.index, case.registry.object(&id("b")).unwrap()));
     assert_eq!(case.status("b").phase, Some(Phase::Running));
     // The second one knows how the node was before the first.
     case.edit("b", |object| object.deleting = true);

@@ -73,13 +73,17 @@ fn an_old_view_of_the_node_is_not_taken_for_an_uncordon() {
     case.edit("a", |object| object.on_uncordon = OnUncordon::Yield);
     let before = Node { unschedulable: false, mark: None, ..case.node("n").clone() };
     case.drained("n");
-    case.registry.apply(Seen::Node(Box::new(before)));
+    case.learn(Fact::Node(Box::new(before)));
     case.settle("a");
     assert_eq!(case.status("a").phase, Some(Phase::Succeeded));
 }
 
 fn strays(case: &Case) -> Vec<Id> {
-    case.registry.everybody().into_iter().filter(|id| case.registry.stray(id).is_some()).collect()
+    case.registry
+        .everybody(&case.index)
+        .into_iter()
+        .filter(|id| case.registry.stray(&case.index, id).is_some())
+        .collect()
 }
 
 /// The object is gone and its node given back; then the mark is on the node again.
@@ -123,10 +127,10 @@ fn a_mark_that_comes_back_long_after_the_maintenance_takes_nothing_with_it() {
 #[test]
 fn a_record_whose_lease_is_missing_from_a_new_list_does_not_count() {
     let mut case = begun();
-    let is_lease = |subject: &Subject<'_>| matches!(subject, Subject::Lease(_));
-    assert!(case.registry.record("n", at(case.now)).is_some());
-    case.registry.clear(is_lease);
-    assert!(case.registry.record("n", at(case.now)).is_none());
+    assert!(case.registry.record(&case.index, "n", at(case.now)).is_some());
+    case.index.reset_leases(Vec::new(), &ListedAt::default(), |_| true);
+    case.registry.listed_leases(&case.index);
+    assert!(case.registry.record(&case.index, "n", at(case.now)).is_none());
 }
 
 #[test]
@@ -165,11 +169,11 @@ fn two_installations_have_two_names_and_the_one_with_the_lease_acts() {
     assert_eq!(named(OWNER, HOME), OWNER, "what was written before namespaces were named stays ours");
     assert_eq!(named(OWNER, "blue"), "node-maintenance@blue");
     let mut case = begun();
-    let lease = case.registry.lease("n").unwrap().clone();
+    let lease = case.lease("n").unwrap().clone();
     let mut other = Case::new(&["n"]);
     other.registry = Registry::of(named(OWNER, "blue"));
-    other.registry.apply(Seen::Node(Box::new(case.node("n").clone())));
-    other.registry.apply(Seen::Lease(lease));
+    other.learn(Fact::Node(Box::new(case.node("n").clone())));
+    other.learn(Fact::Lease(Box::new(lease)));
     other = other.with(object("a", "n"));
     assert!(other.decide("a").actions.is_empty(), "the first one is at it");
     assert!(strays(&other).is_empty());

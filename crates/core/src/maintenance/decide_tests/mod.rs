@@ -8,7 +8,8 @@ mod turns;
 use super::queue::{Limits, Turns};
 use super::status::{BLOCKED, DRAINED, PERMISSION_IGNORED, WAITING, YIELDED};
 use super::*;
-use crate::cluster::fact::{Health, Node};
+use crate::cluster::fact::{Fact, Health, Node};
+use crate::cluster::index::{Index, ListedAt};
 use crate::drain::ownership::{MarkState, lease_key, new_mark};
 use crate::drain::proof::Proof;
 use crate::drain::run::{Blocker, End};
@@ -41,6 +42,7 @@ fn object(name: &str, node: &str) -> Maintenance {
 fn lease(node: &str, holder: &str, renewed: i64) -> Lease {
     Lease {
         key: lease_key(node),
+        uid: Uid("lease".into()),
         holder: holder.into(),
         renewed: Some(at(renewed)),
         duration_seconds: LEASE_SECONDS,
@@ -54,6 +56,7 @@ fn lease(node: &str, holder: &str, renewed: i64) -> Lease {
 
 /// A cluster in which actions are carried out as if every request succeeded.
 struct Case {
+    index: Index,
     registry: Registry,
     limits: Limits,
     now: i64,
@@ -63,32 +66,59 @@ struct Case {
 
 impl Case {
     fn new(nodes: &[&str]) -> Self {
-        let mut registry = Registry::default();
+        let mut case = Self::empty(Registry::default());
         for name in nodes {
-            registry.apply(Seen::Node(Box::new(node(name))));
+            case.learn(Fact::Node(Box::new(node(name))));
         }
-        Self { registry, limits: Limits::default(), now: 0, told: Vec::new(), done: Vec::new() }
+        case
+    }
+
+    fn empty(registry: Registry) -> Self {
+        Self {
+            index: Index::new(),
+            registry,
+            limits: Limits::default(),
+            now: 0,
+            told: Vec::new(),
+            done: Vec::new(),
+        }
+    }
+
+    fn learn(&mut self, fact: Fact) -> Touched {
+        // In these tests objects go and come back as they were.
+        self.index.forget_gone();
+        let touched = self.index.apply(fact);
+        self.registry.hear(&self.index, &touched, at(self.now))
+    }
+
+    fn apply(&mut self, seen: Seen) -> Touched {
+        self.registry.apply(&self.index, seen)
+    }
+
+    fn lease(&self, node: &str) -> Option<&Lease> {
+        self.index.lease(&lease_key(node))
     }
 
     fn with(mut self, object: Maintenance) -> Self {
-        self.registry.apply(Seen::Object(Box::new(object)));
+        self.apply(Seen::Object(Box::new(object)));
         self
     }
 
     fn edit(&mut self, name: &str, change: impl FnOnce(&mut Maintenance)) {
         let mut object = self.registry.object(&id(name)).unwrap().clone();
         change(&mut object);
-        self.registry.apply(Seen::Object(Box::new(object)));
+        self.apply(Seen::Object(Box::new(object)));
     }
 
     fn edit_node(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
-        let mut node = self.registry.node(name).unwrap().clone();
+        let mut node = self.index.node(name).unwrap().clone();
         change(&mut node);
-        self.registry.apply(Seen::Node(Box::new(node)));
+        self.learn(Fact::Node(Box::new(node)));
     }
 
     fn decide(&self, name: &str) -> Decision {
-        decide(&self.registry, &Turns::of(&self.registry, &self.limits), &id(name), at(self.now))
+        let turns = Turns::of(&self.index, &self.registry, &self.limits);
+        decide(&self.index, &self.registry, &turns, &id(name), at(self.now))
     }
 
     /// Decides and carries out until nothing more is wanted at this instant.
@@ -110,21 +140,21 @@ impl Case {
         match action {
             Action::Finalize { id, held: true, .. } => self.edit(&id.name, |object| object.held = true),
             Action::Finalize { id, uid, held: false, .. } => {
-                self.registry.apply(Seen::ObjectGone(id.clone(), uid.clone()));
+                self.apply(Seen::ObjectGone(id.clone(), uid.clone()));
             }
             Action::TakeLease { node, at, over, holder, record, .. } => {
                 let before = over.as_ref().and_then(|lease| lease.record.clone());
                 let record = record.clone().or(before);
                 let lease = Lease { renewed: Some(*at), record, ..lease(node, holder, 0) };
-                self.registry.apply(Seen::Lease(lease));
+                self.learn(Fact::Lease(Box::new(lease)));
             }
             Action::ReturnLease { lease, .. } => {
-                self.registry.apply(Seen::LeaseGone(lease.clone(), at(self.now)));
+                self.learn(Fact::LeaseAbsent(lease.clone()));
             }
             Action::Begin { node, id, attire, may_shut_down } => {
                 let begun = Seen::Begun(node.clone(), id.clone(), *may_shut_down, at(self.now));
-                self.registry.apply(begun);
-                let seen = self.registry.node(node).unwrap().clone();
+                self.apply(begun);
+                let seen = self.index.node(node).unwrap().clone();
                 let mark = new_mark(&seen, OWNER, attire, at(self.now));
                 self.edit_node(node, |node| {
                     node.taints = attire.taints_on(node).unwrap_or_else(|| node.taints.clone());
@@ -134,7 +164,7 @@ impl Case {
                 });
             }
             Action::End { node } => {
-                self.registry.apply(Seen::Ended(node.clone()));
+                self.apply(Seen::Ended(node.clone()));
             }
             Action::GiveBack { node, keep_cordon, record } => self.edit_node(node, |node| {
                 let undo = crate::drain::give_back::undo_of(node, OWNER, *keep_cordon, record.as_deref());
@@ -164,7 +194,7 @@ impl Case {
             blockers: Vec::new(),
             end: None,
         };
-        self.registry.apply(Seen::Survey(survey));
+        self.apply(Seen::Survey(survey));
     }
 
     fn drained(&mut self, node: &str) {
@@ -176,7 +206,7 @@ impl Case {
     }
 
     fn node(&self, name: &str) -> &Node {
-        self.registry.node(name).unwrap()
+        self.index.node(name).unwrap()
     }
 }
 

@@ -28,7 +28,7 @@ fn blockers_are_named_with_what_to_do_and_progress_never_runs_backwards() {
             blockers: vec![blocker],
             end: None,
         };
-        case.registry.apply(Seen::Survey(survey));
+        case.apply(Seen::Survey(survey));
         case.settle("a");
         progress.push(case.status("a").drain_progress);
     }
@@ -46,7 +46,7 @@ fn what_cannot_be_read_is_said_and_old_numbers_are_not_shown_as_new() {
     case.now += 5;
     case.settle("a");
     assert_eq!(case.status("a").drain_progress, 50);
-    case.registry.apply(Seen::Blind("could not read pods: no answer within 30 s".into(), at(case.now)));
+    case.apply(Seen::Blind("n".into(), "could not read pods: no answer within 30 s".into(), at(case.now)));
     let again = case.settle("a");
     assert!(!case.status("a").says(UNREAD), "a watch that breaks off is begun anew in moments");
     assert_eq!(again, Some(at(case.now + 10)));
@@ -76,7 +76,7 @@ fn a_node_that_was_empty_is_not_called_empty_while_nobody_can_look() {
     case.drained("n");
     case.settle("a");
     assert_eq!((case.status("a").phase, case.status("a").drain_progress), (Some(Phase::Succeeded), 100));
-    case.registry.apply(Seen::Blind("could not read nodes".into(), at(case.now)));
+    case.apply(Seen::Blind("n".into(), "could not read nodes".into(), at(case.now)));
     case.now += 20;
     case.settle("a");
     let status = case.status("a");
@@ -91,10 +91,10 @@ fn a_node_that_was_empty_is_not_called_empty_while_nobody_can_look() {
 #[test]
 fn a_list_that_cannot_be_read_is_named_on_every_object_and_taken_back() {
     let mut case = begun();
-    let seen = |case: &mut Case, seen| drop(case.registry.apply(seen));
+    let seen = |case: &mut Case, seen| drop(case.apply(seen));
     seen(&mut case, Seen::Unread("the list of nodes".into(), "forbidden".into(), at(0)));
     case.now = 30;
-    let decision = decide_unread(&case.registry, &id("a"), at(case.now));
+    let decision = decide_unread(&case.index, &case.registry, &id("a"), at(case.now));
     let [Action::WriteStatus { status, .. }, ..] = decision.actions.as_slice() else {
         panic!("{decision:?}")
     };
@@ -113,7 +113,7 @@ fn foretell(case: &mut Case, end: Option<(Option<i64>, i64)>) {
         end.map(|(earliest, latest)| Foretold { earliest: earliest.map(moment), latest: moment(latest) });
     let mut survey = case.registry.survey("n").unwrap().clone();
     survey.end = end;
-    case.registry.apply(Seen::Survey(survey));
+    case.apply(Seen::Survey(survey));
 }
 
 fn writes(case: &mut Case) -> usize {
@@ -175,7 +175,7 @@ fn what_has_ended_or_is_not_drained_has_no_estimated_end() {
     case.settle("a");
     assert_eq!(case.status("a").estimated_end, None, "the node is empty");
     let mut case = told();
-    case.registry.apply(Seen::Lease(lease("n", "other", 0)));
+    case.learn(Fact::Lease(Box::new(lease("n", "other", 0))));
     case.settle("a");
     assert_eq!(case.status("a").estimated_end, None, "nothing is done to a node that another operator holds");
     let mut case = told();
@@ -202,7 +202,7 @@ fn what_giving_back_could_not_undo_is_written_before_it_is_tried_again_and_holds
         node: "n".into(),
         why: "virt-api answered 406".into(),
     };
-    case.registry.apply(Seen::Left("n".into(), vec![mark]));
+    case.apply(Seen::Left("n".into(), vec![mark]));
     let decision = case.decide("a");
     let written = decision.actions.iter().find_map(|action| match action {
         Action::WriteStatus { status, .. } => Some(status),

@@ -50,11 +50,11 @@ fn nodes_of_the_control_plane_go_one_at_a_time_and_only_with_a_known_quorum() {
     }
     let decision = case.decide("c1");
     assert_eq!(decision.actions, [Action::AskQuorum { node: "c1".into() }]);
-    case.registry.apply(Seen::Quorum("c1".into(), Err("not now".into()), at(0)));
+    case.apply(Seen::Quorum("c1".into(), Err("not now".into()), at(0)));
     case.settle("c1");
     assert_eq!(case.status("c1").last_error, "not now");
     assert!(!case.node("c1").unschedulable);
-    case.registry.apply(Seen::Quorum("c1".into(), Ok(()), at(0)));
+    case.apply(Seen::Quorum("c1".into(), Ok(()), at(0)));
     for name in ["c1", "c2", "c3"] {
         case.settle(name);
     }
@@ -67,14 +67,14 @@ fn ten_thousand_objects_at_once_wait_for_their_turn() {
     let mut case = Case::new(&[]);
     for number in 0..10_000 {
         let name = format!("n{number}");
-        case.registry.apply(Seen::Node(Box::new(node(&name))));
-        case.registry.apply(Seen::Object(Box::new(object(&name, &name))));
+        case.learn(Fact::Node(Box::new(node(&name))));
+        case.apply(Seen::Object(Box::new(object(&name, &name))));
     }
     case.limits.cluster = Some("5".parse().unwrap());
-    let turns = Turns::of(&case.registry, &case.limits);
+    let turns = Turns::of(&case.index, &case.registry, &case.limits);
     let mut begin = 0;
-    for one in case.registry.everybody() {
-        let decision = decide(&case.registry, &turns, &one, at(0));
+    for one in case.registry.everybody(&case.index) {
+        let decision = decide(&case.index, &case.registry, &turns, &one, at(0));
         begin +=
             usize::from(decision.actions.iter().any(|action| matches!(action, Action::TakeLease { .. })));
     }
@@ -109,7 +109,7 @@ fn a_permission_counts_as_long_as_somebody_vouches_for_it() {
         "{:?}",
         case.told
     );
-    case.registry.apply(Seen::Reviewing(reviewing()));
+    case.apply(Seen::Reviewing(reviewing()));
     case.settle("a");
     assert!(permitted(&case));
     assert!(!case.status("a").says(PERMISSION_IGNORED));
@@ -119,7 +119,7 @@ fn a_permission_counts_as_long_as_somebody_vouches_for_it() {
     case.edit("a", |object| object.may_shut_down = true);
     case.settle("a");
     assert!(permitted(&case), "it was given later, which is reviewed, too");
-    case.registry.clear(|subject| matches!(subject, Subject::Reviewing));
+    case.apply(Seen::Reviewing(vouched::Reviewing::Absent));
     case.settle("a");
     assert!(!permitted(&case), "the webhook is gone");
     assert!(case.status("a").message(PERMISSION_IGNORED).unwrap().contains("--listen"));
@@ -131,11 +131,11 @@ fn nobody_answers_for_the_quorum_on_an_object_that_is_older_than_the_webhook() {
     case.edit_node("c1", |node| {
         node.labels.insert("node-role.kubernetes.io/control-plane".into(), "".into());
     });
-    case.registry.apply(Seen::Reviewing(reviewing()));
+    case.apply(Seen::Reviewing(reviewing()));
     let wish = Maintenance { may_touch_control_plane: true, may_shut_down: true, ..object("a", "c1") };
     case = case.with(wish);
     assert!(case.decide("a").actions.contains(&Action::AskQuorum { node: "c1".into() }));
-    case.registry.apply(Seen::Quorum("c1".into(), Err("not now".into()), at(0)));
+    case.apply(Seen::Quorum("c1".into(), Err("not now".into()), at(0)));
     case.settle("a");
     assert!(!case.node("c1").unschedulable);
     let said = case.status("a").message(PERMISSION_IGNORED).unwrap();
@@ -148,22 +148,20 @@ fn nobody_answers_for_the_quorum_on_an_object_that_is_older_than_the_webhook() {
 
 #[test]
 fn old_news_of_objects_nodes_and_leases_changes_nothing_and_what_has_no_number_is_the_last_word() {
-    let mut registry = Registry::default();
+    let mut case = Case::new(&[]);
     let quiet = Touched::Some(BTreeSet::new());
+    case.apply(Seen::Object(Box::new(Maintenance { resource_version: String::new(), ..object("b", "n") })));
     for (version, counts) in
         [("9", true), ("8", false), ("10", true), ("9", false), ("soon", true), ("3", true)]
     {
         let version = || version.to_owned();
-        let said = Maintenance { resource_version: version(), reason: version(), ..object("a", "n") };
-        assert_eq!(registry.apply(Seen::Object(Box::new(said))) != quiet, counts, "{}", version());
-        let said = Lease { resource_version: version(), ..lease("n", &version(), 0) };
-        assert_eq!(registry.apply(Seen::Lease(said)) != quiet, counts, "{}", version());
-        assert_eq!(registry.lease("n").unwrap().holder == version(), counts);
         let labels = [("version".to_owned(), version())].into();
-        registry.apply(Seen::Node(Box::new(Node { resource_version: version(), labels, ..node("n") })));
-        assert_eq!(
-            registry.node("n").unwrap().labels.get("version").is_some_and(|label| *label == version()),
-            counts
-        );
+        case.learn(Fact::Node(Box::new(Node { resource_version: version(), labels, ..node("n") })));
+        assert_eq!(case.node("n").labels.get("version").is_some_and(|label| *label == version()), counts);
+        let said = Maintenance { resource_version: version(), reason: version(), ..object("a", "n") };
+        assert_eq!(case.apply(Seen::Object(Box::new(said))) != quiet, counts, "{}", version());
+        let said = Lease { resource_version: version(), ..lease("n", &version(), 0) };
+        assert_eq!(case.learn(Fact::Lease(Box::new(said))) != quiet, counts, "{}", version());
+        assert_eq!(case.lease("n").unwrap().holder == version(), counts);
     }
 }

@@ -1,10 +1,9 @@
 //! The role `maintenance`: NodeMaintenance objects, both kinds of them.
 //!
-//! One task owns the registry and asks the core about each object that was touched. A second one, the drain service, empties the nodes it
+//! The role asks the core about each object that was touched. A second task, the drain service, empties the nodes it
 //! is given and reports where each stands. Leadership gates both: a follower watches and waits, and whoever takes over begins from
 //! what is written in the cluster.
 
-mod feeds;
 mod perform;
 mod quorum;
 pub mod review;
@@ -13,162 +12,132 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use evac_clock::Clock;
-use evac_core::Policy;
+use evac_core::cluster::index::ListedAt;
 use evac_core::drain::step::Event;
+use evac_core::machines::{Kind, Subject};
 use evac_core::maintenance::queue::{Limits, Turns};
+use evac_core::maintenance::vouched::Reviewing;
 use evac_core::maintenance::{
     Action, Decision, Id, OWNER, Registry, Seen, Touched, decide, decide_unread, named,
 };
+use evac_core::{Index, Policy};
+use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use self::feeds::{Input, What};
 use self::perform::{Done, Performer};
 use super::agenda::Agenda;
-use super::pulse::{Condition, Question};
-use super::sleep_until;
+use super::feeds::{Feed, Input, Word};
+use super::hands::Hands;
 use crate::drain::service::{News, Service};
 use crate::http::Http;
+use crate::metrics::Queues;
 
 /// How many objects are acted upon at the same time, and how many pods are asked to leave.
 const PARALLEL: usize = 64;
 
-/// Runs the role until it is stopped. It acts while the gate of `http` is open.
-pub(super) async fn run(
-    http: Http,
-    limits: Limits,
-    stop: CancellationToken,
-    questions: mpsc::Receiver<Question>,
-) {
-    Loop::new(http, limits).run(stop, questions).await;
-}
-
-struct Loop {
+pub(super) struct Maintenance {
     http: Http,
     clock: Clock,
     limits: Limits,
     registry: Registry,
-    missing: BTreeSet<What>,
     agenda: Agenda<Id>,
     /// Empties nodes while we lead.
     service: Option<Arc<Service>>,
     room: Arc<Semaphore>,
 }
 
-impl Loop {
-    fn new(http: Http, limits: Limits) -> Self {
+impl Maintenance {
+    pub fn new(http: Http, limits: Limits) -> Self {
         let registry = Registry::of(named(OWNER, http.home()));
         Self {
             clock: http.clock(),
             http,
             limits,
             registry,
-            missing: What::ALL.into(),
             agenda: Agenda::default(),
             service: None,
             room: Arc::new(Semaphore::new(PARALLEL)),
         }
     }
 
-    async fn run(mut self, stop: CancellationToken, mut questions: mpsc::Receiver<Question>) {
-        let (sender, mut inbox) = mpsc::unbounded_channel();
-        let (news_sender, mut news) = mpsc::unbounded_channel();
-        let mut tasks = JoinSet::new();
-        feeds::start(&self.http, &sender, &mut tasks);
-        let mut openings = self.http.gate().openings();
-        loop {
-            self.look(&sender, &news_sender, &mut tasks);
-            let leads = self.http.gate().is_open(self.clock.now());
-            let alarm = if leads { self.agenda.next_alarm() } else { None };
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                input = inbox.recv() => {
-                    let Some(input) = input else { return };
-                    self.take(input);
-                    // Everything that has arrived is one view.
-                    while let Ok(input) = inbox.try_recv() {
-                        self.take(input);
-                    }
-                }
-                Some(told) = news.recv() => {
-                    self.hear(told);
-                    while let Ok(told) = news.try_recv() {
-                        self.hear(told);
-                    }
-                }
-                Some(question) = questions.recv() => {
-                    // Whoever asked may have given up.
-                    let _ = question.send(self.condition());
-                }
-                // What we had ordered while we led before is history.
-                Ok(()) = openings.changed() => {
-                    self.service = None;
-                    self.registry.forget_orders();
-                    self.agenda.touch(self.registry.everybody());
-                }
-                () = sleep_until(self.clock, alarm) => {}
-            }
-            while tasks.try_join_next().is_some() {}
-        }
+    /// This operator leads from now on. What it had ordered while it led before is history.
+    pub fn lead(&mut self, index: &Index) {
+        self.service = None;
+        self.registry.forget_orders();
+        self.agenda.touch(self.registry.everybody(index));
     }
 
-    fn condition(&self) -> Condition {
+    pub fn queues(&self) -> Queues {
         self.count();
-        let now = self.clock.now();
-        Condition {
-            queues: self.agenda.queues(now),
-            migrations: 0,
-            leads: self.http.gate().is_open(now),
-            missing: self.missing.iter().map(|what| format!("list of {what:?} of maintenance")).collect(),
+        self.agenda.queues(self.clock.now())
+    }
+
+    pub fn next_alarm(&self) -> Option<Timestamp> {
+        self.agenda.next_alarm()
+    }
+
+    /// A fresh list of what only this role looks at; the rest of it is in the index.
+    pub fn list(&mut self, index: &Index, feed: Feed, list: Vec<Seen>, at: &ListedAt) {
+        match feed {
+            Feed::Objects(family) => {
+                let objects = list.into_iter().filter_map(|seen| match seen {
+                    Seen::Object(object) => Some(*object),
+                    _ => None,
+                });
+                self.registry.list(family, objects.collect(), at);
+            }
+            Feed::Reviews => {
+                self.registry.apply(index, Seen::Reviewing(Reviewing::Absent));
+                for seen in list {
+                    self.registry.apply(index, seen);
+                }
+            }
+            Feed::Of(Kind::Lease) => self.registry.listed_leases(index),
+            Feed::Of(_) => {}
+        }
+        self.agenda.touch(self.registry.everybody(index));
+    }
+
+    pub fn can_read(&mut self, index: &Index, feed: Feed) {
+        self.apply(index, Seen::Read(feed.words()));
+    }
+
+    pub fn cannot_read(&mut self, index: &Index, feed: Feed, why: String) {
+        self.apply(index, Seen::Unread(feed.words(), why, self.clock.now()));
+    }
+
+    pub fn hear(&mut self, index: &Index, touched: &BTreeSet<Subject>) {
+        let touched = self.registry.hear(index, touched, self.clock.now());
+        self.touch(index, touched);
+    }
+
+    pub fn apply(&mut self, index: &Index, seen: Seen) {
+        let touched = self.registry.apply(index, seen);
+        self.touch(index, touched);
+    }
+
+    fn touch(&mut self, index: &Index, touched: Touched) {
+        match touched {
+            Touched::Some(ids) => self.agenda.touch(ids),
+            Touched::Everybody => self.agenda.touch(self.registry.everybody(index)),
         }
     }
 
-    fn take(&mut self, input: Input) {
-        match input {
-            Input::Listed(what, list) => {
-                self.missing.remove(&what);
-                self.registry.clear(|subject| what.covers(subject));
-                for seen in list {
-                    self.registry.apply(seen);
-                }
-                self.registry.apply(Seen::Read(what.words()));
-                self.agenda.touch(self.registry.everybody());
-            }
-            Input::Seen(seen) => {
-                if let Some(what) = What::of(&seen) {
-                    self.apply(Seen::Read(what.words()));
-                }
-                self.apply(seen);
-            }
-            Input::Unread(what, why) => {
-                self.apply(Seen::Unread(what.words(), why, self.clock.now()));
-            }
-            Input::Done(Done { id, learned, ending, effective }) => {
-                for seen in learned {
-                    self.apply(seen);
-                }
+    /// Takes in what its tasks tell; what they learned is known already.
+    pub fn take(&mut self, index: &Index, told: Told) {
+        match told {
+            Told::Done(Done { id, ending, effective, .. }) => {
                 self.agenda.finish(id, ending, effective, self.clock.now());
             }
-        }
-    }
-
-    fn apply(&mut self, seen: Seen) {
-        match self.registry.apply(seen) {
-            Touched::Some(ids) => self.agenda.touch(ids),
-            Touched::Everybody => self.agenda.touch(self.registry.everybody()),
-        }
-    }
-
-    fn hear(&mut self, news: News) {
-        match news {
-            News::Survey(survey) => self.apply(Seen::Survey(survey)),
-            News::Event(_, event) => log(&event),
+            Told::Drain(News::Survey(survey)) => self.apply(index, Seen::Survey(survey)),
+            Told::Drain(News::Event(_, event)) => log(&event),
             // It goes on by itself, and then says again where each node stands. Until then that is not known.
-            News::Interrupted(why) => {
+            Told::Drain(News::Interrupted(why)) => {
                 tracing::warn!(why, "the drain was interrupted");
-                self.apply(Seen::Blind(why, self.clock.now()));
+                let nodes: Vec<String> = self.registry.ordered().cloned().collect();
+                for node in nodes {
+                    self.apply(index, Seen::Blind(node, why.clone(), self.clock.now()));
+                }
             }
         }
     }
@@ -189,36 +158,29 @@ impl Loop {
         self.http.metrics().blockers(&codes);
     }
 
-    fn look(
-        &mut self,
-        sender: &mpsc::UnboundedSender<Input>,
-        news: &mpsc::UnboundedSender<News>,
-        tasks: &mut JoinSet<()>,
-    ) {
+    /// Asks the core about everybody who was touched.
+    pub fn look(&mut self, index: &Index, knows: bool, hands: &mut Hands<'_>) {
         let now = self.clock.now();
-        if !self.http.gate().is_open(now) {
-            return;
-        }
         let ready = self.agenda.ready(now);
         if ready.is_empty() {
             return;
         }
-        if !self.missing.is_empty() {
+        if !knows {
             // What is there already can at least be told what it waits for.
             for id in ready {
-                let Decision { actions, look_again } = decide_unread(&self.registry, &id, now);
+                let Decision { actions, look_again } = decide_unread(index, &self.registry, &id, now);
                 if let Some(at) = look_again {
                     self.agenda.wake(&id, at);
                 }
                 if !actions.is_empty() {
-                    self.act(id, actions, sender, news, tasks);
+                    self.act(id, actions, hands);
                 }
             }
             return;
         }
-        let mut turns = Turns::of(&self.registry, &self.limits);
+        let mut turns = Turns::of(index, &self.registry, &self.limits);
         for id in ready {
-            let Decision { actions, look_again } = decide(&self.registry, &turns, &id, now);
+            let Decision { actions, look_again } = decide(index, &self.registry, &turns, &id, now);
             if let Some(at) = look_again {
                 self.agenda.wake(&id, at);
             }
@@ -230,41 +192,59 @@ impl Loop {
                 if let Action::Begin { node, id, may_shut_down, .. } = action {
                     begins = true;
                     // Known before the first survey of it can arrive.
-                    self.registry.apply(Seen::Begun(node.clone(), id.clone(), *may_shut_down, now));
+                    let begun = Seen::Begun(node.clone(), id.clone(), *may_shut_down, now);
+                    self.registry.apply(index, begun);
                 }
             }
             if begins {
-                turns = Turns::of(&self.registry, &self.limits);
+                turns = Turns::of(index, &self.registry, &self.limits);
             }
-            self.act(id, actions, sender, news, tasks);
+            self.act(id, actions, hands);
         }
     }
 
-    fn act(
-        &mut self,
-        id: Id,
-        actions: Vec<Action>,
-        sender: &mpsc::UnboundedSender<Input>,
-        news: &mpsc::UnboundedSender<News>,
-        tasks: &mut JoinSet<()>,
-    ) {
+    fn act(&mut self, id: Id, actions: Vec<Action>, hands: &mut Hands<'_>) {
         let service = self
             .service
             .get_or_insert_with(|| {
                 // Many nodes share these, where a drain by hand has one or a few.
                 let policy = Policy { parallel: PARALLEL, ..Policy::thorough() };
-                Arc::new(Service::start(self.http.clone(), self.registry.owner(), policy, news.clone()))
+                let (news, mut heard) = mpsc::unbounded_channel();
+                let sender = hands.sender.clone();
+                hands.tasks.spawn(async move {
+                    while let Some(news) = heard.recv().await {
+                        // The loop may have ended meanwhile.
+                        let _ = sender.send(Input::Maintenance(Told::Drain(news)));
+                    }
+                });
+                Arc::new(Service::start(self.http.clone(), self.registry.owner(), policy, news))
             })
             .clone();
         self.agenda.begin(&id);
         let performer = Performer { http: self.http.clone(), service };
-        let (sender, room) = (sender.clone(), self.room.clone());
-        tasks.spawn(async move {
+        let (sender, room) = (hands.sender.clone(), self.room.clone());
+        hands.tasks.spawn(async move {
             let _place = room.acquire_owned().await;
             let done = performer.carry_out(id, actions).await;
             // The loop may have ended meanwhile.
-            let _ = sender.send(Input::Done(done));
+            let _ = sender.send(Input::Maintenance(Told::Done(done)));
         });
+    }
+}
+
+/// What the role's own tasks tell it.
+pub(super) enum Told {
+    Done(Done),
+    Drain(News),
+}
+
+impl Told {
+    /// What was learned, which is everybody's to know.
+    pub fn take_learned(&mut self) -> Vec<Word> {
+        match self {
+            Self::Done(done) => std::mem::take(&mut done.learned),
+            Self::Drain(_) => Vec::new(),
+        }
     }
 }
 

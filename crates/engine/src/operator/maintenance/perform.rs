@@ -3,19 +3,18 @@
 
 use std::sync::Arc;
 
-use evac_api::maintenance::request;
+use evac_api::maintenance::{Object, request};
 use evac_api::wire::Lease;
 use evac_api::{Answer, Call};
 use evac_clock::Clock;
-use evac_core::Lease as Judged;
+use evac_core::Fact;
 use evac_core::drain::give_back::{Cordon, Evidence, GiveBack, Giver, OfGuests, OfNode, Whose};
 use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::drain::record::Record;
 use evac_core::machines::remains::Remains;
-use evac_core::maintenance::{Action, Id, OWNER, Seen, cannot_spare, named};
+use evac_core::maintenance::{Action, Family, Id, OWNER, Seen, cannot_spare, named};
 use serde_json::json;
 
-use super::feeds;
 use super::quorum;
 use super::review;
 use crate::drain::service::{Service, Wanted};
@@ -23,10 +22,11 @@ use crate::give_back::{Told, give_back};
 use crate::http::{Http, HttpError, parse};
 use crate::nodes::NodeError;
 use crate::operator::agenda::Ending;
+use crate::operator::feeds::{Word, measured, observed};
 
-pub(super) struct Done {
+pub(in crate::operator) struct Done {
     pub id: Id,
-    pub learned: Vec<Seen>,
+    pub learned: Vec<Word>,
     pub ending: Ending,
     /// Something may have changed by it; telling people changes nothing.
     pub effective: bool,
@@ -50,23 +50,17 @@ impl Performer {
         done
     }
 
-    async fn perform(&self, action: &Action, learned: &mut Vec<Seen>) -> Result<(), Ending> {
+    async fn perform(&self, action: &Action, learned: &mut Vec<Word>) -> Result<(), Ending> {
         match action {
             Action::Finalize { id, uid, resource_version, others, held } => {
                 let call = request::finalizers(id, uid, resource_version, others, *held);
                 let answer = self.send(&call).await?;
                 if answer.status == 404 {
-                    learned.push(feeds::gone(id, uid));
+                    learned.push(Word::Maintenance(Seen::ObjectGone(id.clone(), uid.clone())));
                     return Ok(());
                 }
-                let answer = succeeded(answer)?;
-                // Without its last finalizer an object that is being deleted is gone.
-                learned.extend(match feeds::object(id.family, &answer.body, self.http.clock()) {
-                    Some(Seen::Object(object)) if object.deleting && !held && others.is_empty() => {
-                        Some(feeds::gone(id, uid))
-                    }
-                    other => other,
-                });
+                let body = succeeded(answer)?.body;
+                learned.extend(object_in(id.family, &body, self.http.clock()).map(Word::Maintenance));
                 Ok(())
             }
             Action::WriteStatus { id, uid, status } => {
@@ -79,10 +73,10 @@ impl Performer {
                 }
                 let answer = answer?;
                 if answer.status == 404 {
-                    learned.push(feeds::gone(id, uid));
+                    learned.push(Word::Maintenance(Seen::ObjectGone(id.clone(), uid.clone())));
                     return Err(Ending::Conflict);
                 }
-                learned.extend(feeds::object(id.family, &succeeded(answer)?.body, clock));
+                learned.extend(object_in(id.family, &succeeded(answer)?.body, clock).map(Word::Maintenance));
                 Ok(())
             }
             Action::TakeLease { node, uid, at, over, holder, record } => {
@@ -94,7 +88,7 @@ impl Performer {
                     answer = self.send(&call).await?;
                 }
                 let lease: Lease = parse(&succeeded(answer)?).map_err(|error| failed(&error))?;
-                learned.push(Seen::Lease(measured(lease, self.http.clock())));
+                learned.push(Word::Fact(Fact::Lease(Box::new(measured(lease, self.http.clock())))));
                 Ok(())
             }
             Action::ReturnLease { lease, resource_version } => {
@@ -102,7 +96,7 @@ impl Performer {
                 if answer.status != 404 {
                     succeeded(answer)?;
                 }
-                learned.push(Seen::LeaseGone(lease.clone(), self.http.clock().now()));
+                learned.push(Word::Fact(Fact::LeaseAbsent(lease.clone())));
                 Ok(())
             }
             Action::Begin { node, attire, may_shut_down, .. } => {
@@ -112,7 +106,7 @@ impl Performer {
             }
             Action::End { node } => {
                 self.service.end(node).await;
-                learned.push(Seen::Ended(node.clone()));
+                learned.push(Word::Maintenance(Seen::Ended(node.clone())));
                 Ok(())
             }
             Action::Ascertain { node } => {
@@ -125,7 +119,7 @@ impl Performer {
             Action::AskQuorum { node } => {
                 let verdict = quorum::ask(&self.http, node).await;
                 let verdict = verdict.map_err(|shortage| cannot_spare(node, &shortage));
-                learned.push(Seen::Quorum(node.clone(), verdict, self.http.clock().now()));
+                learned.push(Word::Maintenance(Seen::Quorum(node.clone(), verdict, self.http.clock().now())));
                 Ok(())
             }
             Action::Tell { about, warning, reason, message } => {
@@ -144,7 +138,7 @@ impl Performer {
         node: &str,
         keep_cordon: bool,
         record: Option<&Record>,
-        learned: &mut Vec<Seen>,
+        learned: &mut Vec<Word>,
     ) -> Result<(), Ending> {
         let owner = named(OWNER, self.http.home());
         let cordon = if keep_cordon { Cordon::Keep } else { Cordon::AsBefore };
@@ -160,7 +154,7 @@ impl Performer {
             Told::Node(_) | Told::NotTheirs => {}
         };
         match give_back(&self.http, node, &wish, &mut hear).await {
-            Ok(seen) => learned.extend(seen.map(|node| Seen::Node(Box::new(node)))),
+            Ok(seen) => learned.extend(seen.map(|node| Word::Fact(Fact::Node(Box::new(node))))),
             Err(NodeError::Http(error)) => return Err(failed(&error)),
             Err(_) => return Err(Ending::Conflict),
         }
@@ -170,7 +164,7 @@ impl Performer {
         for left in &left {
             tracing::warn!(node, left = left.sentence(), "could not be taken back");
         }
-        learned.push(Seen::Left(node.to_owned(), left));
+        learned.push(Word::Maintenance(Seen::Left(node.to_owned(), left)));
         Err(Ending::Failed)
     }
 
@@ -187,11 +181,10 @@ impl Performer {
     }
 }
 
-/// A lease with its time on the clock by which it is judged. It was written by the calendar, for others to read.
-pub(super) fn measured(lease: Lease, clock: Clock) -> Judged {
-    let mut lease = Judged::from(lease);
-    lease.renewed = lease.renewed.map(|at| clock.steady(at));
-    lease
+/// The object in an answer, as it is known then.
+fn object_in(family: Family, body: &[u8], clock: Clock) -> Option<Seen> {
+    let object = serde_json::from_slice::<Object>(body).ok()?;
+    Some(Seen::Object(Box::new(observed(object, family, clock))))
 }
 
 fn failed(error: &HttpError) -> Ending {

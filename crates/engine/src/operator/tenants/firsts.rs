@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::http::{Http, HttpError, Patience, parse};
 
-pub(super) type Firsts = BTreeMap<Uid, First>;
+pub(in crate::operator) type Firsts = BTreeMap<Uid, First>;
 
 /// How often the server is asked before the operator goes on without.
 const PATIENCE: Patience =

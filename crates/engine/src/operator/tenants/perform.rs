@@ -16,7 +16,7 @@ use crate::http::{Http, HttpError, parse};
 /// Whoever writes to an instance all the time does not keep it from being deleted.
 const TRIES: usize = 10;
 
-pub(super) struct Done {
+pub(in crate::operator) struct Done {
     pub learned: Vec<Fact>,
     pub outcomes: Vec<Outcome>,
 }
