@@ -2,13 +2,12 @@
 
 use evac_api::Project;
 use evac_api::kubevirt::wire::{Migration, VirtualMachineInstance};
+use evac_core::Sight;
 use evac_core::machines::Kind;
-use evac_core::machines::strategy::{Course, course};
-use evac_core::{Sight, VmRole};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::{DrainError, Input, Loop, Scope};
+use super::{DrainError, Input, Loop};
 use crate::guests;
 use crate::watch::{Report, follow_opened};
 
@@ -20,7 +19,7 @@ impl Loop<'_> {
         sender: &mpsc::UnboundedSender<Input>,
     ) -> Result<bool, DrainError> {
         let mut waits = false;
-        if *self.index.sight() == Sight::Unlooked && guests::are_on(&self.index, &self.request.nodes) {
+        if *self.index.sight() == Sight::Unlooked && self.drainer.has_guests(&self.index) {
             if !self.started.machines {
                 self.started.machines = true;
                 self.watch_machines(tasks, sender);
@@ -29,17 +28,13 @@ impl Loop<'_> {
                 self.read_settings().await?;
             }
         }
-        if *self.index.sight() == Sight::Clear {
-            let wanted = guests::machines_that_matter(&self.index, &self.request.nodes);
-            let wanted: std::collections::BTreeSet<_> =
-                wanted.into_iter().filter(|key| self.started.asked.insert(key.clone())).collect();
-            if !wanted.is_empty() {
-                for fact in guests::read_machines(&self.http, &wanted).await {
-                    self.index.apply(fact);
-                }
+        let wanted = self.drainer.machines_to_read(&self.index);
+        if !wanted.is_empty() {
+            for fact in guests::read_machines(&self.http, &wanted).await {
+                self.index.apply(fact);
             }
         }
-        if !waits && !self.started.budgets && self.needs_budgets() {
+        if !waits && !self.started.budgets && self.drainer.needs_budgets(&self.index) {
             self.started.budgets = true;
             self.missing.budgets = true;
             self.follow(tasks, sender, "/apis/policy/v1/poddisruptionbudgets", String::new(), Input::Budget);
@@ -51,7 +46,7 @@ impl Loop<'_> {
     fn watch_machines(&mut self, tasks: &mut JoinSet<()>, sender: &mpsc::UnboundedSender<Input>) {
         self.missing.instances = true;
         self.missing.migrations = true;
-        let (source, opening) = self.source(guests::INSTANCES, self.instances_query());
+        let (source, opening) = self.source(guests::INSTANCES, guests::on_nodes(&self.drainer.request.nodes));
         let version = |object: &VirtualMachineInstance| object.metadata.resource_version.clone();
         let http = self.http.clone();
         tasks.spawn(follow_opened(http, source, opening, sender.clone(), Input::Instance, version));
@@ -59,13 +54,6 @@ impl Loop<'_> {
         let version = |object: &Migration| object.metadata.resource_version.clone();
         let http = self.http.clone();
         tasks.spawn(follow_opened(http, source, opening, sender.clone(), Input::Migration, version));
-    }
-
-    fn instances_query(&self) -> String {
-        match self.scope {
-            Scope::Named => guests::on_nodes(&self.request.nodes),
-            Scope::Any => String::new(),
-        }
     }
 
     /// Both lists are there; what is still missing is how the cluster is set up.
@@ -81,24 +69,6 @@ impl Loop<'_> {
             Err(error) => self.index.set_sight(Sight::Denied(error.to_string())),
         }
         Ok(())
-    }
-
-    /// Whether a pod is there that may be evicted, and so may be protected by a budget.
-    fn needs_budgets(&self) -> bool {
-        let pods = self.request.nodes.iter().flat_map(|node| self.index.pods_on(node));
-        pods.filter(|pod| !pod.phase.is_finished() && !pod.mirror && pod.daemon_set().is_none()).any(|pod| {
-            match &pod.vm {
-                VmRole::None => true,
-                VmRole::Hotplug => false,
-                VmRole::Launcher(_) => match self.index.sight() {
-                    Sight::Absent => true,
-                    Sight::Unlooked | Sight::Denied(_) => false,
-                    Sight::Clear => self.index.instance_of(pod).is_some_and(|instance| {
-                        matches!(course(instance, &self.index.config), Course::ShutDown | Course::HandOver)
-                    }),
-                },
-            }
-        })
     }
 
     pub(super) fn take_instances(

@@ -1,8 +1,6 @@
 //! Carries out the actions of one object, one after the other, and says what was learned. The first that fails ends it: what follows
 //! depends on it.
 
-use std::sync::Arc;
-
 use evac_api::maintenance::{Object, request};
 use evac_api::wire::Lease;
 use evac_api::{Answer, Call};
@@ -12,15 +10,17 @@ use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::machines::remains::Remains;
 use evac_core::maintenance::{Action, Family, Id, OWNER, Seen, cannot_spare, named};
 use serde_json::json;
+use tokio::sync::oneshot;
 
+use super::Told;
+use super::drain::{Order, Wanted};
 use super::quorum;
 use super::review;
 use crate::call_back::{Whose, call_back};
-use crate::drain::service::{Service, Wanted};
 use crate::http::{Http, HttpError, parse};
 use crate::nodes;
 use crate::operator::agenda::Ending;
-use crate::operator::feeds::{Word, measured, observed};
+use crate::operator::feeds::{Input, Sender, Word, measured, observed};
 
 pub(in crate::operator) struct Done {
     pub id: Id,
@@ -32,7 +32,9 @@ pub(in crate::operator) struct Done {
 
 pub(super) struct Performer {
     pub http: Http,
-    pub service: Arc<Service>,
+    /// In which term as leader it was decided.
+    pub term: u64,
+    pub sender: Sender,
 }
 
 impl Performer {
@@ -99,11 +101,14 @@ impl Performer {
             }
             Action::Begin { node, attire, may_shut_down, .. } => {
                 let wanted = Wanted { attire: attire.clone(), may_shut_down: *may_shut_down };
-                self.service.begin(node, wanted);
+                self.order(Order::Begin(node.clone(), wanted));
                 Ok(())
             }
             Action::End { node } => {
-                self.service.end(node).await;
+                let (done, over) = oneshot::channel();
+                self.order(Order::End(node.clone(), done));
+                // Dropped unanswered where the drain itself was given up.
+                let _ = over.await;
                 learned.push(Word::Maintenance(Seen::Ended(node.clone())));
                 Ok(())
             }
@@ -155,6 +160,11 @@ impl Performer {
                 Ok(())
             }
         }
+    }
+
+    fn order(&self, order: Order) {
+        // The loop may have ended meanwhile.
+        let _ = self.sender.send(Input::Maintenance(Told::Order(self.term, order)));
     }
 
     async fn send(&self, call: &Call) -> Result<Answer, Ending> {
