@@ -1,6 +1,6 @@
 //! The one loop of a drain: watch → index → step → act → outcome.
 //!
-//! One task owns the index and the run. Watch loops and requests run beside it and report through one queue, so decisions are
+//! One task owns the index and the drain (`drainer.rs`); the operator's has other work besides, and the same drain. Watch loops and requests run beside it and report through one queue, so decisions are
 //! made one after the other on a consistent view. Between events the loop sleeps until the core wants to look again.
 
 use std::collections::BTreeSet;
@@ -8,15 +8,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use evac_api::call::{self, labelled, named, on_node};
-use evac_api::wire::{self, List};
-use evac_api::{Call, Project};
+use evac_api::{Call, Project, wire};
 use evac_clock::Clock;
-use evac_core::cluster::fact::Existence;
 use evac_core::drain::ownership::lease_key;
 use evac_core::drain::run::{End, Left};
 use evac_core::drain::step::Event;
 use evac_core::machines::Kind;
-use evac_core::{DryRun, Fact, Index, Key, Policy, Run, drain::check, step};
+use evac_core::{DryRun, Fact, Index, Policy, Run};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -24,16 +22,15 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::act::{Done, Learned, perform};
-use crate::http::{Http, HttpError, parse};
-use crate::nodes;
+use self::drainer::{Drainer, Tell, read_daemon_sets};
+use crate::act::Done;
+use crate::http::{Http, HttpError};
 use crate::places::{self, Depth};
-use crate::stated::Stated;
 use crate::watch::{Feed, Opening, Report, Source, follow};
 
 mod claims;
+pub(crate) mod drainer;
 mod machines;
-pub mod service;
 
 #[derive(Debug, Error)]
 pub enum DrainError {
@@ -96,13 +93,6 @@ impl Missing {
     }
 }
 
-/// Who is asked about: the nodes of one drain, or any, because more may come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scope {
-    Named,
-    Any,
-}
-
 /// What is only watched once it matters.
 #[derive(Default)]
 struct Started {
@@ -110,26 +100,16 @@ struct Started {
     machines: bool,
     /// Leases may not be watched.
     deaf: bool,
-    /// Machines that were asked for.
-    asked: BTreeSet<Key>,
 }
 
 struct Loop<'a> {
     http: Http,
     clock: Clock,
-    request: DrainRequest,
-    /// What of the cluster's nodes and instances is looked at.
-    scope: Scope,
     index: Index,
-    /// The times in leases, as they were read.
-    stated: Stated,
-    run: Run,
+    drainer: Drainer,
     missing: Missing,
     started: Started,
-    /// How many requests were sent, and those without an answer.
-    sent: u64,
-    open: BTreeSet<u64>,
-    tell: &'a mut (dyn FnMut(Timestamp, &Event) + Send),
+    tell: Tell<'a>,
 }
 
 /// Empties the nodes; `tell` hears everything worth telling. When `stop` is cancelled nothing new is started.
@@ -151,26 +131,10 @@ pub async fn drain(
         migrations: false,
         claims: false,
     };
-    let started = Started::default();
     let clock = http.clock();
-    let scope = Scope::Named;
-    let (sent, open, index) = (0, BTreeSet::new(), Index::new());
-    Loop {
-        http,
-        clock,
-        request,
-        scope,
-        index,
-        stated: Stated::new(clock),
-        run,
-        missing,
-        started,
-        sent,
-        open,
-        tell,
-    }
-    .run(stop)
-    .await
+    let drainer = Drainer::new(http.clone(), request, run);
+    let started = Started::default();
+    Loop { http, clock, index: Index::new(), drainer, missing, started, tell }.run(stop).await
 }
 
 impl Loop<'_> {
@@ -192,7 +156,7 @@ impl Loop<'_> {
                 break;
             }
         }
-        for node in &self.request.nodes {
+        for node in &self.drainer.request.nodes {
             if self.index.node(node).is_none() {
                 return Err(DrainError::NodeNotFound(node.clone()));
             }
@@ -217,13 +181,13 @@ impl Loop<'_> {
         loop {
             self.look_further(tasks, sender).await?;
             let look_again = self.decide(tasks, sender)?;
-            if self.run.is_over() {
+            if self.drainer.run.is_over() {
                 return Ok(());
             }
-            let stopping = self.run.is_stopping();
+            let stopping = self.drainer.run.is_stopping();
             tokio::select! {
                 biased;
-                () = stop.cancelled(), if !stopping => self.run.stop(),
+                () = stop.cancelled(), if !stopping => self.drainer.run.stop(),
                 input = inbox.recv() => if let Some(input) = input {
                     self.take(input)?;
                     // Everything that has arrived is one view; deciding in between would only repeat work.
@@ -240,22 +204,22 @@ impl Loop<'_> {
     /// A drain that fails leaves its nodes as they are. What was asked for is waited for, so that nothing lands afterwards, and then each node that may
     /// have something of ours on it is read once more.
     async fn tell_what_is_left(&mut self, inbox: &mut mpsc::UnboundedReceiver<Input>) {
-        if self.request.policy.dry_run != DryRun::None {
+        if self.drainer.request.policy.dry_run != DryRun::None {
             return;
         }
         // Each of them has a time limit of its own.
-        while !self.open.is_empty() {
+        while !self.drainer.is_answered(self.drainer.sent()) {
             match inbox.recv().await {
-                Some(Input::Done(number, _)) => drop(self.open.remove(&number)),
+                Some(Input::Done(number, _)) => self.drainer.forget_answer(number),
                 Some(_) => {}
                 None => break,
             }
         }
-        let touched: Vec<String> = self.run.touched().map(ToOwned::to_owned).collect();
+        let touched: Vec<String> = self.drainer.run.touched().map(ToOwned::to_owned).collect();
         for node in touched {
             let left = match self.http.read_patiently::<wire::Node>(&Call::get(call::node_path(&node))).await
             {
-                Ok(found) => Left::on(Some(&found.into()), &self.request.owner),
+                Ok(found) => Left::on(Some(&found.into()), &self.drainer.request.owner),
                 Err(error) if error.is_not_found() => Left::Nothing,
                 Err(error) => Left::Unknown { why: error.to_string() },
             };
@@ -264,12 +228,12 @@ impl Loop<'_> {
     }
 
     fn start_watches(&mut self, tasks: &mut JoinSet<()>, sender: &mpsc::UnboundedSender<Input>) {
-        let one_node = match self.request.nodes.as_slice() {
+        let one_node = match self.drainer.request.nodes.as_slice() {
             [node] => named(node),
             _ => String::new(),
         };
         self.follow::<wire::Node>(tasks, sender, "/api/v1/nodes", one_node, Input::Node);
-        for node in &self.request.nodes {
+        for node in &self.drainer.request.nodes {
             self.watch_pods(tasks, sender, node);
         }
         self.watch_claims(tasks, sender);
@@ -283,7 +247,7 @@ impl Loop<'_> {
     ) -> AbortHandle {
         let mut query = on_node(node);
         // A rehearsal proves nothing about the node, so pods that are not meant need not be read; kubectl asks the same.
-        let policy = &self.request.policy;
+        let policy = &self.drainer.request.policy;
         if policy.dry_run == DryRun::Client && !policy.pod_selector.is_everything() {
             let _ = write!(query, "&{}", labelled(&policy.pod_selector.to_string()));
         }
@@ -294,9 +258,9 @@ impl Loop<'_> {
     }
 
     fn source(&self, path: &'static str, query: String) -> (Source, Opening) {
-        match self.request.page {
+        match self.drainer.request.page {
             Some(page) => (Source { path: path.into(), query, page }, Opening::List),
-            None if self.request.policy.dry_run == DryRun::Client => {
+            None if self.drainer.request.policy.dry_run == DryRun::Client => {
                 (Source { path: path.into(), query, page: PAGE }, Opening::List)
             }
             None => (Source { path: path.into(), query, page: PAGE }, Opening::Stream),
@@ -370,17 +334,7 @@ impl Loop<'_> {
             Input::Instance(report) => self.take_instances(report)?,
             Input::Migration(report) => self.take_migrations(report)?,
             Input::Done(number, done) => {
-                self.open.remove(&number);
-                let Done { action, outcome, learned } = *done;
-                for learned in learned {
-                    match learned {
-                        Learned::Fact(fact) => self.learn(fact),
-                        Learned::Pods(node, pods, at) => drop(self.index.reset_pods(&node, pods, &at)),
-                    }
-                }
-                let now = self.clock.now();
-                self.announce_answer(&action, &outcome, now);
-                self.run.record(&self.index, &action, outcome, now);
+                self.drainer.answered(&mut self.index, number, *done, self.tell);
             }
         }
         Ok(())
@@ -388,8 +342,7 @@ impl Loop<'_> {
 
     /// Puts a fact into the index that may have times to be compared with ours.
     fn learn(&mut self, fact: Fact) {
-        let fact = self.stated.fact(fact);
-        self.index.apply(fact);
+        self.drainer.learn(&mut self.index, fact);
     }
 
     fn is_ours(&self, fact: &Fact) -> bool {
@@ -400,66 +353,33 @@ impl Loop<'_> {
     }
 
     fn concerns_us(&self, node: &String) -> bool {
-        self.scope == Scope::Any || self.request.nodes.contains(node)
+        self.drainer.request.nodes.contains(node)
     }
 
-    fn announce_answer(&mut self, action: &evac_core::Action, outcome: &evac_core::Outcome, now: Timestamp) {
-        use evac_core::{Action, Outcome};
-        match (action, outcome) {
-            (Action::Cordon { node, .. }, Outcome::Done) => {
-                (self.tell)(now, &Event::Cordoned { node: node.clone() });
-            }
-            (
-                Action::Evict { pod, dry_run: true, .. } | Action::Delete { pod, dry_run: true, .. },
-                outcome,
-            ) => {
-                let node = self.index.pod(pod).map(|pod| pod.node_name().to_owned()).unwrap_or_default();
-                let event = Event::Rehearsed { pod: pod.clone(), node, outcome: outcome.clone() };
-                (self.tell)(now, &event);
-            }
-            _ => {}
-        }
-    }
-
-    /// Steps until nothing more is to be done at this instant, and starts what the core asks for.
     fn decide(
         &mut self,
         tasks: &mut JoinSet<()>,
         sender: &mpsc::UnboundedSender<Input>,
     ) -> Result<Option<Timestamp>, DrainError> {
-        let now = self.clock.now();
-        let next = step(&self.index, &self.request.policy, &mut self.run, now);
-        for event in &next.events {
-            (self.tell)(now, event);
-        }
-        let violations = check::check(&self.index, &next.actions);
-        if let Some(violation) = violations.first() {
-            return Err(DrainError::Invariant(format!("{violation:?}")));
-        }
-        for action in next.actions {
-            let http = self.http.clone();
+        self.drainer.decide(&self.index, self.tell, |number, sending| {
             let sender = sender.clone();
-            self.sent += 1;
-            let number = self.sent;
-            self.open.insert(number);
-            let action = self.stated.written(action);
             tasks.spawn(async move {
-                let done = perform(&http, action).await;
+                let done = sending.carry_out().await;
                 // The loop may have ended meanwhile; then nobody needs the answer.
                 let _ = sender.send(Input::Done(number, Box::new(done)));
             });
-        }
-        Ok(next.look_again)
+        })
     }
 
     fn ends(&self) -> Vec<(String, End)> {
-        self.run.nodes.iter().filter_map(|node| Some((node.name.clone(), node.end()?.clone()))).collect()
+        let ended = |node: &evac_core::drain::run::NodeRun| Some((node.name.clone(), node.end()?.clone()));
+        self.drainer.run.nodes.iter().filter_map(ended).collect()
     }
 
     /// Remediation operators claim nodes by leases. Clusters without them answer 404, and where looking is not allowed nobody is
     /// seen; but a server that fails has not said that the node is free.
     async fn read_leases(&mut self) -> Result<(), DrainError> {
-        for node in self.request.nodes.clone() {
+        for node in self.drainer.request.nodes.clone() {
             let key = lease_key(&node);
             match self.http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
                 Ok(lease) => self.learn(Fact::Lease(Box::new(lease.into()))),
@@ -475,7 +395,7 @@ impl Loop<'_> {
     /// A trial foretells who finds a place elsewhere. A drain wants to know who never will, and leaves the rest to the scheduler. What cannot be read is said to be
     /// unknown.
     async fn look_at_places(&mut self) {
-        let DrainRequest { policy, nodes, .. } = &self.request;
+        let DrainRequest { policy, nodes, .. } = &self.drainer.request;
         let depth = match policy.dry_run {
             DryRun::None => Depth::Nodes,
             DryRun::Client | DryRun::Server => Depth::Room,
@@ -485,48 +405,17 @@ impl Loop<'_> {
         }
     }
 
-    /// Finds out which DaemonSets exist: a few by name, many with one list.
+    /// Finds out which DaemonSets exist.
     async fn read_daemon_sets(&mut self) {
-        let wanted: BTreeSet<Key> = self
-            .request
-            .nodes
-            .iter()
-            .flat_map(|node| self.index.pods_on(node))
-            .filter(|pod| !pod.phase.is_finished())
-            .filter_map(evac_core::Pod::daemon_set)
-            .filter(|key| self.index.daemon_set(key).is_none())
-            .collect();
-        if wanted.len() > DAEMON_SETS_BY_NAME
-            && let Ok(found) = Self::list_daemon_sets(&self.http).await
-        {
-            for key in wanted {
-                let existence = if found.contains(&key) {
-                    Existence::Found
-                } else {
-                    Existence::Gone(format!("daemonsets.apps \"{}\" not found", key.name))
-                };
-                self.index.apply(Fact::DaemonSet(key, existence));
-            }
-            return;
+        let wanted = self.drainer.daemon_sets_to_read(&self.index);
+        for fact in read_daemon_sets(&self.http, wanted).await {
+            self.index.apply(fact);
         }
-        for key in wanted {
-            let existence = nodes::daemon_set(&self.http, &key).await;
-            self.index.apply(Fact::DaemonSet(key, existence));
-        }
-    }
-
-    async fn list_daemon_sets(http: &Http) -> Result<BTreeSet<Key>, HttpError> {
-        let names_only = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-        let answer = http.send_accepting(&Call::get("/apis/apps/v1/daemonsets"), names_only).await?;
-        let list: List<wire::Named> = parse(&answer)?;
-        Ok(list.items.into_iter().map(|item| Key::new(item.metadata.namespace, item.metadata.name)).collect())
     }
 }
 
 /// The size of list pages where lists cannot be streamed.
 const PAGE: u32 = 500;
-/// Up to this many DaemonSets are read one by one.
-const DAEMON_SETS_BY_NAME: usize = 1;
 
 async fn sleep_until(clock: Clock, at: Option<Timestamp>) {
     match at {

@@ -14,7 +14,7 @@ use crate::watch::Report;
 impl Loop<'_> {
     /// Who holds no lease of its own answers nobody, and a trial asks nobody.
     pub(super) fn watch_claims(&mut self, tasks: &mut JoinSet<()>, sender: &mpsc::UnboundedSender<Input>) {
-        if self.request.instance.is_some() && self.request.policy.dry_run == DryRun::None {
+        if self.drainer.request.instance.is_some() && self.drainer.request.policy.dry_run == DryRun::None {
             self.missing.claims = true;
             let (path, query) = CLAIMS;
             self.follow::<wire::Lease>(tasks, sender, path, query.to_owned(), Input::Claim);
@@ -27,14 +27,14 @@ impl Loop<'_> {
                 let claims = self.claims();
                 let ours = leases.into_iter().filter_map(|fact| match fact {
                     Fact::Lease(lease) if claims.contains(&lease.key) => {
-                        Some(Box::new(self.stated.lease(*lease)))
+                        Some(Box::new(self.drainer.lease(*lease)))
                     }
                     _ => None,
                 });
                 let ours = ours.collect();
                 self.index.reset_leases(ours, &at, |lease| claims.contains(&lease.key));
                 self.missing.claims = false;
-                self.run.answer(!self.started.deaf);
+                self.drainer.run.answer(!self.started.deaf);
             }
             Report::Failed { error, final_ } => {
                 // Without sight of leases a drain works all the same, and renews its own often instead of answering.
@@ -42,7 +42,7 @@ impl Loop<'_> {
                 self.started.deaf |= final_ || error.is_forbidden();
                 if self.started.deaf || self.missing.claims {
                     self.missing.claims = false;
-                    self.run.answer(false);
+                    self.drainer.run.answer(false);
                 }
             }
             report => {
@@ -60,15 +60,15 @@ impl Loop<'_> {
     }
 
     fn claims(&self) -> Vec<Key> {
-        self.request.nodes.iter().map(|node| claim::key(node)).collect()
+        self.drainer.request.nodes.iter().map(|node| claim::key(node)).collect()
     }
 
     /// Whether those who marked our nodes before are still alive, where that is not seen anyway. Unmarked nodes have nobody to ask about.
     pub(super) async fn read_claims(&mut self) {
-        if self.run.answers() {
+        if self.drainer.run.answers() {
             return;
         }
-        for node in self.request.nodes.clone() {
+        for node in self.drainer.request.nodes.clone() {
             if self.index.node(&node).is_some_and(|node| node.mark.is_some())
                 && let Some(fact) = life::read(&self.http, &node).await
             {

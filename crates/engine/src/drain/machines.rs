@@ -3,12 +3,11 @@
 use evac_api::kubevirt::wire::{Migration, VirtualMachineInstance};
 use evac_api::wire::Budget;
 use evac_core::machines::Kind;
-use evac_core::machines::strategy::{Course, course};
-use evac_core::{Fact, Sight, VmRole};
+use evac_core::{Fact, Sight};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::{DrainError, Input, Loop, Scope};
+use super::{DrainError, Input, Loop};
 use crate::guests;
 use crate::watch::Report;
 
@@ -20,7 +19,7 @@ impl Loop<'_> {
         sender: &mpsc::UnboundedSender<Input>,
     ) -> Result<bool, DrainError> {
         let mut waits = false;
-        if *self.index.sight() == Sight::Unlooked && guests::are_on(&self.index, &self.request.nodes) {
+        if *self.index.sight() == Sight::Unlooked && self.drainer.has_guests(&self.index) {
             if !self.started.machines {
                 self.started.machines = true;
                 self.watch_machines(tasks, sender);
@@ -29,17 +28,13 @@ impl Loop<'_> {
                 self.read_settings().await?;
             }
         }
-        if *self.index.sight() == Sight::Clear {
-            let wanted = guests::machines_that_matter(&self.index, &self.request.nodes);
-            let wanted: std::collections::BTreeSet<_> =
-                wanted.into_iter().filter(|key| self.started.asked.insert(key.clone())).collect();
-            if !wanted.is_empty() {
-                for fact in guests::read_machines(&self.http, &wanted).await {
-                    self.index.apply(fact);
-                }
+        let wanted = self.drainer.machines_to_read(&self.index);
+        if !wanted.is_empty() {
+            for fact in guests::read_machines(&self.http, &wanted).await {
+                self.index.apply(fact);
             }
         }
-        if !waits && !self.started.budgets && self.needs_budgets() {
+        if !waits && !self.started.budgets && self.drainer.needs_budgets(&self.index) {
             self.started.budgets = true;
             self.missing.budgets = true;
             let path = "/apis/policy/v1/poddisruptionbudgets";
@@ -52,16 +47,9 @@ impl Loop<'_> {
     fn watch_machines(&mut self, tasks: &mut JoinSet<()>, sender: &mpsc::UnboundedSender<Input>) {
         self.missing.instances = true;
         self.missing.migrations = true;
-        let query = self.instances_query();
+        let query = guests::on_nodes(&self.drainer.request.nodes);
         self.follow::<VirtualMachineInstance>(tasks, sender, guests::INSTANCES, query, Input::Instance);
         self.follow::<Migration>(tasks, sender, guests::MIGRATIONS, String::new(), Input::Migration);
-    }
-
-    fn instances_query(&self) -> String {
-        match self.scope {
-            Scope::Named => guests::on_nodes(&self.request.nodes),
-            Scope::Any => String::new(),
-        }
     }
 
     /// Both lists are there; what is still missing is how the cluster is set up.
@@ -77,24 +65,6 @@ impl Loop<'_> {
             Err(error) => self.index.set_sight(Sight::Denied(error.to_string())),
         }
         Ok(())
-    }
-
-    /// Whether a pod is there that may be evicted, and so may be protected by a budget.
-    fn needs_budgets(&self) -> bool {
-        let pods = self.request.nodes.iter().flat_map(|node| self.index.pods_on(node));
-        pods.filter(|pod| !pod.phase.is_finished() && !pod.mirror && pod.daemon_set().is_none()).any(|pod| {
-            match &pod.vm {
-                VmRole::None => true,
-                VmRole::Hotplug => false,
-                VmRole::Launcher(_) => match self.index.sight() {
-                    Sight::Absent => true,
-                    Sight::Unlooked | Sight::Denied(_) => false,
-                    Sight::Clear => self.index.instance_of(pod).is_some_and(|instance| {
-                        matches!(course(instance, &self.index.config), Course::ShutDown | Course::HandOver)
-                    }),
-                },
-            }
-        })
     }
 
     pub(super) fn take_instances(&mut self, report: Report<Fact>) -> Result<(), DrainError> {

@@ -13,7 +13,6 @@ mod marks;
 mod nodes;
 mod races;
 mod reading;
-mod service;
 mod wire;
 
 use std::time::Duration;

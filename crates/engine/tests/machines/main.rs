@@ -22,6 +22,7 @@ mod protection;
 mod requests;
 mod turns;
 mod view;
+mod watches;
 mod wire;
 
 use cluster::{Cluster, SUB, VMIMS, VMIRS, VMIS, VMS, template, vm};

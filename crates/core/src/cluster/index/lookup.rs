@@ -195,4 +195,8 @@ impl Index {
     pub fn lease(&self, key: &Key) -> Option<&Lease> {
         self.leases.get(key)
     }
+
+    pub fn leases(&self) -> impl Iterator<Item = &Lease> {
+        self.leases.iter()
+    }
 }

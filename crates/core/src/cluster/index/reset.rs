@@ -97,9 +97,9 @@ impl Index {
         })
     }
 
-    /// The pods of a node are not followed any more; whether they are still there is not known.
-    pub fn forget_pods_on(&mut self, node: &str) {
-        let keys: Vec<Key> = self.pods_on(node).map(|pod| pod.key.clone()).collect();
+    /// The pods of a node are not followed any more, but for those that `stay`; whether the others are still there is not known.
+    pub fn forget_pods_on(&mut self, node: &str, stay: impl Fn(&Pod) -> bool) {
+        let keys: Vec<Key> = self.pods_on(node).filter(|pod| !stay(pod)).map(|pod| pod.key.clone()).collect();
         for key in keys {
             if let Some(pod) = self.pods.forget(&key) {
                 self.links.remove_pod(&pod);

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use evac_api::wire::Pod;
 use evac_core::drain::quorum::{Etcd, Guard, Member};
-use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::Input;
+use super::Told;
 use crate::http::Http;
-use crate::operator::feeds::forever;
+use crate::operator::feeds::{Input, Sender, forever};
 use crate::quorum;
 use crate::watch::Report;
 
@@ -28,7 +27,7 @@ pub(super) struct Members {
 
 impl Members {
     /// Begins to watch, or ends it.
-    pub fn follow(&mut self, http: &Http, wanted: bool, sender: &mpsc::UnboundedSender<Input>) {
+    pub fn follow(&mut self, http: &Http, wanted: bool, sender: &Sender) {
         if !wanted {
             self.watching = None;
             self.places.clear();
@@ -42,7 +41,7 @@ impl Members {
         let sources = quorum::members();
         self.places = vec![Err("its members are not read yet".into()); sources.len()];
         for (place, source) in sources.into_iter().enumerate() {
-            let wrap = move |report: Report<Pod>| Input::Etcd { round, place, report };
+            let wrap = move |report: Report<Pod>| Input::Failover(Told::Etcd { round, place, report });
             let version = |pod: &Pod| pod.metadata.resource_version.clone();
             let following = forever(http.clone(), source, sender.clone(), wrap, version);
             let ended = stop.clone();

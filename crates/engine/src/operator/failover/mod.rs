@@ -1,4 +1,4 @@
-//! The role `failover`: watches nodes and policies, asks the core, and keeps one failover per node under way.
+//! The role `failover`: asks the core about nodes and policies, and keeps one failover per node under way.
 //!
 //! The rules are in [`evac_core::failover::watchman`]; a failover itself is the same that the command line runs
 //! ([`crate::failover`]). The leases of kubelets are watched only while a node of a policy is not Ready: they change every ten seconds
@@ -15,29 +15,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use evac_api::failover::KUBELET_LEASES;
 use evac_api::failover::policy::PolicyObject;
-use evac_api::failover::{KUBELET_LEASES, MAINTENANCE_LEASES, POLICIES, SuspectNode};
 use evac_api::wire;
 use evac_clock::Clock;
-use evac_core::Lease;
+use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::drain::quorum::is_control_plane;
 use evac_core::drain::unread::{Unread, Word};
 use evac_core::failover::leftovers::is_back;
 use evac_core::failover::policy::Agent as AgentPolicy;
 use evac_core::failover::watchman::{Standing, Verdict, View, Watchman};
 use evac_core::failover::{AgentError, FailoverPolicy, KubeletLease, PolicyError, Proof, Silence, Suspect};
+use evac_core::machines::{Kind, Role, Roles, Subject};
+use evac_core::{Index, Lease};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::job::Job;
 pub use self::programs::programs;
-use super::feeds::forever;
-use super::pulse::{Condition, Question};
-use super::sleep_until;
+use super::control_loop::{Loop, Means};
+use super::feeds::{Feed, Input, Sender, forever};
+use super::hands::Hands;
+use super::pulse::Question;
 use crate::failover::PowerSwitch;
-use crate::http::{Http, HttpError};
+use crate::http::Http;
 use crate::metrics::Queues;
 use crate::watch::{Report, Source};
 
@@ -61,11 +63,9 @@ pub type Switches = Arc<dyn Fn(&AgentPolicy, BTreeMap<String, String>, Clock) ->
 /// A switch, or why there is none. Nothing runs before it is used.
 pub type Switch = Result<Arc<dyn PowerSwitch>, AgentError>;
 
+/// What the role's own tasks and watches tell it.
 #[allow(clippy::large_enum_variant, reason = "each lives for a moment")]
-enum Input {
-    Node(Report<SuspectNode>),
-    Policy(Report<PolicyObject>),
-    Maintenance(Report<wire::Lease>),
+pub(in crate::operator) enum Told {
     Kubelet(Report<wire::Lease>),
     /// What one of the watches of etcd's members says, and since when it was begun.
     Etcd {
@@ -82,7 +82,7 @@ enum Input {
         left: Option<String>,
     },
     /// What was new about a policy has been sent; the server took it or not.
-    Told {
+    Sent {
         policy: String,
         taken: bool,
     },
@@ -94,14 +94,14 @@ struct Known {
     policy: Result<FailoverPolicy, PolicyError>,
 }
 
-struct Loop {
+pub(in crate::operator) struct Failover {
     http: Http,
     switches: Switches,
+    stop: CancellationToken,
     nodes: BTreeMap<String, Suspect>,
     /// What was seen of them, by our own clock.
     silences: BTreeMap<String, Silence>,
     policies: BTreeMap<String, Known>,
-    maintenance: BTreeMap<String, Lease>,
     /// Why the leases of remediation operators cannot be read.
     unread: Option<String>,
     /// Lists of nodes, policies and kubelets that cannot be read.
@@ -114,43 +114,26 @@ struct Loop {
     resting: BTreeMap<String, Timestamp>,
     /// Who did not return, by the node that was failed over.
     left: BTreeMap<String, String>,
-    missing: BTreeSet<&'static str>,
-    /// Those of them that the server does not know: there is nothing to wait for.
-    absent: BTreeSet<&'static str>,
     /// Ends the watch of the kubelets' leases when it is dropped.
     listening: Option<DropGuard>,
     members: etcd::Members,
     book: status::Book,
+    alarm: Option<Timestamp>,
+    /// Something of what is judged has changed since the last look, or how much of it is known, or who leads.
+    touched: bool,
+    looked: (bool, bool),
 }
 
-/// Runs until `stop`. Acts while the gate of `http` is open.
+/// Runs an operator that has no other role until `stop`, with these switches. Acts while the gate of `http` is open.
 pub async fn run(
     http: Http,
     switches: Switches,
     stop: CancellationToken,
     questions: mpsc::Receiver<Question>,
 ) {
-    let state = Loop {
-        http,
-        switches,
-        nodes: BTreeMap::new(),
-        silences: BTreeMap::new(),
-        policies: BTreeMap::new(),
-        maintenance: BTreeMap::new(),
-        unread: None,
-        unread_lists: Unread::default(),
-        watchman: Watchman::default(),
-        active: BTreeSet::new(),
-        returning: BTreeSet::new(),
-        resting: BTreeMap::new(),
-        left: BTreeMap::new(),
-        missing: ["nodes", "policies", "leases"].into(),
-        absent: BTreeSet::new(),
-        listening: None,
-        members: etcd::Members::default(),
-        book: status::Book::default(),
-    };
-    state.run(stop, questions).await;
+    let state =
+        Loop::new(http, Roles::of([Role::Failover]), Means { switches, ..Means::default() }, stop.clone());
+    state.run(stop, questions, mpsc::channel(1).1).await;
 }
 
 fn source(path: &'static str) -> Source {
@@ -161,67 +144,105 @@ fn lease_version(lease: &wire::Lease) -> String {
     lease.metadata.resource_version.clone()
 }
 
-impl Loop {
-    async fn run(mut self, stop: CancellationToken, mut questions: mpsc::Receiver<Question>) {
-        let (sender, mut inbox) = mpsc::unbounded_channel();
-        let mut tasks = JoinSet::new();
-        self.watch(&sender, &mut tasks);
-        let clock = self.http.clock();
-        let mut openings = self.http.gate().openings();
-        loop {
-            let alarm = self.look(&sender, &stop, &mut tasks);
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                input = inbox.recv() => {
-                    let Some(input) = input else { break };
-                    self.take(input);
-                    // Everything that has arrived is one view.
-                    while let Ok(input) = inbox.try_recv() {
-                        self.take(input);
-                    }
-                }
-                Some(question) = questions.recv() => {
-                    // Whoever asked may have given up.
-                    let _ = question.send(self.condition());
-                }
-                Ok(()) = openings.changed() => {}
-                () = sleep_until(clock, alarm) => {}
+impl Failover {
+    pub fn new(http: Http, switches: Switches, stop: CancellationToken) -> Self {
+        Self {
+            http,
+            switches,
+            stop,
+            nodes: BTreeMap::new(),
+            silences: BTreeMap::new(),
+            policies: BTreeMap::new(),
+            unread: None,
+            unread_lists: Unread::default(),
+            watchman: Watchman::default(),
+            active: BTreeSet::new(),
+            returning: BTreeSet::new(),
+            resting: BTreeMap::new(),
+            left: BTreeMap::new(),
+            listening: None,
+            members: etcd::Members::default(),
+            book: status::Book::default(),
+            alarm: None,
+            touched: true,
+            looked: (false, false),
+        }
+    }
+
+    pub fn queues(&self) -> Queues {
+        Queues { acting: self.active.len() + self.returning.len(), ..Queues::default() }
+    }
+
+    pub fn next_alarm(&self) -> Option<Timestamp> {
+        self.alarm
+    }
+
+    pub fn can_read(&mut self, feed: Feed) {
+        self.touched = true;
+        match feed {
+            Feed::Of(Kind::Lease) => self.unread = None,
+            Feed::Of(Kind::Node) => drop(self.unread_lists.read("nodes")),
+            Feed::Policies => drop(self.unread_lists.read("failoverpolicies")),
+            _ => {}
+        }
+    }
+
+    /// A list cannot be read; `lasting` where the server said so for good.
+    pub fn cannot_read(&mut self, feed: Feed, why: &str, lasting: bool) {
+        self.touched = true;
+        let now = self.http.clock().now();
+        match feed {
+            // Where there is no right to see who claims nodes, nobody knows.
+            Feed::Of(Kind::Lease) if lasting => self.unread = Some(why.to_owned()),
+            Feed::Of(Kind::Node) => self.unread_lists.failed("nodes", why, now),
+            Feed::Policies => self.unread_lists.failed("failoverpolicies", why, now),
+            _ => {}
+        }
+    }
+
+    /// A fresh list of nodes.
+    pub fn list_nodes(&mut self, list: Vec<Suspect>) {
+        let mut before = std::mem::take(&mut self.nodes);
+        for suspect in list {
+            let lease = before.remove(&suspect.node.name).and_then(|node| node.lease);
+            self.put(suspect, lease);
+        }
+        self.silences.retain(|name, _| self.nodes.contains_key(name));
+    }
+
+    pub fn see_node(&mut self, suspect: Suspect) {
+        let lease = self.nodes.get(&suspect.node.name).and_then(|node| node.lease.clone());
+        self.put(suspect, lease);
+    }
+
+    /// Nodes that are not in the index any more are gone.
+    pub fn hear(&mut self, index: &Index, touched: &BTreeSet<Subject>) {
+        for Subject { kind, key } in touched {
+            self.touched |= matches!(kind, Kind::Node | Kind::Lease);
+            if *kind == Kind::Node && index.node(&key.name).is_none() {
+                self.nodes.remove(key.name.as_str());
+                self.silences.remove(key.name.as_str());
             }
-            while tasks.try_join_next().is_some() {}
         }
     }
 
-    fn condition(&self) -> Condition {
-        Condition {
-            queues: Queues { acting: self.active.len() + self.returning.len(), ..Queues::default() },
-            migrations: 0,
-            leads: self.http.gate().is_open(self.http.clock().now()),
-            missing: self.missing.difference(&self.absent).map(|what| format!("list of {what}")).collect(),
+    pub fn list_policies(&mut self, list: Vec<PolicyObject>) {
+        self.policies.clear();
+        for object in list {
+            self.learn(object);
         }
     }
 
-    fn watch(&self, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
-        let http = || self.http.clone();
-        let version = |object: &SuspectNode| object.metadata.resource_version.clone();
-        tasks.spawn(forever(http(), source("/api/v1/nodes"), sender.clone(), Input::Node, version));
-        let version = |object: &PolicyObject| object.metadata.resource_version.clone();
-        tasks.spawn(forever(http(), source(POLICIES), sender.clone(), Input::Policy, version));
-        let source = source(MAINTENANCE_LEASES);
-        tasks.spawn(forever(http(), source, sender.clone(), Input::Maintenance, lease_version));
+    pub fn end_policy(&mut self, name: &str) {
+        self.policies.remove(name);
+        self.book.forget(name);
     }
 
-    /// Takes note of which lists can be read.
-    fn note_reading(&mut self, input: &Input, now: Timestamp) {
-        let (what, error) = match input {
-            Input::Node(report) => ("nodes", failure(report)),
-            Input::Policy(report) => ("failoverpolicies", failure(report)),
-            Input::Kubelet(report) => ("leases of kubelets", failure(report)),
-            _ => return,
-        };
-        match error {
-            // A kind that the server does not know has no objects.
-            Some(error) if !error.is_not_found() => {
+    /// Takes note of whether the kubelets' leases can be read.
+    fn note_reading(&mut self, report: &Report<wire::Lease>, now: Timestamp) {
+        let what = "leases of kubelets";
+        match report {
+            Report::Failed { error, .. } if !error.is_not_found() => {
                 tracing::warn!(what, %error, "cannot be read");
                 self.unread_lists.failed(what, &error.to_string(), now);
             }
@@ -229,61 +250,14 @@ impl Loop {
         }
     }
 
-    fn take(&mut self, input: Input) {
+    pub fn take(&mut self, told: Told) {
+        self.touched = true;
         let now = self.http.clock().now();
-        self.note_reading(&input, now);
-        match input {
-            Input::Node(Report::Listed(list, _)) => {
-                self.missing.remove("nodes");
-                let mut before = std::mem::take(&mut self.nodes);
-                for object in list {
-                    let lease = before.remove(&object.metadata.name).and_then(|node| node.lease);
-                    self.put(object, lease, now);
-                }
-                self.silences.retain(|name, _| self.nodes.contains_key(name));
-            }
-            Input::Node(Report::Seen(object)) => {
-                let lease = self.nodes.get(&object.metadata.name).and_then(|node| node.lease.clone());
-                self.put(object, lease, now);
-            }
-            Input::Node(Report::Gone(object)) => {
-                self.nodes.remove(&object.metadata.name);
-                self.silences.remove(&object.metadata.name);
-            }
-            Input::Policy(Report::Listed(list, _)) => {
-                self.missing.remove("policies");
-                self.policies.clear();
-                for object in list {
-                    self.learn(object);
-                }
-            }
-            Input::Policy(Report::Seen(object)) => self.learn(object),
-            Input::Policy(Report::Gone(object)) => {
-                self.policies.remove(&object.metadata.name);
-                self.book.forget(&object.metadata.name);
-            }
-            Input::Maintenance(Report::Listed(list, _)) => {
-                self.missing.remove("leases");
-                self.unread = None;
-                let clock = self.http.clock();
-                self.maintenance = list.into_iter().filter_map(|lease| claimed(lease, clock)).collect();
-            }
-            Input::Maintenance(Report::Seen(object)) => {
-                self.unread = None;
-                self.maintenance.extend(claimed(object, self.http.clock()));
-            }
-            Input::Maintenance(Report::Gone(object)) => {
-                self.unread = None;
-                if let Some((node, _)) = claimed(object, self.http.clock()) {
-                    self.maintenance.remove(&node);
-                }
-            }
-            // Where there is no such kind nobody claims anything. Where there is no right to see it, nobody knows.
-            Input::Maintenance(Report::Failed { error, final_ }) if final_ || error.is_forbidden() => {
-                self.missing.remove("leases");
-                self.unread = (!error.is_not_found()).then(|| error.to_string());
-            }
-            Input::Kubelet(Report::Listed(list, _)) => {
+        if let Told::Kubelet(report) = &told {
+            self.note_reading(report, now);
+        }
+        match told {
+            Told::Kubelet(Report::Listed(list, _)) => {
                 for lease in list {
                     self.renew(lease, now);
                 }
@@ -292,13 +266,14 @@ impl Loop {
                     self.silences.entry(name.clone()).or_default().see_lease(node, now);
                 }
             }
-            Input::Kubelet(Report::Seen(lease)) => {
+            Told::Kubelet(Report::Seen(lease)) => {
                 if self.renew(lease, now) {
                     self.watchman.sight.sign(now);
                 }
             }
-            Input::Etcd { round, place, report } => self.members.take(round, place, report),
-            Input::Ended { node, rest, left } => {
+            Told::Kubelet(Report::Gone(_) | Report::Failed { .. }) => {}
+            Told::Etcd { round, place, report } => self.members.take(round, place, report),
+            Told::Ended { node, rest, left } => {
                 self.active.remove(&node);
                 self.returning.remove(&node);
                 match left {
@@ -307,25 +282,19 @@ impl Loop {
                 }
                 self.resting.insert(node, now.checked_add(rest).unwrap_or(Timestamp::MAX));
             }
-            Input::Told { policy, taken } => self.book.sent(&policy, taken),
-            Input::Policy(Report::Failed { error, .. }) if error.is_not_found() => {
-                self.absent.insert("policies");
-            }
-            Input::Kubelet(Report::Gone(_) | Report::Failed { .. })
-            | Input::Node(Report::Failed { .. })
-            | Input::Policy(Report::Failed { .. })
-            | Input::Maintenance(Report::Failed { .. }) => {}
+            Told::Sent { policy, taken } => self.book.sent(&policy, taken),
         }
     }
 
-    fn put(&mut self, object: SuspectNode, lease: Option<KubeletLease>, now: Timestamp) {
-        let suspect = Suspect { lease, ..Suspect::from(object) };
+    fn put(&mut self, suspect: Suspect, lease: Option<KubeletLease>) {
+        let suspect = Suspect { lease, ..suspect };
         let name = suspect.node.name.clone();
+        let now = self.http.clock().now();
         self.silences.entry(name.clone()).or_default().see_node(&suspect, now);
         self.nodes.insert(name, suspect);
     }
 
-    fn learn(&mut self, object: PolicyObject) {
+    pub fn learn(&mut self, object: PolicyObject) {
         let mut policy = object.clone().into_policy();
         if let Ok(policy) = &mut policy {
             // Statuses are written by the calendar.
@@ -354,28 +323,33 @@ impl Loop {
         is_new
     }
 
-    /// Asks the core about everything and begins what is to be begun. Says when to look again.
-    fn look(
-        &mut self,
-        sender: &mpsc::UnboundedSender<Input>,
-        stop: &CancellationToken,
-        tasks: &mut JoinSet<()>,
-    ) -> Option<Timestamp> {
+    /// Asks the core about everything and begins what is to be begun.
+    pub fn look(&mut self, index: &Index, knows: bool, hands: &mut Hands<'_>) {
+        let now = self.http.clock().now();
+        let looked = std::mem::replace(&mut self.looked, (knows, self.http.gate().is_open(now)));
+        let is_due = self.alarm.is_some_and(|at| at <= now);
+        if std::mem::take(&mut self.touched) || is_due || looked != self.looked {
+            self.alarm = self.judge(index, knows, hands);
+        }
+    }
+
+    /// Says when to look again.
+    fn judge(&mut self, index: &Index, knows: bool, hands: &mut Hands<'_>) -> Option<Timestamp> {
         let now = self.http.clock().now();
         let (unread, told_at) = match self.unread_lists.word(now, self.http.clock().ahead()) {
             Word::Nothing => (None, None),
             Word::Later(at) => (None, Some(at)),
             Word::Now(words) => (Some(words), None),
         };
-        if !self.missing.is_empty() {
+        if !knows {
             if let Some(words) = unread.filter(|_| self.http.gate().is_open(now)) {
-                self.tell_unread(&words, sender, tasks);
+                self.tell_unread(&words, hands);
             }
             return told_at;
         }
-        self.listen(sender);
+        self.listen(hands.sender);
         let plane_is_down = self.down().any(|node| is_control_plane(&node.node));
-        self.members.follow(&self.http, plane_is_down, sender);
+        self.members.follow(&self.http, plane_is_down, hands.sender);
         if !self.http.gate().is_open(now) {
             return None;
         }
@@ -385,11 +359,12 @@ impl Loop {
             self.policies.iter().map(|(name, known)| (name.clone(), self.usable(known))).collect();
         let etcd = self.members.etcd();
         let owner = owner(&self.http);
+        let leases = claimed(index);
         let view = View {
             nodes: &self.nodes,
             silences: &self.silences,
             policies: &policies,
-            leases: &self.maintenance,
+            leases: &leases,
             leases_unread: self.unread.as_deref(),
             unread: unread.as_deref(),
             etcd: etcd.as_ref().map_err(String::as_str),
@@ -400,10 +375,10 @@ impl Loop {
         };
         let (standings, again) = self.watchman.judge(&view, now);
         for standing in &standings {
-            self.begin(standing, sender, stop, tasks);
-            self.tell(&standing.on_calendar(ahead), sender, tasks);
+            self.begin(standing, hands);
+            self.tell(&standing.on_calendar(ahead), hands);
         }
-        self.give_back(sender, tasks, now);
+        self.give_back(hands, now);
         let rested = self.resting.values().copied().filter(|at| *at > now).min();
         again.into_iter().chain(rested).chain(told_at).min()
     }
@@ -416,7 +391,7 @@ impl Loop {
     }
 
     /// Listens to the kubelets while somebody's silence may matter.
-    fn listen(&mut self, sender: &mpsc::UnboundedSender<Input>) {
+    fn listen(&mut self, sender: &Sender) {
         if self.down().next().is_none() {
             if self.listening.take().is_some() {
                 self.silences.values_mut().for_each(Silence::lose_lease);
@@ -427,7 +402,7 @@ impl Loop {
                 self.http.clone(),
                 source(KUBELET_LEASES),
                 sender.clone(),
-                Input::Kubelet,
+                |report| Input::Failover(Told::Kubelet(report)),
                 lease_version,
             );
             let ended = stop.clone();
@@ -441,13 +416,7 @@ impl Loop {
         }
     }
 
-    fn begin(
-        &mut self,
-        standing: &Standing,
-        sender: &mpsc::UnboundedSender<Input>,
-        stop: &CancellationToken,
-        tasks: &mut JoinSet<()>,
-    ) {
+    fn begin(&mut self, standing: &Standing, hands: &mut Hands<'_>) {
         let Some(Ok(policy)) = self.policies.get(&standing.policy).map(|known| &known.policy) else { return };
         for (node, verdict) in &standing.nodes {
             if *verdict != Verdict::Act || !self.active.insert(node.clone()) {
@@ -460,48 +429,48 @@ impl Loop {
                 node: node.clone(),
                 silence: self.silences.get(node).cloned().unwrap_or_default(),
             };
-            let (sender, stop, node) = (sender.clone(), stop.clone(), node.clone());
-            tasks.spawn(async move {
+            let (sender, stop, node) = (hands.sender.clone(), self.stop.clone(), node.clone());
+            hands.tasks.spawn(async move {
                 let (rest, left) = job.carry_out(&stop).await;
                 // The loop may have ended meanwhile.
-                let _ = sender.send(Input::Ended { node, rest, left });
+                let _ = sender.send(Input::Failover(Told::Ended { node, rest, left }));
             });
         }
     }
 
     /// Has what is new about a policy sent. Nothing waits for it: a server that is slow to take a status must not keep a guest from coming back.
-    fn tell(&mut self, standing: &Standing, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
+    fn tell(&mut self, standing: &Standing, hands: &mut Hands<'_>) {
         let Some(known) = self.policies.get(&standing.policy) else { return };
         let now = self.http.clock().calendar();
         if let Some(news) = self.book.enter(&known.object, standing, now) {
-            self.send(news, sender, tasks);
+            self.send(news, hands);
         }
     }
 
     /// Says on every policy that is known what is not: without it nothing can be judged.
-    fn tell_unread(&mut self, words: &str, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
+    fn tell_unread(&mut self, words: &str, hands: &mut Hands<'_>) {
         let now = self.http.clock().calendar();
         let entered =
             self.policies.values().filter_map(|known| self.book.enter_unread(&known.object, words, now));
         let news: Vec<status::News> = entered.collect();
         for news in news {
-            self.send(news, sender, tasks);
+            self.send(news, hands);
         }
     }
 
-    fn send(&self, news: status::News, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
-        let (http, sender) = (self.http.clone(), sender.clone());
-        tasks.spawn(async move {
+    fn send(&self, news: status::News, hands: &mut Hands<'_>) {
+        let (http, sender) = (self.http.clone(), hands.sender.clone());
+        hands.tasks.spawn(async move {
             let taken = news.send(&http).await;
             if !taken {
                 http.clock().sleep(TELL_AGAIN).await;
             }
-            let _ = sender.send(Input::Told { policy: news.policy, taken });
+            let _ = sender.send(Input::Failover(Told::Sent { policy: news.policy, taken }));
         });
     }
 
     /// Nodes of ours that are Ready again are looked at, and given back if nothing speaks against it.
-    fn give_back(&mut self, sender: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>, now: Timestamp) {
+    fn give_back(&mut self, hands: &mut Hands<'_>, now: Timestamp) {
         let rests = |name: &String| self.resting.get(name).is_some_and(|until| *until > now);
         let back: Vec<Suspect> = self
             .nodes
@@ -515,28 +484,21 @@ impl Loop {
             if !self.returning.insert(node.clone()) {
                 continue;
             }
-            let (http, sender) = (self.http.clone(), sender.clone());
-            tasks.spawn(async move {
+            let (http, sender) = (self.http.clone(), hands.sender.clone());
+            hands.tasks.spawn(async move {
                 let done = back::give_back(&http, &suspect).await;
                 // What was just written is in the view a moment later.
                 let rest = if done { SHORT_REST } else { REST };
-                let _ = sender.send(Input::Ended { node, rest, left: None });
+                let _ = sender.send(Input::Failover(Told::Ended { node, rest, left: None }));
             });
         }
     }
 }
 
-fn failure<T>(report: &Report<T>) -> Option<&HttpError> {
-    match report {
-        Report::Failed { error, .. } => Some(error),
-        _ => None,
-    }
-}
-
-/// The node that a lease of a remediation operator is about. Its time is that of the calendar.
-fn claimed(object: wire::Lease, clock: Clock) -> Option<(String, Lease)> {
-    let node = object.metadata.name.strip_prefix("node-")?.to_owned();
-    let mut lease = Lease::from(object);
-    lease.renewed = lease.renewed.map(|at| clock.steady(at));
-    Some((node, lease))
+/// The leases of remediation operators, by the node that each is about.
+fn claimed(index: &Index) -> BTreeMap<String, Lease> {
+    let leases = index.leases().filter(|lease| lease.key.namespace == LEASE_NAMESPACE);
+    leases
+        .filter_map(|lease| Some((lease.key.name.strip_prefix("node-")?.to_owned(), lease.clone())))
+        .collect()
 }

@@ -1,9 +1,10 @@
 //! The role `maintenance`: NodeMaintenance objects, both kinds of them.
 //!
-//! The role asks the core about each object that was touched. A second task, the drain service, empties the nodes it
-//! is given and reports where each stands. Leadership gates both: a follower watches and waits, and whoever takes over begins from
+//! The role asks the core about each object that was touched. Its drain empties the nodes it is given, on the same view, and says where each
+//! stands. Leadership gates both: a follower watches and waits, and whoever takes over begins from
 //! what is written in the cluster.
 
+mod drain;
 mod perform;
 mod quorum;
 pub mod review;
@@ -14,21 +15,21 @@ use std::sync::Arc;
 use evac_clock::Clock;
 use evac_core::cluster::index::ListedAt;
 use evac_core::drain::step::Event;
-use evac_core::machines::{Kind, Subject};
+use evac_core::machines::{Kind, Role, Subject};
 use evac_core::maintenance::queue::{Limits, Turns};
 use evac_core::maintenance::vouched::Reviewing;
 use evac_core::maintenance::{
     Action, Decision, Id, OWNER, Registry, Seen, Touched, decide, decide_unread, named,
 };
-use evac_core::{Index, Policy};
+use evac_core::{Fact, Index, Policy};
 use jiff::Timestamp;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 
+use self::drain::{Answer, Drain, Order};
 use self::perform::{Done, Performer};
 use super::agenda::Agenda;
-use super::feeds::{Feed, Input, Word};
+use super::feeds::{Feed, Feeds, Followed, Input, Word};
 use super::hands::Hands;
-use crate::drain::service::{News, Service};
 use crate::http::Http;
 use crate::metrics::Queues;
 
@@ -41,28 +42,34 @@ pub(super) struct Maintenance {
     limits: Limits,
     registry: Registry,
     agenda: Agenda<Id>,
-    /// Empties nodes while we lead.
-    service: Option<Arc<Service>>,
+    /// Empties nodes while this operator leads.
+    drain: Drain,
+    /// How often it has begun to lead.
+    term: u64,
     room: Arc<Semaphore>,
 }
 
 impl Maintenance {
     pub fn new(http: Http, limits: Limits) -> Self {
         let registry = Registry::of(named(OWNER, http.home()));
+        let drain = Drain::new(http.clone(), 0, registry.owner(), policy());
         Self {
             clock: http.clock(),
             http,
             limits,
             registry,
             agenda: Agenda::default(),
-            service: None,
+            drain,
+            term: 0,
             room: Arc::new(Semaphore::new(PARALLEL)),
         }
     }
 
     /// This operator leads from now on. What it had ordered while it led before is history.
-    pub fn lead(&mut self, index: &Index) {
-        self.service = None;
+    pub fn lead(&mut self, index: &mut Index, followed: &Followed) {
+        self.term += 1;
+        self.drain.give_up(index, followed);
+        self.drain = Drain::new(self.http.clone(), self.term, self.registry.owner(), policy());
         self.registry.forget_orders();
         self.agenda.touch(self.registry.everybody(index));
     }
@@ -73,7 +80,23 @@ impl Maintenance {
     }
 
     pub fn next_alarm(&self) -> Option<Timestamp> {
-        self.agenda.next_alarm()
+        self.agenda.next_alarm().into_iter().chain(self.drain.next_alarm()).min()
+    }
+
+    /// Whether the pods of a node are followed for its drain.
+    pub fn drains(&self, node: &str) -> bool {
+        self.drain.watches(node)
+    }
+
+    pub fn pods_listed(&mut self, node: &str) {
+        self.drain.pods_listed(node);
+    }
+
+    pub fn pods_unread(&mut self, index: &Index, node: &str, why: &str, lasting: bool) {
+        let now = self.clock.now();
+        if let Some(seen) = self.drain.pods_unread(node, why, lasting, now) {
+            self.apply(index, seen);
+        }
     }
 
     /// A fresh list of what only this role looks at; the rest of it is in the index.
@@ -93,7 +116,7 @@ impl Maintenance {
                 }
             }
             Feed::Of(Kind::Lease) => self.registry.listed_leases(index),
-            Feed::Of(_) => {}
+            Feed::Of(_) | Feed::Policies => {}
         }
         self.agenda.touch(self.registry.everybody(index));
     }
@@ -103,7 +126,20 @@ impl Maintenance {
     }
 
     pub fn cannot_read(&mut self, index: &Index, feed: Feed, why: String) {
-        self.apply(index, Seen::Unread(feed.words(), why, self.clock.now()));
+        let now = self.clock.now();
+        for seen in self.drain.list_unread(index, feed, &why, now) {
+            self.apply(index, seen);
+        }
+        if Feed::of(Role::Maintenance).contains(&feed) {
+            self.apply(index, Seen::Unread(feed.words(), why, now));
+        }
+    }
+
+    pub fn cannot_read_settings(&mut self, index: &Index, why: &str) {
+        let why = format!("could not read the settings of KubeVirt: {why}");
+        for seen in self.drain.guests_unread(index, &why, self.clock.now()) {
+            self.apply(index, seen);
+        }
     }
 
     pub fn hear(&mut self, index: &Index, touched: &BTreeSet<Subject>) {
@@ -123,23 +159,19 @@ impl Maintenance {
         }
     }
 
-    /// Takes in what its tasks tell; what they learned is known already.
-    pub fn take(&mut self, index: &Index, told: Told) {
+    /// Takes in what its tasks tell; what they learned is known already. Says who else has to be looked at again.
+    pub fn take(&mut self, index: &mut Index, told: Told, feeds: &mut Feeds<'_>) -> BTreeSet<Subject> {
         match told {
             Told::Done(Done { id, ending, effective, .. }) => {
                 self.agenda.finish(id, ending, effective, self.clock.now());
             }
-            Told::Drain(News::Survey(survey)) => self.apply(index, Seen::Survey(survey)),
-            Told::Drain(News::Event(_, event)) => log(&event),
-            // It goes on by itself, and then says again where each node stands. Until then that is not known.
-            Told::Drain(News::Interrupted(why)) => {
-                tracing::warn!(why, "the drain was interrupted");
-                let nodes: Vec<String> = self.registry.ordered().cloned().collect();
-                for node in nodes {
-                    self.apply(index, Seen::Blind(node, why.clone(), self.clock.now()));
-                }
-            }
+            Told::Order(term, order) if term == self.term => self.drain.obey(index, order, feeds),
+            // Who waits for its end hears of it by this being dropped.
+            Told::Order(..) => {}
+            Told::Answer(answer) => return self.drain.answered(index, answer),
+            Told::Read(term, _) => self.drain.has_read(term),
         }
+        BTreeSet::new()
     }
 
     /// What is shown to whoever reads metrics, counted when somebody asks.
@@ -158,9 +190,16 @@ impl Maintenance {
         self.http.metrics().blockers(&codes);
     }
 
-    /// Asks the core about everybody who was touched.
-    pub fn look(&mut self, index: &Index, knows: bool, hands: &mut Hands<'_>) {
+    /// Asks the core about everybody who was touched, after the drain has said where each node stands.
+    pub fn look(&mut self, index: &Index, feeds: &mut Feeds<'_>) {
         let now = self.clock.now();
+        let knows = feeds.followed.suffices(Role::Maintenance);
+        if knows {
+            for seen in self.drain.look(index, feeds) {
+                self.apply(index, seen);
+            }
+        }
+        let hands = &mut Hands { sender: feeds.sender, tasks: &mut *feeds.tasks };
         let ready = self.agenda.ready(now);
         if ready.is_empty() {
             return;
@@ -204,25 +243,9 @@ impl Maintenance {
     }
 
     fn act(&mut self, id: Id, actions: Vec<Action>, hands: &mut Hands<'_>) {
-        let service = self
-            .service
-            .get_or_insert_with(|| {
-                // Many nodes share these, where a drain by hand has one or a few.
-                let policy = Policy { parallel: PARALLEL, ..Policy::thorough() };
-                let (news, mut heard) = mpsc::unbounded_channel();
-                let sender = hands.sender.clone();
-                hands.tasks.spawn(async move {
-                    while let Some(news) = heard.recv().await {
-                        // The loop may have ended meanwhile.
-                        let _ = sender.send(Input::Maintenance(Told::Drain(news)));
-                    }
-                });
-                Arc::new(Service::start(self.http.clone(), self.registry.owner(), policy, news))
-            })
-            .clone();
         self.agenda.begin(&id);
-        let performer = Performer { http: self.http.clone(), service };
         let (sender, room) = (hands.sender.clone(), self.room.clone());
+        let performer = Performer { http: self.http.clone(), term: self.term, sender: sender.clone() };
         hands.tasks.spawn(async move {
             let _place = room.acquire_owned().await;
             let done = performer.carry_out(id, actions).await;
@@ -232,10 +255,17 @@ impl Maintenance {
     }
 }
 
-/// What the role's own tasks tell it.
+/// Many nodes share these, where a drain by hand has one or a few.
+fn policy() -> Policy {
+    Policy { parallel: PARALLEL, ..Policy::thorough() }
+}
+
+/// What the role's own tasks tell it. Orders and readings are of one term as leader.
 pub(super) enum Told {
     Done(Done),
-    Drain(News),
+    Order(u64, Order),
+    Answer(Answer),
+    Read(u64, Vec<Fact>),
 }
 
 impl Told {
@@ -243,7 +273,8 @@ impl Told {
     pub fn take_learned(&mut self) -> Vec<Word> {
         match self {
             Self::Done(done) => std::mem::take(&mut done.learned),
-            Self::Drain(_) => Vec::new(),
+            Self::Read(_, facts) => std::mem::take(facts).into_iter().map(Word::Fact).collect(),
+            Self::Order(..) | Self::Answer(_) => Vec::new(),
         }
     }
 }

@@ -1,8 +1,6 @@
 //! Carries out the actions of one object, one after the other, and says what was learned. The first that fails ends it: what follows
 //! depends on it.
 
-use std::sync::Arc;
-
 use evac_api::maintenance::{Object, request};
 use evac_api::wire::Lease;
 use evac_api::{Answer, Call};
@@ -14,15 +12,17 @@ use evac_core::drain::record::Record;
 use evac_core::machines::remains::Remains;
 use evac_core::maintenance::{Action, Family, Id, OWNER, Seen, cannot_spare, named};
 use serde_json::json;
+use tokio::sync::oneshot;
 
+use super::Told;
+use super::drain::{Order, Wanted};
 use super::quorum;
 use super::review;
-use crate::drain::service::{Service, Wanted};
-use crate::give_back::{Told, give_back};
+use crate::give_back::{Told as Undone, give_back};
 use crate::http::{Http, HttpError, parse};
 use crate::nodes::NodeError;
 use crate::operator::agenda::Ending;
-use crate::operator::feeds::{Word, measured, observed};
+use crate::operator::feeds::{Input, Sender, Word, measured, observed};
 
 pub(in crate::operator) struct Done {
     pub id: Id,
@@ -34,7 +34,9 @@ pub(in crate::operator) struct Done {
 
 pub(super) struct Performer {
     pub http: Http,
-    pub service: Arc<Service>,
+    /// In which term as leader it was decided.
+    pub term: u64,
+    pub sender: Sender,
 }
 
 impl Performer {
@@ -101,11 +103,14 @@ impl Performer {
             }
             Action::Begin { node, attire, may_shut_down, .. } => {
                 let wanted = Wanted { attire: attire.clone(), may_shut_down: *may_shut_down };
-                self.service.begin(node, wanted);
+                self.order(Order::Begin(node.clone(), wanted));
                 Ok(())
             }
             Action::End { node } => {
-                self.service.end(node).await;
+                let (done, over) = oneshot::channel();
+                self.order(Order::End(node.clone(), done));
+                // Dropped unanswered where the drain itself was given up.
+                let _ = over.await;
                 learned.push(Word::Maintenance(Seen::Ended(node.clone())));
                 Ok(())
             }
@@ -147,11 +152,11 @@ impl Performer {
         let wish = GiveBack { node: of_node, guests: Some(guests), dry_run: false };
         let mut left = Vec::new();
         let mut hear = |told| match told {
-            Told::Guests(Ok(done)) => left = done.left,
-            Told::Guests(Err(error)) => {
+            Undone::Guests(Ok(done)) => left = done.left,
+            Undone::Guests(Err(error)) => {
                 left = vec![Remains::Unread { what: "guests and their migrations", why: error.to_string() }];
             }
-            Told::Node(_) | Told::NotTheirs => {}
+            Undone::Node(_) | Undone::NotTheirs => {}
         };
         match give_back(&self.http, node, &wish, &mut hear).await {
             Ok(seen) => learned.extend(seen.map(|node| Word::Fact(Fact::Node(Box::new(node))))),
@@ -166,6 +171,11 @@ impl Performer {
         }
         learned.push(Word::Maintenance(Seen::Left(node.to_owned(), left)));
         Err(Ending::Failed)
+    }
+
+    fn order(&self, order: Order) {
+        // The loop may have ended meanwhile.
+        let _ = self.sender.send(Input::Maintenance(Told::Order(self.term, order)));
     }
 
     async fn send(&self, call: &Call) -> Result<Answer, Ending> {
