@@ -17,6 +17,7 @@ use super::Review;
 use crate::cel::conditions::{Conditions, Verdict};
 use crate::kinds::Kind;
 use crate::patch::webhook_patch;
+use crate::schema::decode::{self, FieldValidation};
 use crate::selector::{label_selector, selects};
 use crate::server::Api;
 use crate::status::{About, ApiError};
@@ -134,6 +135,12 @@ pub(super) async fn mutate(
         let Some(patch) = answer["patch"].as_str() else { continue };
         let patch = STANDARD.decode(patch).map_err(ApiError::internal)?;
         *object = webhook_patch(object, &patch).map_err(ApiError::internal)?;
+        // Other subresources have a kind of their own.
+        if matches!(review.subresource, "" | "status") {
+            let patched =
+                decode::check(object.take(), &review.kind.target(), FieldValidation::Ignore, Vec::new());
+            *object = patched.map_err(ApiError::internal)?.object;
+        }
         // What a webhook left out is filled in again before the next one looks.
         review.kind.default(object);
     }

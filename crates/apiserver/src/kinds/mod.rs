@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::schema::SchemaRef;
+use crate::schema::decode::Target;
 use crate::status::FieldError;
 
 mod admission;
@@ -127,6 +128,17 @@ impl Kind {
 
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|s| s.name == name)
+    }
+
+    /// What an object of this kind is decoded as.
+    pub fn target(&self) -> Target<'_> {
+        Target {
+            group: &self.group,
+            version: &self.version,
+            kind: &self.kind,
+            schema: &self.schema,
+            custom: !self.is_builtin(),
+        }
     }
 
     /// Fills in what the client left out. Idempotent. Quantities come out in canonical form.

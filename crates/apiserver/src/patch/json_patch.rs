@@ -163,7 +163,9 @@ fn remove(document: &mut Value, path: &str) -> Result<Value, String> {
     let (container, key) = parent(document, path).ok_or_else(missing)?;
     match container {
         Value::Object(fields) => fields.remove(&key).ok_or_else(|| {
-            format!("error in remove for path: '{path}': Unable to remove nonexistent key: {key}")
+            format!(
+                "error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
+            )
         }),
         Value::Array(items) => {
             let index = position(&key, items.len()).filter(|index| *index < items.len());
@@ -295,7 +297,7 @@ mod tests {
         let spoilt = json!([{"op": "remove", "path": "/spec/nowhere"}]).to_string();
         assert_eq!(
             webhook_patch(&object, spoilt.as_bytes()).unwrap_err(),
-            "error in remove for path: '/spec/nowhere': Unable to remove nonexistent key: nowhere"
+            "error in remove for path: '/spec/nowhere': Unable to remove nonexistent key: nowhere: missing value"
         );
         assert!(webhook_patch(&object, b"{}").is_err());
     }

@@ -18,7 +18,7 @@ use crate::admission::{Operation, Review};
 use crate::cel::rules::{self, Findings};
 use crate::kinds::Part;
 use crate::patch;
-use crate::schema::decode::{self, Decoded, FieldValidation, Media, Target};
+use crate::schema::decode::{self, Decoded, FieldValidation, Media};
 use crate::schema::{canonical, default, validate};
 use crate::server::{Api, about_kind, not_found, stored_meta};
 use crate::status::{ApiError, FieldError};
@@ -217,7 +217,7 @@ pub async fn patch(api: &Arc<Api>, call: &Call, part: Part) -> Result<Reply, Api
         return apply(api, call, part).await;
     }
     modify(api, call, part, Way::Update, |current| {
-        let target = target(call);
+        let target = call.kind.target();
         let decoded = match form {
             PatchForm::Json => {
                 let (patched, complaints) = patch::json_patch(current, &call.body, validation(call))?;
@@ -266,7 +266,7 @@ fn applied(call: &Call, object: Value) -> Result<Value, ApiError> {
             call.path.name
         )));
     }
-    let mut object = decode::check(object, &target(call), FieldValidation::Ignore, Vec::new())
+    let mut object = decode::check(object, &call.kind.target(), FieldValidation::Ignore, Vec::new())
         .map_err(|error| ApiError::bad_request(error.to_string()))?
         .object;
     place(call, &mut object)?;
@@ -548,17 +548,7 @@ pub fn decode_body(call: &Call) -> Result<Decoded, ApiError> {
 }
 
 fn decode_as(call: &Call, media: Media) -> Result<Decoded, ApiError> {
-    decode::decode(&call.body, media, &target(call), validation(call))
-}
-
-fn target(call: &Call) -> Target<'_> {
-    Target {
-        group: &call.kind.group,
-        version: &call.kind.version,
-        kind: &call.kind.kind,
-        schema: &call.kind.schema,
-        custom: !call.kind.is_builtin(),
-    }
+    decode::decode(&call.body, media, &call.kind.target(), validation(call))
 }
 
 pub fn validation(call: &Call) -> FieldValidation {
