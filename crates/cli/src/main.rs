@@ -147,7 +147,7 @@ async fn run(verb: Verb) -> Result<Exit, Failure> {
 /// Runs words as if they had been typed; for the demo, which shows real commands.
 async fn run_words(words: &[&str]) -> Result<Exit, Failure> {
     match Cli::try_parse_from(words) {
-        Ok(cli) => run(cli.verb).await,
+        Ok(cli) => Box::pin(run(cli.verb)).await,
         Err(error) => Err(Failure::usage(error.to_string())),
     }
 }

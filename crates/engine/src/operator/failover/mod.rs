@@ -431,7 +431,7 @@ impl Failover {
             };
             let (sender, stop, node) = (hands.sender.clone(), self.stop.clone(), node.clone());
             hands.tasks.spawn(async move {
-                let (rest, left) = job.carry_out(&stop).await;
+                let (rest, left) = Box::pin(job.carry_out(&stop)).await;
                 // The loop may have ended meanwhile.
                 let _ = sender.send(Input::Failover(Told::Ended { node, rest, left }));
             });
