@@ -141,13 +141,15 @@ fn report_skipped(path: &Path) -> Result<()> {
 }
 
 fn lint() -> Result<()> {
-    let steps: [&[&str]; 2] = [
+    let steps: [&[&str]; 3] = [
         &["fmt", "--all", "--check"],
         &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],
+        &["doc", "--package", "evac-core", "--no-deps", "--quiet"],
     ];
     for step in steps {
         println!("cargo {}", step.join(" "));
-        let status = Command::new(env!("CARGO")).current_dir(root()).args(step).status()?;
+        let mut cargo = Command::new(env!("CARGO"));
+        let status = cargo.current_dir(root()).args(step).env("RUSTDOCFLAGS", "-D warnings").status()?;
         if !status.success() {
             bail!("cargo {} failed", step[0]);
         }

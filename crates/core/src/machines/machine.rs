@@ -1,7 +1,7 @@
 //! The controller of machines: run strategies.
 //!
 //! A machine creates at most one instance, under its own name, and deletes it when its run strategy or a request says so. What
-//! a strategy means is in [`react`]; everything else here is bookkeeping.
+//! a strategy means is in `react`; everything else here is bookkeeping.
 
 use jiff::Timestamp;
 

@@ -5,8 +5,8 @@
 //! at the end. Mark and a lease whose holder answers: somebody is at work. Mark and a lease whose holder is silent: somebody was
 //! killed, others may go on from there. Mark without a lease: the drain came to its end, was stopped, or may not write leases.
 //!
-//! This file is the holder's side, with the claim on one node in [`state`]; what a lease says to others is in [`life`], how they ask in
-//! [`question`].
+//! This file is the holder's side, with the claim on one node in `state`; what a lease says to others is in [`life`], how they ask in
+//! `question`.
 
 use std::time::Duration;
 

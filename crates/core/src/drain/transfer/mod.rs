@@ -1,6 +1,6 @@
 //! How far the memory of guests has been copied.
 //!
-//! No API object says it: only the metrics of the node agent on the source do ([`exposition`] reads them). [`measure`] decides when they are
+//! No API object says it: only the metrics of the node agent on the source do ([`exposition`] reads them). `measure` decides when they are
 //! read, and what is told of them; [`crate::drain::outlook`] says when a node may be empty. All of it is for the person who looks on: a drain goes the same way
 //! whether or not anything can be measured.
 
