@@ -166,6 +166,11 @@ pub(super) fn named_at(blocker: &Blocker) -> Option<Timestamp> {
     }
 }
 
+/// Whether a blocker is named now. What never goes by itself is, whatever the drain's clock said when it was seen: it counts as stuck from then on, and what counts is named.
+fn is_named(blocker: &Blocker, now: Timestamp) -> bool {
+    blocker.reason.severity() == Severity::Never || named_at(blocker).is_some_and(|at| at <= now)
+}
+
 /// The node is empty.
 pub const DRAINED: &str = "Drained";
 /// Something is in the way that will not go by itself.
@@ -338,7 +343,7 @@ impl Status {
         self.blockers = survey
             .blockers
             .iter()
-            .filter(|blocker| named_at(blocker).is_some_and(|at| at <= now))
+            .filter(|blocker| is_named(blocker, now))
             .take(NAMES)
             .map(StatusBlocker::from)
             .collect();

@@ -192,13 +192,14 @@ impl Maintenance {
 
     /// Asks the core about everybody who was touched, after the drain has said where each node stands.
     pub fn look(&mut self, index: &Index, feeds: &mut Feeds<'_>) {
-        let now = self.clock.now();
         let knows = feeds.followed.suffices(Role::Maintenance);
         if knows {
             for seen in self.drain.look(index, feeds) {
                 self.apply(index, seen);
             }
         }
+        // Nothing of what the drain has said is of a later moment.
+        let now = self.clock.now();
         let hands = &mut Hands { sender: feeds.sender, tasks: &mut *feeds.tasks };
         let ready = self.agenda.ready(now);
         if ready.is_empty() {
