@@ -4,10 +4,7 @@
 //! that it is free; these have time.
 //!
 //! KubeVirt's own migration controller is handed one after another, and none to wait in line. It creates no target pod before it has seen the one it created
-//! last, and what it cannot begin with it looks at again only after one to five seconds, whatever becomes free meanwhile; what arrives when a slot is free it begins with at
-//! once. The next one follows as soon as the last one is Pending: its target pod is created by the next look at it, which is earlier than anything can be done about one
-//! that still has to be created. One that virt-controller has put
-//! back keeps no other from a free slot.
+//! last, and what it cannot begin with it looks at again only after one to five seconds, whatever becomes free meanwhile; what arrives when a slot is free it begins with at once.
 
 use std::time::Duration;
 
@@ -16,13 +13,10 @@ use jiff::Timestamp;
 use crate::cluster::index::Index;
 use crate::drain::run::after;
 use crate::drain::step::Step;
-use crate::machines::{MigrationPhase, names};
+use crate::machines::names;
 
 /// How long migrations that could not begin yet are put off.
 const ASK_AHEAD: Duration = Duration::from_millis(500);
-
-/// So many of a drain's migrations are Pending beside KubeVirt only if virt-controller has put them back: then more of them would only be put back, too.
-const PUT_BACK: usize = 3;
 
 /// How many more migrations a node may have: twice what can run at once, less those that are not over.
 #[derive(Debug, Clone, Copy)]
@@ -55,23 +49,21 @@ impl Room {
 
     /// What others have waiting in line does not count: virt-controller begins with what arrives when a slot is free.
     fn beside_kubevirt(index: &Index, node: &str) -> Self {
-        let (mut all, mut from_here, mut unnoticed, mut pending) = (0, 0, 0, 0);
+        let (mut all, mut from_here, mut unbegun) = (0, 0, 0);
         for one in index.unfinished() {
-            let under_way = one.phase.is_under_way();
-            if !under_way && !one.annotations.contains_key(names::DRAIN) {
-                continue;
+            if one.phase.is_under_way() {
+                let source = index.instance(&one.instance).map(|instance| instance.node.as_str());
+                all += 1;
+                from_here += usize::from(source == Some(node));
+            } else {
+                unbegun += usize::from(one.annotations.contains_key(names::DRAIN));
             }
-            let source = index.instance(&one.instance).map(|instance| instance.node.as_str());
-            all += 1;
-            from_here += usize::from(source == Some(node));
-            unnoticed += usize::from(one.phase == MigrationPhase::Unset);
-            pending += usize::from(one.phase == MigrationPhase::Pending);
         }
         let config = &index.config;
         let free = (config.parallel_outbound_per_node as usize)
             .saturating_sub(from_here)
             .min((config.parallel_per_cluster as usize).saturating_sub(all));
-        let now = if unnoticed > 0 || pending >= PUT_BACK { 0 } else { free.min(1) };
+        let now = free.min(1_usize.saturating_sub(unbegun));
         Self { pressing: now, in_all: now }
     }
 
