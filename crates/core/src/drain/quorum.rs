@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::fact::{Health, Node, Pod};
-use crate::cluster::taints::OUT_OF_SERVICE;
 
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
@@ -77,9 +76,7 @@ impl Around {
         let place = |node: &Node| Place {
             control_plane: is_control_plane(node),
             ready: node.health == Health::Ready,
-            away: node.mark.is_some()
-                || node.deleting
-                || node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE),
+            away: node.mark.is_some() || node.deleting || node.is_out_of_service(),
         };
         Self { nodes: nodes.into_iter().map(|node| (node.name.clone(), place(node))).collect() }
     }
@@ -174,6 +171,7 @@ pub fn spare(node: &str, etcd: &Etcd, around: &Around) -> Result<(), Shortage> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::taints::OUT_OF_SERVICE;
     use crate::drain::ownership::{Attire, MarkState, new_mark};
     use crate::testing::{at, node, taint};
 

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use super::fencing::Fenced;
 use super::watchman::EXCLUDE;
 use crate::cluster::fact::{Health, Node};
-use crate::cluster::taints::OUT_OF_SERVICE;
 pub use crate::drain::written_on_nodes::out_of_service;
 
 /// Put there by a cloud's controller when the cloud says that the machine is shut down.
@@ -58,7 +57,7 @@ impl Suspect {
     }
 
     pub fn is_out_of_service(&self) -> bool {
-        self.node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE)
+        self.node.is_out_of_service()
     }
 
     /// The cloud says that the machine is shut down.
