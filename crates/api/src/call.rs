@@ -434,7 +434,7 @@ mod tests {
     fn a048_an_eviction_names_the_incarnation_and_the_grace_period() {
         let action = Action::Evict {
             pod: Key::new("shop", "web-1"),
-            uid: Uid("u1".into()),
+            uid: Uid::from("u1"),
             grace_seconds: Some(10),
             dry_run: false,
         };
@@ -453,7 +453,7 @@ mod tests {
     fn without_a_grace_period_the_pods_own_applies() {
         let action = Action::Delete {
             pod: Key::new("a", "b"),
-            uid: Uid("u".into()),
+            uid: Uid::from("u"),
             grace_seconds: None,
             dry_run: false,
         };
@@ -464,7 +464,7 @@ mod tests {
     fn a_trial_is_marked_in_address_and_body() {
         let action = Action::Evict {
             pod: Key::new("a", "b"),
-            uid: Uid("u".into()),
+            uid: Uid::from("u"),
             grace_seconds: None,
             dry_run: true,
         };

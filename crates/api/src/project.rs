@@ -3,9 +3,9 @@
 use evac_core::cluster::condition::{self, Condition};
 use evac_core::cluster::fact::{Amount, Health, Launcher, UnhealthyPolicy};
 use evac_core::cluster::names;
+use evac_core::cluster::pod;
 use evac_core::cluster::selector::Selector;
-use evac_core::cluster::text::Text;
-use evac_core::cluster::written_time::WrittenTime;
+use evac_core::cluster::text::{Text, Texts};
 use evac_core::drain::ownership::{self, MarkState};
 use evac_core::drain::record;
 use evac_core::{Budget, Deletion, Fact, Key, Lease, Node, Owner, Pod, PodPhase, Uid, VmRole};
@@ -30,7 +30,7 @@ pub(crate) fn key(meta: &Meta) -> Key {
     Key::new(meta.namespace.clone(), meta.name.clone())
 }
 
-pub(crate) fn texts(list: Vec<String>) -> Vec<Text> {
+pub(crate) fn texts(list: Vec<String>) -> Texts {
     list.into_iter().map(Into::into).collect()
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn controller(references: &[OwnerReference]) -> Option<Owner> {
         api_version: owner.api_version.as_str().into(),
         kind: owner.kind.as_str().into(),
         name: owner.name.as_str().into(),
-        uid: Uid(owner.uid.as_str().into()),
+        uid: Uid::from(owner.uid.as_str()),
     })
 }
 
@@ -51,8 +51,8 @@ impl From<wire::Node> for Node {
         let mark = mark.map(|text| MarkState::read(text, |text| serde_json::from_str(text).ok()));
         Self {
             name: node.metadata.name,
-            uid: Uid(node.metadata.uid.into()),
-            resource_version: node.metadata.resource_version,
+            uid: Uid::from(node.metadata.uid),
+            resource_version: node.metadata.resource_version.into(),
             unschedulable: node.spec.unschedulable.unwrap_or(false),
             taints: node.spec.taints,
             labels: node.metadata.labels.into(),
@@ -62,9 +62,7 @@ impl From<wire::Node> for Node {
                 Some("False") => Health::NotReady,
                 Some(_) => Health::Unknown,
             },
-            health_since: ready
-                .and_then(|ready| ready.last_transition_time.as_ref())
-                .and_then(WrittenTime::timestamp),
+            health_since: ready.and_then(Condition::last_transition_time).and_then(|since| since.timestamp()),
             mark,
             deleting: node.metadata.deletion_timestamp.is_some(),
         }
@@ -92,21 +90,16 @@ impl From<wire::Pod> for Pod {
         } else {
             VmRole::None
         };
-        Self {
-            vm,
-            key: key(&meta),
-            controller: controller(&meta.owner_references),
-            uid: Uid(meta.uid.into()),
-            version: meta.resource_version,
-            node: pod.spec.node_name.filter(|node| !node.is_empty()).map(Into::into),
-            phase: match pod.status.phase.as_deref() {
-                Some("Running") => PodPhase::Running,
-                Some("Succeeded") => PodPhase::Succeeded,
-                Some("Failed") => PodPhase::Failed,
-                Some("Unknown") => PodPhase::Unknown,
-                // The server fills in Pending; an object without a phase has not started either.
-                Some(_) | None => PodPhase::Pending,
-            },
+        let phase = match pod.status.phase.as_deref() {
+            Some("Running") => PodPhase::Running,
+            Some("Succeeded") => PodPhase::Succeeded,
+            Some("Failed") => PodPhase::Failed,
+            Some("Unknown") => PodPhase::Unknown,
+            // The server fills in Pending; an object without a phase has not started either.
+            Some(_) | None => PodPhase::Pending,
+        };
+        let common = pod::Common {
+            phase,
             ready: condition::is_true(&pod.status.conditions, "Ready"),
             deletion: meta.deletion_timestamp.map(|ends| Deletion {
                 ends,
@@ -114,11 +107,20 @@ impl From<wire::Pod> for Pod {
             }),
             mirror: meta.annotations.contains_key("kubernetes.io/config.mirror"),
             empty_dir: pod.spec.volumes.iter().any(|volume| volume.empty_dir.is_some()),
-            labels: meta.labels.into(),
             finalizers: texts(meta.finalizers),
             priority_class: pod.spec.priority_class_name.map(Into::into),
             grace_seconds: pod.spec.termination_grace_period_seconds,
+        };
+        Self {
+            vm,
+            key: Key::new(meta.namespace, meta.name),
+            controller: controller(&meta.owner_references),
+            uid: Uid::from(meta.uid),
+            version: meta.resource_version.into(),
+            node: pod.spec.node_name.filter(|node| !node.is_empty()).map(Into::into),
+            labels: meta.labels.into(),
             created: meta.creation_timestamp,
+            common: common.into(),
         }
     }
 }
@@ -141,10 +143,10 @@ fn launcher(meta: &Meta, status: &wire::PodStatus) -> Launcher {
     Launcher {
         instance_name: named.or_else(|| owner.as_ref().map(|owner| owner.name.clone())),
         instance: label(names::CREATED_BY)
-            .map(Uid)
+            .map(Uid::from)
             .or_else(|| owner.map(|owner| owner.uid))
             .unwrap_or_default(),
-        job: label(names::MIGRATION_JOB_UID).map(Uid),
+        job: label(names::MIGRATION_JOB_UID).map(Uid::from),
         up,
         conditions: status.conditions.iter().filter(relevant).cloned().collect(),
         eviction_marked: meta.annotations.contains_key(names::EVICTION_IN_PROGRESS),
@@ -178,8 +180,8 @@ impl From<wire::Budget> for Budget {
         Self {
             key: key(&budget.metadata),
             controller: controller(&budget.metadata.owner_references),
-            uid: Uid(budget.metadata.uid.into()),
-            version: budget.metadata.resource_version,
+            uid: Uid::from(budget.metadata.uid),
+            version: budget.metadata.resource_version.into(),
             deleting: budget.metadata.deletion_timestamp.is_some(),
             selector: selector.unwrap_or_else(Selector::nothing),
             min_available: budget.spec.min_available.map(amount),
@@ -223,11 +225,11 @@ impl From<wire::Lease> for Lease {
             |name: &str| lease.metadata.annotations.get(name).and_then(|text| text.parse::<Timestamp>().ok());
         Self {
             key: Key::new(lease.metadata.namespace, lease.metadata.name),
-            uid: Uid(lease.metadata.uid.into()),
+            uid: Uid::from(lease.metadata.uid),
             holder: lease.spec.holder_identity.unwrap_or_default(),
             renewed: lease.spec.renew_time,
             duration_seconds: lease.spec.lease_duration_seconds.unwrap_or(0),
-            resource_version: lease.metadata.resource_version,
+            resource_version: lease.metadata.resource_version.into(),
             transitions: lease.spec.lease_transitions.unwrap_or(0),
             asked: time_in(call::ASKED_ANNOTATION),
             answered: time_in(call::ANSWERED_ANNOTATION),

@@ -34,7 +34,7 @@ pub fn marks(annotations: &Annotations) -> Option<Marks> {
 
 /// For which instance the node of a machine was cordoned.
 pub fn cordoned(annotations: &Annotations) -> Option<Uid> {
-    annotations.get(CORDONED).map(|uid| Uid(uid.into()))
+    annotations.get(CORDONED).map(|uid| Uid::from(uid))
 }
 
 /// A Secret: only the annotations and the one key that is used.
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_deletion_is_in_the_foreground_and_of_one_state_of_one_incarnation() {
-        let call = delete(&Key::new("d", "w"), &Uid("u".into()), "7");
+        let call = delete(&Key::new("d", "w"), &Uid::from("u"), "7");
         assert_eq!(call.method, "DELETE");
         let body = body(&call);
         assert_eq!(body["propagationPolicy"], "Foreground");

@@ -139,7 +139,7 @@ fn a_record_is_read_from_a_lease_and_rubbish_there_is_none() {
         Lease::from(serde_json::from_value::<wire::Lease>(object).unwrap())
     };
     let text = serde_json::to_string(&record("u", ME)).unwrap();
-    assert_eq!(lease(&text).record.unwrap().uid, Uid("u".into()));
+    assert_eq!(lease(&text).record.unwrap().uid, Uid::from("u"));
     for rubbish in ["", "{}", "[]", &text[..20], &format!("{text}{}", " ".repeat(20_000))] {
         assert_eq!(lease(rubbish).record, None);
     }

@@ -109,7 +109,7 @@ mod tests {
         let lease = Lease {
             record: None,
             key: key("evac"),
-            uid: crate::cluster::fact::Uid("lease".into()),
+            uid: crate::cluster::fact::Uid::from("lease"),
             holder: holder.into(),
             // A clock that is years off.
             renewed: Some(at(100_000_000)),

@@ -1,11 +1,14 @@
 //! Chained builders for the facts that tests need.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::cluster::fact::{
     Budget, Deletion, Health, Key, Launcher, Node, Owner, Pod, PodPhase, Taint, Uid, UnhealthyPolicy, VmRole,
 };
 use crate::cluster::index::{Index, ListedAt};
+use crate::cluster::pod::Common;
 use crate::cluster::selector::Selector;
 use crate::cluster::text_map::TextMap;
 
@@ -18,7 +21,7 @@ pub fn at(seconds: i64) -> Timestamp {
 pub fn node(name: &str) -> Node {
     Node {
         name: name.into(),
-        uid: Uid(format!("uid-{name}").into()),
+        uid: Uid::from(format!("uid-{name}")),
         resource_version: "1".into(),
         unschedulable: false,
         taints: Vec::new(),
@@ -38,21 +41,23 @@ pub fn taint(key: &str, effect: &str) -> Taint {
 pub fn pod(name: &str) -> Pod {
     Pod {
         key: Key::new("default", name),
-        uid: Uid(format!("uid-{name}").into()),
+        uid: Uid::from(format!("uid-{name}")),
         version: "1".into(),
         node: Some("n".into()),
-        phase: PodPhase::Running,
-        ready: true,
-        deletion: None,
         controller: None,
-        mirror: false,
-        empty_dir: false,
         labels: TextMap::new(),
-        finalizers: Vec::new(),
         vm: VmRole::None,
-        priority_class: None,
-        grace_seconds: Some(30),
         created: None,
+        common: Arc::new(Common {
+            phase: PodPhase::Running,
+            ready: true,
+            deletion: None,
+            mirror: false,
+            empty_dir: false,
+            finalizers: [].into(),
+            priority_class: None,
+            grace_seconds: Some(30),
+        }),
     }
     .owned_by("ReplicaSet", "apps/v1", "web")
 }
@@ -61,7 +66,7 @@ impl Pod {
     /// Runs the guest of an instance.
     pub fn running(mut self, instance: &str, uid: &str) -> Self {
         self.vm = VmRole::Launcher(Box::new(Launcher {
-            instance: Uid(uid.into()),
+            instance: Uid::from(uid),
             instance_name: Some(instance.into()),
             up: true,
             ..Launcher::default()
@@ -75,7 +80,7 @@ impl Pod {
     }
 
     pub fn uid(mut self, uid: &str) -> Self {
-        self.uid = Uid(uid.into());
+        self.uid = Uid::from(uid);
         self
     }
 
@@ -84,7 +89,7 @@ impl Pod {
             api_version: api_version.into(),
             kind: kind.into(),
             name: name.into(),
-            uid: Uid(format!("uid-{name}").into()),
+            uid: Uid::from(format!("uid-{name}")),
         });
         self
     }
@@ -119,7 +124,7 @@ impl Pod {
 pub fn budget(name: &str) -> Budget {
     Budget {
         key: Key::new("default", name),
-        uid: Uid(format!("uid-{name}").into()),
+        uid: Uid::from(format!("uid-{name}")),
         version: "1".into(),
         deleting: false,
         controller: None,

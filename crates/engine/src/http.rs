@@ -39,7 +39,7 @@ pub enum HttpError {
     #[error("{}", component::strange_words(component::SERVER, *status, message))]
     Strange { status: u16, message: String },
     #[error("the answer of the server could not be read: {0}")]
-    Body(#[source] serde_json::Error),
+    Body(#[from] serde_json::Error),
 }
 
 impl HttpError {
@@ -296,10 +296,7 @@ impl Http {
                     || data.iter().find(|byte| !byte.is_ascii_whitespace()).map(|byte| *byte == b'{');
                 is_list = is_list.or_else(begins).map(|is_object| is_object && answer.is_success());
                 if is_list == Some(true) {
-                    let taken = items.take(&data, |element| {
-                        each(serde_json::from_slice(element).map_err(HttpError::Body)?)
-                    });
-                    if let Err(error) = taken {
+                    if let Err(error) = items.take(&data, &mut each) {
                         return Ok((status, Err(error)));
                     }
                 } else {
@@ -307,7 +304,10 @@ impl Http {
                 }
             }
             if is_list == Some(true) {
-                answer.body = items.rest();
+                match items.finish(each) {
+                    Ok(rest) => answer.body = rest,
+                    Err(error) => return Ok((status, Err(error))),
+                }
             }
             Ok((status, parse::<List<IgnoredAny>>(&answer).map(|list| list.metadata)))
         };

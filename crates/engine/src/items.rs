@@ -1,32 +1,22 @@
 //! Takes a list apart while it arrives, so that it is never in memory as a whole.
 //!
-//! The elements of the top-level `items` are handed over one by one, each as soon as its last byte is there. What is left of the list (its
-//! metadata, and a 0 in place of each element) is small, and is parsed at the end like any other answer: a list that is not JSON is found out there
-//! or in one of its elements.
-//!
-//! ```text
-//!  {"kind": …, "items": [ {…} , {…} ], "metadata": …}
-//!  └ Around ──────────┘ └Between┘└Within┘ … └ Around ┘
-//! ```
+//! The elements of the top-level `items` are parsed one by one, a block of text at a time: what has come of an element is looked at again only when
+//! much more has come. What is left of the list (its metadata, and a 0 in place of each element) is small, and is parsed at the end like any other
+//! answer: a list that is not JSON is found out there or in one of its elements.
 
-/// Where in the list the next byte is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Outside of `items`.
-    Around,
-    /// In `items`, before, between or after its elements.
-    Between,
-    /// In an element with brackets or quotes around it.
-    Within,
-    /// In an element without: a number or a word.
-    Bare,
-}
+use serde::de::DeserializeOwned;
+use serde_json::Deserializer;
+
+/// How much is read before the elements in it are parsed: a few dozen of them.
+const BLOCK: usize = 256 * 1024;
 
 /// What arrives of one list.
 #[derive(Debug)]
 pub(crate) struct Items {
-    place: Place,
-    /// How many brackets are open, in the element or around it.
+    block: usize,
+    /// Within `items`, before, between or after its elements.
+    is_inside: bool,
+    /// How many brackets are open around the next byte, outside of `items`.
     depth: usize,
     in_string: bool,
     escaped: bool,
@@ -34,8 +24,8 @@ pub(crate) struct Items {
     string: usize,
     /// The colon after `items` has come, and its value not yet.
     is_next: bool,
-    /// The beginning of an element whose end has not come yet.
-    element: Vec<u8>,
+    /// What has not been looked at.
+    text: Vec<u8>,
     rest: Vec<u8>,
 }
 
@@ -45,66 +35,75 @@ fn is_space(byte: u8) -> bool {
 
 impl Items {
     pub fn new() -> Self {
+        Self::in_blocks(BLOCK)
+    }
+
+    fn in_blocks(block: usize) -> Self {
         Self {
-            place: Place::Around,
+            block,
+            is_inside: false,
             depth: 0,
             in_string: false,
             escaped: false,
             string: 0,
             is_next: false,
-            element: Vec::new(),
+            text: Vec::new(),
             rest: Vec::new(),
         }
     }
 
-    /// Takes the next part of the list, and hands over the elements that end in it.
-    pub fn take<E>(&mut self, part: &[u8], mut each: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        // Where in this part the element at hand begins.
-        let mut begin = 0;
-        let mut position = 0;
-        while let Some(&byte) = part.get(position) {
-            match self.place {
-                Place::Around => self.around(byte),
-                Place::Between => {
-                    if self.between(byte) {
-                        begin = position;
-                    }
+    /// Takes the next part of the list, and hands over the elements in a block that is full.
+    pub fn take<T: DeserializeOwned, E: From<serde_json::Error>>(
+        &mut self,
+        part: &[u8],
+        each: impl FnMut(T) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.text.extend_from_slice(part);
+        if self.text.len() < self.block { Ok(()) } else { self.look(each) }
+    }
+
+    /// Hands over the elements that are left; gives the list without its elements.
+    pub fn finish<T: DeserializeOwned, E: From<serde_json::Error>>(
+        mut self,
+        each: impl FnMut(T) -> Result<(), E>,
+    ) -> Result<Vec<u8>, E> {
+        self.look(each)?;
+        // The beginning of an element without an end.
+        self.rest.append(&mut self.text);
+        Ok(self.rest)
+    }
+
+    fn look<T: DeserializeOwned, E: From<serde_json::Error>>(
+        &mut self,
+        mut each: impl FnMut(T) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let text = std::mem::take(&mut self.text);
+        let mut left = text.as_slice();
+        while let Some((&byte, after)) = left.split_first() {
+            if !self.is_inside {
+                self.around(byte);
+            } else if self.begins(byte) {
+                let mut elements = Deserializer::from_slice(left).into_iter::<T>();
+                let element = match elements.next() {
+                    Some(Err(error)) if !error.is_eof() => return Err(error.into()),
+                    Some(Ok(element)) => element,
+                    // The rest of it is still to come.
+                    Some(Err(_)) | None => break,
+                };
+                let (_, after) = left.split_at(elements.byte_offset());
+                if after.is_empty() && !matches!(byte, b'{' | b'[' | b'"') {
+                    // A number has no end of its own.
+                    break;
                 }
-                Place::Within => {
-                    if self.is_last(byte) {
-                        self.hand_over(part.get(begin..=position).unwrap_or_default(), &mut each)?;
-                    }
-                }
-                Place::Bare => {
-                    if is_space(byte) || matches!(byte, b',' | b']') {
-                        self.hand_over(part.get(begin..position).unwrap_or_default(), &mut each)?;
-                        // This byte is not part of the element.
-                        continue;
-                    }
-                }
+                self.rest.push(b'0');
+                each(element)?;
+                left = after;
+                continue;
             }
-            position += 1;
+            left = after;
         }
-        if matches!(self.place, Place::Within | Place::Bare) {
-            self.element.extend_from_slice(part.get(begin..).unwrap_or_default());
-        }
+        self.text.extend_from_slice(left);
         Ok(())
-    }
-
-    /// The list without its elements.
-    pub fn rest(self) -> Vec<u8> {
-        self.rest
-    }
-
-    fn hand_over<E>(&mut self, end: &[u8], each: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        self.place = Place::Between;
-        if self.element.is_empty() {
-            return each(end);
-        }
-        self.element.extend_from_slice(end);
-        let handed = each(&self.element);
-        self.element.clear();
-        handed
     }
 
     fn around(&mut self, byte: u8) {
@@ -119,7 +118,7 @@ impl Items {
                 self.in_string = true;
                 self.string = self.rest.len() - 1;
             }
-            b'[' if begins => self.place = Place::Between,
+            b'[' if begins => self.is_inside = true,
             b'{' | b'[' => self.depth += 1,
             b'}' | b']' => self.depth = self.depth.saturating_sub(1),
             b':' if self.depth == 1 => self.is_next = self.names_items(),
@@ -134,42 +133,14 @@ impl Items {
         serde_json::from_slice::<String>(name).is_ok_and(|name| name == "items")
     }
 
-    /// True if an element begins.
-    fn between(&mut self, byte: u8) -> bool {
-        match byte {
-            b',' | b' ' | b'\t' | b'\n' | b'\r' => self.rest.push(byte),
-            b']' => {
-                self.rest.push(byte);
-                self.place = Place::Around;
-                self.depth = 1;
-            }
-            _ => {
-                self.rest.push(b'0');
-                self.place = if matches!(byte, b'{' | b'[' | b'"') { Place::Within } else { Place::Bare };
-                self.depth = usize::from(byte != b'"');
-                self.in_string = byte == b'"';
-                return true;
-            }
+    /// Whether an element begins with this byte; else it belongs to the list.
+    fn begins(&mut self, byte: u8) -> bool {
+        if is_space(byte) || matches!(byte, b',' | b']') {
+            self.rest.push(byte);
+            self.is_inside = byte != b']';
+            return false;
         }
-        false
-    }
-
-    /// Whether the element ends with this byte.
-    fn is_last(&mut self, byte: u8) -> bool {
-        if self.in_string {
-            self.pass_string(byte);
-            return !self.in_string && self.depth == 0;
-        }
-        match byte {
-            b'"' => self.in_string = true,
-            b'{' | b'[' => self.depth += 1,
-            b'}' | b']' => {
-                self.depth -= 1;
-                return self.depth == 0;
-            }
-            _ => {}
-        }
-        false
+        true
     }
 
     fn pass_string(&mut self, byte: u8) {
@@ -184,23 +155,25 @@ impl Items {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use serde_json::{Value, json};
+    use serde_json::{Error, Value, json};
 
     use super::*;
 
-    /// The elements and the rest, of a list that comes in these parts.
-    fn split<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> (Vec<String>, String) {
-        let (mut items, mut found) = (Items::new(), Vec::new());
+    /// The elements and the rest, of a list that comes in these parts and is looked at in blocks of this size.
+    fn split<'a>(
+        parts: impl IntoIterator<Item = &'a [u8]>,
+        block: usize,
+    ) -> Result<(Vec<Value>, String), Error> {
+        let (mut items, mut found) = (Items::in_blocks(block), Vec::new());
+        let mut each = |element: Value| {
+            found.push(element);
+            Ok::<(), Error>(())
+        };
         for part in parts {
-            let each = |element: &[u8]| {
-                found.push(String::from_utf8(element.to_vec()).unwrap());
-                Ok::<(), Infallible>(())
-            };
-            items.take(part, each).unwrap();
+            items.take(part, &mut each)?;
         }
-        (found, String::from_utf8(items.rest()).unwrap())
+        let rest = items.finish(each)?;
+        Ok((found, String::from_utf8(rest).unwrap()))
     }
 
     const LISTS: &[&str] = &[
@@ -218,13 +191,15 @@ mod tests {
     ];
 
     #[test]
-    fn every_list_is_taken_apart_in_the_same_way_wherever_its_parts_end() {
+    fn every_list_is_taken_apart_in_the_same_way_wherever_its_parts_and_blocks_end() {
         for list in LISTS {
-            let whole = split([list.as_bytes()]);
-            assert_eq!(split(list.as_bytes().chunks(1)), whole, "{list}");
-            for cut in 0..list.len() {
-                let (before, after) = list.as_bytes().split_at(cut);
-                assert_eq!(split([before, after]), whole, "{list} cut at {cut}");
+            let whole = split([list.as_bytes()], BLOCK).unwrap();
+            for block in [1, 7, BLOCK] {
+                assert_eq!(split(list.as_bytes().chunks(1), block).unwrap(), whole, "{list}");
+                for cut in 0..list.len() {
+                    let (before, after) = list.as_bytes().split_at(cut);
+                    assert_eq!(split([before, after], block).unwrap(), whole, "{list} cut at {cut}");
+                }
             }
         }
     }
@@ -233,8 +208,7 @@ mod tests {
     fn the_elements_are_those_that_a_parser_finds_and_the_rest_is_all_around_them() {
         for list in LISTS.iter().filter(|list| !list.is_empty()) {
             let parsed: Value = serde_json::from_str(list).unwrap();
-            let (found, rest) = split([list.as_bytes()]);
-            let found: Vec<Value> = found.iter().map(|one| serde_json::from_str(one).unwrap()).collect();
+            let (found, rest) = split([list.as_bytes()], BLOCK).unwrap();
             let expected = parsed.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
             assert_eq!(found, expected, "{list}");
             let mut around = parsed;
@@ -261,29 +235,29 @@ mod tests {
             r#"{"items":[{}]} more"#,
             r#"}"items":[{}]"#,
         ] {
-            let (found, rest) = split([broken.as_bytes()]);
-            let all_parse = found.iter().all(|one| serde_json::from_str::<Value>(one).is_ok());
-            assert!(
-                !all_parse || serde_json::from_str::<Value>(&rest).is_err(),
-                "{broken}: {found:?} {rest}"
-            );
+            for block in [1, BLOCK] {
+                let taken = split(broken.as_bytes().chunks(1), block);
+                let is_json =
+                    taken.as_ref().is_ok_and(|(_, rest)| serde_json::from_str::<Value>(rest).is_ok());
+                assert!(!is_json, "{broken}: {taken:?}");
+            }
         }
     }
 
     #[test]
-    fn an_element_is_handed_over_with_its_last_byte_and_what_is_handed_over_is_not_kept() {
-        let mut items = Items::new();
+    fn elements_are_handed_over_with_their_block_and_are_not_kept() {
+        let mut items = Items::in_blocks(12);
         let mut found = 0;
         let mut take = |part: &str| {
-            let each = |_: &[u8]| {
+            let each = |_: Value| {
                 found += 1;
-                Ok::<_, Infallible>(())
+                Ok::<(), Error>(())
             };
             items.take(part.as_bytes(), each).unwrap();
-            (found, items.element.len())
+            (found, items.text.len())
         };
         assert_eq!(take(r#"{"items":[{"a":"#), (0, 5));
-        assert_eq!(take("1}"), (1, 0));
+        assert_eq!(take("1}"), (0, 7));
         assert_eq!(take(r#",{"a":2},{"a":3},["#), (3, 1));
     }
 }

@@ -99,7 +99,7 @@ mod tests {
     fn lease(renewed: Timestamp, asked: Option<Timestamp>, answered: Option<Timestamp>) -> Lease {
         Lease {
             key: claim::key("n"),
-            uid: Uid("lease".into()),
+            uid: Uid::from("lease"),
             holder: "ann/box:1".into(),
             renewed: Some(renewed),
             duration_seconds: 3600,
@@ -143,7 +143,7 @@ mod tests {
             seconds.store(step, Ordering::Relaxed);
             let hold = Action::Hold {
                 node: "n".into(),
-                uid: Uid("u".into()),
+                uid: Uid::from("u"),
                 holder: "ann/box:1".into(),
                 at: clock.now(),
                 seconds: 3600,

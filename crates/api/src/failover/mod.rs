@@ -86,9 +86,8 @@ impl From<SuspectNode> for Suspect {
             .into_iter()
             .map(|reported| {
                 let (kind, status) = (reported.kind.into(), reported.status.into());
-                let mut condition = Condition::from(Said { kind, status, ..Said::default() });
-                condition.last_transition_time = reported.last_transition_time.map(Into::into);
-                condition
+                let condition = Condition::from(Said { kind, status, ..Said::default() });
+                condition.since(reported.last_transition_time.map(Into::into))
             })
             .collect();
         let attached =
@@ -236,16 +235,16 @@ pub struct About<'a> {
     pub api_version: &'static str,
     pub kind: &'static str,
     pub name: &'a str,
-    pub uid: &'a str,
+    pub uid: &'a Uid,
 }
 
 impl<'a> About<'a> {
     pub fn node(name: &'a str, uid: &'a Uid) -> Self {
-        Self { api_version: "v1", kind: "Node", name, uid: &uid.0 }
+        Self { api_version: "v1", kind: "Node", name, uid }
     }
 
     pub fn policy(name: &'a str, uid: &'a Uid) -> Self {
-        Self { api_version: definition::API_VERSION, kind: definition::KIND, name, uid: &uid.0 }
+        Self { api_version: definition::API_VERSION, kind: definition::KIND, name, uid }
     }
 }
 
@@ -321,7 +320,7 @@ mod tests {
         assert!(text.contains(r#""signs":{"report":"2026-01-01T00:01:00Z""#), "{text}");
         assert!(text.contains(r#""refuted":"lease""#), "{text}");
         assert_eq!(serde_json::from_str::<Fenced>(&text).unwrap(), proof);
-        let policy = PolicyRef { name: "p".into(), uid: Uid("v".into()), generation: 3 };
+        let policy = PolicyRef { name: "p".into(), uid: Uid::from("v"), generation: 3 };
         for how in [
             How::Statement { by: "kim".into(), reason: "off".into() },
             How::Provider { signal: "x".into() },

@@ -211,7 +211,7 @@ impl PolicyObject {
         };
         Ok(FailoverPolicy {
             name: metadata.name,
-            uid: Uid(metadata.uid.into()),
+            uid: Uid::from(metadata.uid),
             generation: metadata.generation,
             selector,
             not_ready_for,
@@ -240,7 +240,7 @@ pub fn status(standing: &Standing, object: &PolicyObject, now: Timestamp) -> Val
     };
     let since = before
         .filter(|before| before.status == verdict)
-        .and_then(|before| before.last_transition_time.clone())
+        .and_then(Condition::last_transition_time)
         .unwrap_or_else(|| seconds(now).into());
     let (storm_since, cooling_until) = match standing.storm {
         Storm::None => (Value::Null, Value::Null),
@@ -291,9 +291,7 @@ fn unread(words: Option<&str>, object: &PolicyObject, now: Timestamp) -> Option<
     if words.is_none() && before.is_none() {
         return None;
     }
-    let since = before
-        .filter(|before| before.status == status)
-        .and_then(|before| before.last_transition_time.clone());
+    let since = before.filter(|before| before.status == status).and_then(Condition::last_transition_time);
     Some(json!({
         "type": UNREAD, "status": status, "reason": reason, "message": words.unwrap_or_default(),
         "lastTransitionTime": since.unwrap_or_else(|| seconds(now).into()), "observedGeneration": object.metadata.generation,
@@ -305,7 +303,7 @@ pub fn status_unread(words: &str, object: &PolicyObject, now: Timestamp) -> Valu
     let valid = object.condition("Valid").map(|before| {
         json!({
             "type": "Valid", "status": before.status, "reason": before.reason, "message": before.message,
-            "lastTransitionTime": before.last_transition_time.clone().unwrap_or_else(|| seconds(now).into()),
+            "lastTransitionTime": before.last_transition_time().unwrap_or_else(|| seconds(now).into()),
         })
     });
     let all: Vec<Value> = valid.into_iter().chain(unread(Some(words), object, now)).collect();

@@ -282,7 +282,7 @@ mod tests {
         vmi["spec"]["affinity"] = json!({"podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack"}]
         }});
-        let job = Job { name: "m".into(), uid: Uid("mu".into()), avoid: vec!["n9".into()], slot: None };
+        let job = Job { name: "m".into(), uid: Uid::from("mu"), avoid: vec!["n9".into()], slot: None };
         let added = map_of(&json!({"zone": "b", "disk": "fast"}));
         let pod = render(&vmi, "t", Some(Target { job: &job, added_selector: Some(&added) }));
         assert_eq!(pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"], "mu");

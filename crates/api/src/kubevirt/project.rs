@@ -1,9 +1,13 @@
 //! KubeVirt's objects become facts.
 
+use std::collections::BTreeSet;
+
 use evac_core::cluster::fact::{
     Fact, Instance, Key, Machine, MachineStatus, Migration, MigrationPhase, MigrationState, Phase,
     PhaseTimes, Power, ReplicaSet, ReplicaSetStatus, RunStrategy, StartFailure, Uid,
 };
+use evac_core::cluster::instance;
+use evac_core::cluster::text::Texts;
 use evac_core::machines::{Kind, condition, names};
 use evac_core::tenants::member;
 
@@ -38,8 +42,8 @@ impl From<wire::VirtualMachine> for Machine {
         let status = vm.status;
         Self {
             key: key(&vm.metadata),
-            uid: Uid(vm.metadata.uid.into()),
-            version: vm.metadata.resource_version,
+            uid: Uid::from(vm.metadata.uid),
+            version: vm.metadata.resource_version.into(),
             created: vm.metadata.creation_timestamp,
             deleting: vm.metadata.deletion_timestamp.is_some(),
             orphaning: vm.metadata.finalizers.iter().any(|name| name == "orphan"),
@@ -108,48 +112,50 @@ impl From<wire::VirtualMachineInstance> for Instance {
             || condition::is_true(&status.conditions, "MigrationRequired");
         let cpu = vmi.spec.domain.cpu.as_ref();
         let cpu_model = cpu.and_then(|cpu| cpu.model.as_deref()).unwrap_or_default().into();
-        let eviction_source = vmi.metadata.annotations.get(names::EVICTION_SOURCE).cloned();
+        let eviction_source = vmi.metadata.annotations.get(names::EVICTION_SOURCE).map(Into::into);
         let tenant = tenants::marks(&vmi.metadata.annotations).map(Box::new);
         // They tell machines of tenant clusters apart; of other guests nothing asks for them.
         let is_machine = member::LABELS.iter().all(|label| vmi.metadata.labels.contains_key(*label));
-        let addresses = if is_machine { addresses(&status.interfaces) } else { Vec::new() };
-        Self {
-            key: key(&vmi.metadata),
-            uid: Uid(vmi.metadata.uid.into()),
-            version: vmi.metadata.resource_version,
-            created: vmi.metadata.creation_timestamp,
-            deleting: vmi.metadata.deletion_timestamp.is_some(),
-            owner: controller(&vmi.metadata.owner_references),
-            labels: vmi.metadata.labels.into(),
+        let addresses = if is_machine { addresses(&status.interfaces) } else { Texts::default() };
+        let key = key(&vmi.metadata);
+        let common = instance::Common {
             finalizers: texts(vmi.metadata.finalizers),
-            phase: Phase::of(&status.phase),
-            phase_times: times(status.phase_transition_timestamps),
-            node: status.node_name.into(),
-            conditions: status.conditions,
-            active_pods: status.active_pods.into(),
             eviction_strategy: vmi.spec.eviction_strategy.map(Into::into),
             grace_seconds: vmi.spec.termination_grace_period_seconds,
             evacuation_node: Some(status.evacuation_node_name)
                 .filter(|node| !node.is_empty())
                 .map(Into::into),
-            migration: status.migration_state.map(|state| Box::new(state.into())),
             hotplug_change,
             memory: memory(&vmi.spec.domain, status.memory.as_ref()),
-            names_nodes: vmi.spec.node_selector || vmi.spec.affinity.node_affinity.is_some(),
             cpu_model,
+            names_nodes: vmi.spec.node_selector || vmi.spec.affinity.node_affinity.is_some(),
             eviction_source,
             addresses,
             tenant,
+        };
+        let launchers = status.active_pods.into_iter();
+        Self {
+            key,
+            uid: Uid::from(vmi.metadata.uid),
+            version: vmi.metadata.resource_version.into(),
+            deleting: vmi.metadata.deletion_timestamp.is_some(),
+            owner: controller(&vmi.metadata.owner_references),
+            labels: vmi.metadata.labels.into(),
+            phase: Phase::of(&status.phase),
+            phase_times: times(status.phase_transition_timestamps),
+            node: status.node_name.into(),
+            conditions: status.conditions,
+            active_pods: launchers.map(|(pod, node)| (pod.into(), node.into())).collect(),
+            migration: status.migration_state.map(|state| Box::new(state.into())),
+            common: common.into(),
         }
     }
 }
 
-fn addresses(interfaces: &[wire::Interface]) -> Vec<String> {
+fn addresses(interfaces: &[wire::Interface]) -> Texts {
     let all = interfaces.iter().flat_map(|one| one.ip_addresses.iter().chain([&one.ip_address]));
-    let mut all: Vec<String> = all.filter(|address| !address.is_empty()).cloned().collect();
-    all.sort();
-    all.dedup();
-    all
+    let all: BTreeSet<&String> = all.filter(|address| !address.is_empty()).collect();
+    all.into_iter().map(Into::into).collect()
 }
 
 /// What the guest has now, else what it asked for.
@@ -213,8 +219,8 @@ impl From<wire::ReplicaSet> for ReplicaSet {
             .unwrap_or(name);
         Self {
             key: key(&set.metadata),
-            uid: Uid(set.metadata.uid.into()),
-            version: set.metadata.resource_version,
+            uid: Uid::from(set.metadata.uid),
+            version: set.metadata.resource_version.into(),
             deleting: set.metadata.deletion_timestamp.is_some(),
             replicas: set.spec.replicas.unwrap_or(1),
             paused: set.spec.paused,
@@ -264,8 +270,8 @@ impl From<wire::Migration> for Migration {
         Self {
             key: key(&meta),
             instance: Key::new(meta.namespace.clone(), migration.spec.vmi_name.clone()),
-            uid: Uid(meta.uid.into()),
-            version: meta.resource_version,
+            uid: Uid::from(meta.uid),
+            version: meta.resource_version.into(),
             created: meta.creation_timestamp,
             deleting: meta.deletion_timestamp.is_some(),
             labelled: meta.labels.get(names::MIGRATION_SELECTOR) == Some(&migration.spec.vmi_name),

@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_ledger_comes_back_as_it_was_written() {
-        let slot = Slot { uid: Uid("u".into()), migration: Key::new("d", "m"), node: "n1".into() };
+        let slot = Slot { uid: Uid::from("u"), migration: Key::new("d", "m"), node: "n1".into() };
         let written = Ledger { version: "7".into(), slots: vec![slot] };
         let object: wire::ConfigMap = serde_json::from_value(ledger(&written)).unwrap();
         assert_eq!(read_ledger(&object), written);

@@ -164,7 +164,7 @@ mod tests {
         let call = call_for(&Action::Patch {
             kind: Kind::Migration,
             key: Key::new("d", "m"),
-            uid: Uid("u".into()),
+            uid: Uid::from("u"),
             version: "7".into(),
             part: Part::Status,
             fields,

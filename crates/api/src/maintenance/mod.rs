@@ -41,8 +41,8 @@ impl Object {
         finalizers.retain(|finalizer| finalizer != FINALIZER);
         Maintenance {
             id: Id { family, name },
-            uid: Uid(uid.into()),
-            resource_version,
+            uid: Uid::from(uid),
+            resource_version: resource_version.into(),
             node: self.spec.node_name,
             reason: self.spec.reason,
             created: self.metadata.creation_timestamp,

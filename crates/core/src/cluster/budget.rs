@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::key::{Key, Owner, Uid};
 use super::selector::Selector;
 use super::table::object;
+use super::version::Version;
 
 /// A number of pods or a share of them, as budgets state it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub enum UnhealthyPolicy {
 pub struct Budget {
     pub key: Key,
     pub uid: Uid,
-    pub version: String,
+    pub version: Version,
     pub deleting: bool,
     /// By what it was made, if that looks after it.
     pub controller: Option<Owner>,

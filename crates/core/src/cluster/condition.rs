@@ -26,10 +26,17 @@ pub struct Said {
 #[serde(from = "Form", into = "Form")]
 pub struct Condition {
     pub(crate) said: Arc<Said>,
-    /// When it was last looked at.
-    pub last_probe_time: Option<WrittenTime>,
-    /// Since when it says this.
-    pub last_transition_time: Option<WrittenTime>,
+    times: Times,
+}
+
+/// The times of a condition: mostly one, so that two do not make every condition larger.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+enum Times {
+    #[default]
+    None,
+    /// Since when it says this, in seconds.
+    Since(i64),
+    Other(Box<(Option<WrittenTime>, Option<WrittenTime>)>),
 }
 
 /// A condition as it is written.
@@ -50,18 +57,15 @@ struct Form {
 impl From<Form> for Condition {
     fn from(form: Form) -> Self {
         let Form { r#type, status, reason, message, last_probe_time, last_transition_time } = form;
-        Self {
-            said: Arc::new(Said { kind: r#type, status, reason, message }),
-            last_probe_time,
-            last_transition_time,
-        }
+        Self::from(Said { kind: r#type, status, reason, message }).at(last_probe_time, last_transition_time)
     }
 }
 
 impl From<Condition> for Form {
     fn from(condition: Condition) -> Self {
+        let (last_probe_time, last_transition_time) =
+            (condition.last_probe_time(), condition.last_transition_time());
         let Said { kind, status, reason, message } = Arc::unwrap_or_clone(condition.said);
-        let Condition { last_probe_time, last_transition_time, .. } = condition;
         Self { r#type: kind, status, reason, message, last_probe_time, last_transition_time }
     }
 }
@@ -82,7 +86,7 @@ impl DerefMut for Condition {
 
 impl From<Said> for Condition {
     fn from(said: Said) -> Self {
-        Self { said: Arc::new(said), last_probe_time: None, last_transition_time: None }
+        Self { said: Arc::new(said), times: Times::None }
     }
 }
 
@@ -95,6 +99,42 @@ impl Condition {
             reason: (!reason.is_empty()).then(|| reason.into()),
             message: (!message.is_empty()).then_some(message),
         })
+    }
+
+    /// When it was last looked at.
+    pub fn last_probe_time(&self) -> Option<WrittenTime> {
+        match &self.times {
+            Times::None | Times::Since(_) => None,
+            Times::Other(times) => times.0.clone(),
+        }
+    }
+
+    /// Since when it says this.
+    pub fn last_transition_time(&self) -> Option<WrittenTime> {
+        match &self.times {
+            Times::None => None,
+            Times::Since(seconds) => Some(WrittenTime::of(*seconds)),
+            Times::Other(times) => times.1.clone(),
+        }
+    }
+
+    /// The same with other times: when it was last looked at, and since when it says this.
+    #[must_use]
+    pub fn at(self, probe: Option<WrittenTime>, transition: Option<WrittenTime>) -> Self {
+        let seconds = transition.as_ref().map(WrittenTime::seconds);
+        let times = match (probe, seconds) {
+            (None, None) => Times::None,
+            (None, Some(Some(seconds))) => Times::Since(seconds),
+            (probe, _) => Times::Other(Box::new((probe, transition))),
+        };
+        Self { times, ..self }
+    }
+
+    /// The same, said since then.
+    #[must_use]
+    pub fn since(self, transition: Option<WrittenTime>) -> Self {
+        let probe = self.last_probe_time();
+        self.at(probe, transition)
     }
 
     /// Whether it says the same as another, whenever that was written.

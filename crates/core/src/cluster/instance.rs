@@ -1,14 +1,17 @@
 //! A VirtualMachineInstance.
 
-use jiff::Timestamp;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use super::condition::{self, Condition};
 use super::key::{Key, Owner, Uid};
 use super::migration::{Migration, MigrationPhase};
 use super::table::object;
 use super::tenant::Marks;
-use super::text::Text;
+use super::text::{Text, Texts};
 use super::text_map::TextMap;
+use super::version::Version;
 use super::written_time::WrittenTime;
 
 /// The phase of an instance.
@@ -65,8 +68,43 @@ impl Phase {
     }
 }
 
-/// When each phase was entered first, as written.
-pub type PhaseTimes = Vec<(Text, WrittenTime)>;
+/// When each phase was entered first, as written. The names of the phases are apart, because those of many objects are the same.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct PhaseTimes {
+    pub(super) phases: Texts,
+    times: Box<[WrittenTime]>,
+}
+
+impl PhaseTimes {
+    /// All of them, in the order in which they were entered.
+    pub fn iter(&self) -> impl Iterator<Item = (&Text, &WrittenTime)> {
+        self.phases.iter().zip(&self.times)
+    }
+
+    /// When this phase was entered.
+    pub fn entered(&self, phase: &str) -> Option<&WrittenTime> {
+        self.iter().find(|(name, _)| *name == phase).map(|(_, at)| at)
+    }
+
+    /// Adds one. Everything is copied: this is for what is about to be written.
+    pub fn push(&mut self, (phase, at): (Text, WrittenTime)) {
+        let known = self.iter().map(|(phase, at)| (phase.clone(), at.clone()));
+        *self = known.chain([(phase, at)]).collect();
+    }
+}
+
+impl FromIterator<(Text, WrittenTime)> for PhaseTimes {
+    fn from_iter<I: IntoIterator<Item = (Text, WrittenTime)>>(entered: I) -> Self {
+        let (phases, times): (Vec<_>, Vec<_>) = entered.into_iter().unzip();
+        Self { phases: phases.into(), times: times.into() }
+    }
+}
+
+impl fmt::Debug for PhaseTimes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
 
 /// What the node agents say on an instance about its migration.
 #[allow(clippy::struct_excessive_bools, reason = "each is a field of the API")]
@@ -113,22 +151,28 @@ impl MigrationState {
 pub struct Instance {
     pub key: Key,
     pub uid: Uid,
-    pub version: String,
-    pub created: Option<Timestamp>,
+    pub version: Version,
     pub deleting: bool,
     pub labels: TextMap,
-    pub finalizers: Vec<Text>,
     pub owner: Option<Owner>,
     pub phase: Phase,
     pub phase_times: PhaseTimes,
     pub node: Text,
     pub conditions: Vec<Condition>,
-    /// The nodes of its launchers, under the identities of those.
-    pub active_pods: TextMap,
+    /// Its launchers, by their identities, and their nodes.
+    pub active_pods: Box<[(Uid, Text)]>,
+    pub migration: Option<Box<MigrationState>>,
+    /// What many instances have alike.
+    pub common: Arc<Common>,
+}
+
+/// What many instances have alike, because it is written in what they are made from, or is there for few and for a short time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Common {
+    pub finalizers: Texts,
     pub eviction_strategy: Option<Text>,
     pub grace_seconds: Option<i64>,
     pub evacuation_node: Option<Text>,
-    pub migration: Option<Box<MigrationState>>,
     pub hotplug_change: bool,
     /// The memory of the guest in bytes, as far as it is written down; 0 if it is not.
     pub memory: u64,
@@ -137,11 +181,25 @@ pub struct Instance {
     /// It asks for certain nodes, by selector or affinity.
     pub names_nodes: bool,
     /// Who asked for the eviction, if it was not a person: `descheduler`.
-    pub eviction_source: Option<String>,
+    pub eviction_source: Option<Text>,
     /// The addresses of the guest.
-    pub addresses: Vec<String>,
+    pub addresses: Texts,
     /// What is written on it about the tenant cluster it is a node of.
     pub tenant: Option<Box<Marks>>,
+}
+
+impl Deref for Instance {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl DerefMut for Instance {
+    fn deref_mut(&mut self) -> &mut Common {
+        Arc::make_mut(&mut self.common)
+    }
 }
 
 impl Instance {
@@ -150,7 +208,12 @@ impl Instance {
     }
 
     pub fn has_been_running(&self) -> bool {
-        self.phase == Phase::Running || self.phase_times.iter().any(|(phase, _)| phase == "Running")
+        self.phase == Phase::Running || self.phase_times.entered("Running").is_some()
+    }
+
+    /// The node of one of its launchers, if it names that launcher.
+    pub fn active_pod(&self, pod: &Uid) -> Option<&Text> {
+        self.active_pods.iter().find(|(uid, _)| uid == pod).map(|(_, node)| node)
     }
 
     pub fn is_migratable(&self) -> bool {
@@ -172,7 +235,7 @@ impl Instance {
 
     /// What the node agents say here about a migration, if it is the one they were last told of.
     pub fn account_of(&self, migration: &Migration) -> Option<&MigrationState> {
-        self.migration.as_deref().filter(|state| state.uid == migration.uid.0)
+        self.migration.as_deref().filter(|state| migration.uid == *state.uid)
     }
 
     /// Nothing of it is copied any more for the migration that the node agents were last told of.

@@ -1,21 +1,58 @@
 //! What objects are called, and by whom they are owned.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
+pub use super::uid::Uid;
 
-/// Namespace and name of a namespaced object.
+/// Namespace and name of a namespaced object. Clones share it: it stands in the object, in its table and in every link to it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "Parts", into = "Parts")]
+pub struct Key(Arc<Parts>);
+
+/// The parts of a [`Key`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Key {
+pub struct Parts {
+    /// Empty for objects without a namespace.
     pub namespace: Text,
+    /// The name within the namespace.
     pub name: Text,
 }
 
 impl Key {
+    /// The key of an object with these names.
     pub fn new(namespace: impl Into<Text>, name: impl Into<Text>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Parts { namespace: namespace.into(), name: name.into() }.into()
+    }
+}
+
+impl From<Parts> for Key {
+    fn from(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+}
+
+impl From<Key> for Parts {
+    fn from(key: Key) -> Self {
+        Arc::unwrap_or_clone(key.0)
+    }
+}
+
+impl Deref for Key {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl DerefMut for Key {
+    fn deref_mut(&mut self) -> &mut Parts {
+        Arc::make_mut(&mut self.0)
     }
 }
 
@@ -25,23 +62,22 @@ impl fmt::Display for Key {
     }
 }
 
-/// The identity of one incarnation of an object: a pod re-created under its old name has another one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Uid(pub Text);
-
-impl fmt::Display for Uid {
+impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        fmt::Display::fmt(self, f)
     }
 }
 
 /// A controlling owner reference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
+    /// The group and version of its kind.
     pub api_version: Text,
+    /// What it is.
     pub kind: Text,
+    /// What it is called, in the namespace of what it owns.
     pub name: Text,
+    /// Which incarnation of that name it is.
     pub uid: Uid,
 }
 

@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::key::{Key, Uid};
 use super::mark::Record;
 use super::table::object;
+use super::version::Version;
 
 /// A lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub struct Lease {
     pub holder: String,
     pub renewed: Option<Timestamp>,
     pub duration_seconds: i64,
-    pub resource_version: String,
+    pub resource_version: Version,
     /// How often the holder changed.
     pub transitions: i64,
     /// When somebody last asked whether the holder is still at work, by the clock of the asker.

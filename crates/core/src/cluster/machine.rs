@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::condition::Condition;
 use super::key::{Key, Uid};
 use super::table::object;
-use super::text::Text;
+use super::text::Texts;
+use super::version::Version;
 
 /// When a machine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,12 +111,12 @@ pub struct StartFailure {
 pub struct Machine {
     pub key: Key,
     pub uid: Uid,
-    pub version: String,
+    pub version: Version,
     pub created: Option<Timestamp>,
     pub deleting: bool,
     /// Deleted with its instance left behind.
     pub orphaning: bool,
-    pub finalizers: Vec<Text>,
+    pub finalizers: Texts,
     pub power: Power,
     pub status: MachineStatus,
     /// The eviction strategy in its template.

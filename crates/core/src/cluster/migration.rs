@@ -9,7 +9,9 @@ use super::instance::PhaseTimes;
 use super::key::{Key, Uid};
 use super::names;
 use super::table::object;
-use super::text::Text;
+use super::text::Texts;
+use super::version::Version;
+use super::written_time::WrittenTime;
 
 /// How far a migration is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -75,10 +77,10 @@ impl MigrationPhase {
 pub struct Migration {
     pub key: Key,
     pub uid: Uid,
-    pub version: String,
+    pub version: Version,
     pub created: Option<Timestamp>,
     pub deleting: bool,
-    pub finalizers: Vec<Text>,
+    pub finalizers: Texts,
     pub labelled: bool,
     /// The annotations that steer it: see [`super::names`].
     pub annotations: BTreeMap<String, String>,
@@ -113,7 +115,7 @@ impl Migration {
     }
 
     pub fn entered(&self, phase: MigrationPhase) -> Option<Timestamp> {
-        self.phase_times.iter().find(|(name, _)| name == phase.text()).and_then(|(_, at)| at.timestamp())
+        self.phase_times.entered(phase.text()).and_then(WrittenTime::timestamp)
     }
 }
 

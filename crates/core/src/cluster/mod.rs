@@ -29,5 +29,6 @@ pub mod tenant;
 pub mod text;
 pub mod text_map;
 pub mod transfer;
+pub mod uid;
 pub mod version;
 pub mod written_time;

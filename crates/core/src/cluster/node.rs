@@ -10,6 +10,7 @@ use super::mark::MarkState;
 use super::table::object;
 use super::taints::OUT_OF_SERVICE;
 use super::text_map::TextMap;
+use super::version::Version;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -52,7 +53,7 @@ pub enum Health {
 pub struct Node {
     pub name: String,
     pub uid: Uid,
-    pub resource_version: String,
+    pub resource_version: Version,
     pub unschedulable: bool,
     pub taints: Vec<Taint>,
     pub labels: TextMap,

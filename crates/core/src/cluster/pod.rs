@@ -1,16 +1,20 @@
 //! A pod, and what there is to know of one that runs a guest.
 
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::condition::{self, Condition};
 use super::key::{Key, Owner, Uid};
 use super::table::object;
-use super::text::Text;
+use super::text::{Text, Texts};
 use super::text_map::TextMap;
+use super::version::Version;
 
 /// How far the life of a pod is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum PodPhase {
     Pending,
     Running,
@@ -26,7 +30,7 @@ impl PodPhase {
 }
 
 /// A deletion that was asked for. The API's timestamp lies at the end of the grace period, so both are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deletion {
     pub ends: Timestamp,
     pub grace_seconds: i64,
@@ -71,20 +75,42 @@ pub struct Launcher {
 pub struct Pod {
     pub key: Key,
     pub uid: Uid,
-    pub version: String,
+    pub version: Version,
     pub node: Option<Text>,
+    pub controller: Option<Owner>,
+    pub labels: TextMap,
+    pub vm: VmRole,
+    pub created: Option<Timestamp>,
+    /// What many pods have alike.
+    pub common: Arc<Common>,
+}
+
+/// What many pods have alike, because it is written in what they are made from, or does not last.
+#[allow(clippy::struct_excessive_bools, reason = "each is a property of its own")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Common {
     pub phase: PodPhase,
     pub ready: bool,
     pub deletion: Option<Deletion>,
-    pub controller: Option<Owner>,
     pub mirror: bool,
     pub empty_dir: bool,
-    pub labels: TextMap,
-    pub finalizers: Vec<Text>,
-    pub vm: VmRole,
+    pub finalizers: Texts,
     pub priority_class: Option<Text>,
     pub grace_seconds: Option<i64>,
-    pub created: Option<Timestamp>,
+}
+
+impl Deref for Pod {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl DerefMut for Pod {
+    fn deref_mut(&mut self) -> &mut Common {
+        Arc::make_mut(&mut self.common)
+    }
 }
 
 impl Pod {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use super::condition::{Condition, Said};
 use super::fact::{Budget, Fact, Instance, Key, Machine, Migration, Node, Owner, Pod, ReplicaSet, VmRole};
-use super::text::Text;
+use super::text::{Text, Texts};
 use super::text_map::TextMap;
+use super::{instance, pod};
 
 /// How many pieces of each sort a pool remembers. What is not remembered is only not shared.
 const MOST: usize = 1 << 16;
@@ -18,10 +19,12 @@ const MOST: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub struct Pool {
     texts: BTreeSet<Text>,
-    /// The keys of maps.
-    keys: BTreeSet<Arc<[Text]>>,
+    /// The keys of maps, and other lists of texts.
+    lists: BTreeSet<Texts>,
     maps: BTreeSet<TextMap>,
     said: BTreeSet<Arc<Said>>,
+    pods: BTreeSet<Arc<pod::Common>>,
+    instances: BTreeSet<Arc<instance::Common>>,
     /// What belongs to the object at hand alone: its names and identities are not worth remembering, but it may repeat them.
     own: Vec<Text>,
 }
@@ -35,6 +38,14 @@ fn remember<T: Ord>(known: &mut BTreeSet<T>, one: T, is_unused: impl Fn(&T) -> b
         }
     }
     known.insert(one);
+}
+
+/// Takes the known copy of what is alike, if there is one.
+fn share<T: Ord + ?Sized>(known: &mut BTreeSet<Arc<T>>, one: &mut Arc<T>) {
+    match known.get(one) {
+        Some(same) => one.clone_from(same),
+        None => remember(known, one.clone(), |one| Arc::strong_count(one) == 1),
+    }
 }
 
 impl Pool {
@@ -91,10 +102,9 @@ impl Pool {
             self.text(&mut owner.kind);
             if matches!(owner.kind.as_str(), "VirtualMachine" | "VirtualMachineInstance") {
                 self.owned(&mut owner.name);
-                self.owned(&mut owner.uid.0);
             } else {
                 // One of a set: the others have the same owner.
-                self.texts([&mut owner.name, &mut owner.uid.0]);
+                self.text(&mut owner.name);
             }
         }
     }
@@ -115,10 +125,7 @@ impl Pool {
             (key, value)
         });
         if let Some(keys) = shared.keys_mut() {
-            match self.keys.get(keys) {
-                Some(known) => keys.clone_from(known),
-                None => remember(&mut self.keys, keys.clone(), |keys| Arc::strong_count(keys) == 1),
-            }
+            share(&mut self.lists, keys);
         }
         *map = if known { self.whole(shared) } else { shared };
     }
@@ -133,11 +140,7 @@ impl Pool {
 
     fn conditions(&mut self, conditions: &mut Vec<Condition>) {
         for condition in conditions.iter_mut() {
-            if let Some(known) = self.said.get(&condition.said) {
-                condition.said = known.clone();
-                continue;
-            }
-            remember(&mut self.said, condition.said.clone(), |said| Arc::strong_count(said) == 1);
+            share(&mut self.said, &mut condition.said);
         }
         conditions.shrink_to_fit();
     }
@@ -149,55 +152,42 @@ impl Pool {
 
     fn pod(&mut self, pod: &mut Pod) {
         self.key(&mut pod.key);
-        self.owned(&mut pod.uid.0);
         self.owner(pod.controller.as_mut());
-        self.texts(pod.node.iter_mut().chain(&mut pod.priority_class).chain(&mut pod.finalizers));
-        pod.finalizers.shrink_to_fit();
+        self.texts(&mut pod.node);
         if let VmRole::Launcher(launcher) = &mut pod.vm {
-            self.owned(&mut launcher.instance.0);
             if let Some(name) = &mut launcher.instance_name {
                 self.owned(name);
             }
+            // A label says it, too.
+            self.own.push(launcher.instance.text());
             self.conditions(&mut launcher.conditions);
         }
         self.map(&mut pod.labels);
-        pod.version.shrink_to_fit();
+        share(&mut self.pods, &mut pod.common);
     }
 
     fn instance(&mut self, instance: &mut Instance) {
         self.key(&mut instance.key);
-        self.owned(&mut instance.uid.0);
         self.owner(instance.owner.as_mut());
-        self.texts([&mut instance.node, &mut instance.cpu_model]);
-        self.texts(instance.eviction_strategy.iter_mut().chain(&mut instance.evacuation_node));
-        self.texts(instance.phase_times.iter_mut().map(|(phase, _)| phase).chain(&mut instance.finalizers));
-        instance.phase_times.shrink_to_fit();
-        instance.finalizers.shrink_to_fit();
+        self.text(&mut instance.node);
+        self.texts(instance.active_pods.iter_mut().map(|(_, node)| node));
+        share(&mut self.lists, &mut instance.phase_times.phases);
         self.conditions(&mut instance.conditions);
         self.map(&mut instance.labels);
-        // Under the identities of pods, which are not known from anywhere else.
-        instance.active_pods = instance.active_pods.replaced(|(pod, node)| {
-            let mut node = node.clone();
-            self.text(&mut node);
-            (pod.clone(), node)
-        });
-        instance.addresses.shrink_to_fit();
-        instance.version.shrink_to_fit();
+        share(&mut self.instances, &mut instance.common);
     }
 
     fn machine(&mut self, machine: &mut Machine) {
         self.key(&mut machine.key);
-        self.texts(&mut machine.finalizers);
-        machine.finalizers.shrink_to_fit();
+        share(&mut self.lists, &mut machine.finalizers);
         self.conditions(&mut machine.status.conditions);
     }
 
     fn migration(&mut self, migration: &mut Migration) {
         self.key(&mut migration.key);
         self.text(&mut migration.instance.namespace);
-        self.texts(migration.phase_times.iter_mut().map(|(phase, _)| phase).chain(&mut migration.finalizers));
-        migration.phase_times.shrink_to_fit();
-        migration.finalizers.shrink_to_fit();
+        share(&mut self.lists, &mut migration.phase_times.phases);
+        share(&mut self.lists, &mut migration.finalizers);
         self.conditions(&mut migration.conditions);
     }
 

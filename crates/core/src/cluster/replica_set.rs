@@ -4,13 +4,14 @@ use super::condition::Condition;
 use super::key::{Key, Uid};
 use super::selector::Selector;
 use super::table::object;
+use super::version::Version;
 
 /// A VirtualMachineInstanceReplicaSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaSet {
     pub key: Key,
     pub uid: Uid,
-    pub version: String,
+    pub version: Version,
     pub deleting: bool,
     pub replicas: i64,
     pub paused: bool,

@@ -15,7 +15,7 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::key::Uid;
-use super::version::is_older;
+use super::version::{Version, is_older};
 
 /// How many identities of gone objects are remembered.
 const REMEMBERED: usize = 10_000;
@@ -29,8 +29,8 @@ pub trait Object: PartialEq {
     /// Which incarnation of that name it is.
     fn uid(&self) -> &Uid;
     /// Its resource version.
-    fn version(&self) -> &String;
-    fn version_mut(&mut self) -> &mut String;
+    fn version(&self) -> &Version;
+    fn version_mut(&mut self) -> &mut Version;
     /// It is being deleted and nothing holds it any more: the server removes it with this write.
     fn is_ending(&self) -> bool;
 }
@@ -53,11 +53,11 @@ macro_rules! object {
                 &self.uid
             }
 
-            fn version(&self) -> &String {
+            fn version(&self) -> &$crate::cluster::version::Version {
                 &self.$version
             }
 
-            fn version_mut(&mut self) -> &mut String {
+            fn version_mut(&mut self) -> &mut $crate::cluster::version::Version {
                 &mut self.$version
             }
 
@@ -108,18 +108,18 @@ impl ListedAt {
 #[derive(Debug, Clone, Default)]
 struct Tombstones {
     order: VecDeque<Uid>,
-    last_version: BTreeMap<Uid, String>,
+    last_version: BTreeMap<Uid, Version>,
 }
 
 impl Tombstones {
-    fn add(&mut self, uid: &Uid, version: &str) {
+    fn add(&mut self, uid: &Uid, version: Version) {
         if let Some(known) = self.last_version.get_mut(uid) {
-            if is_older(known, version) {
-                version.clone_into(known);
+            if is_older(known, &version) {
+                *known = version;
             }
             return;
         }
-        self.last_version.insert(uid.clone(), version.to_owned());
+        self.last_version.insert(uid.clone(), version);
         self.order.push_back(uid.clone());
         if self.order.len() > REMEMBERED
             && let Some(oldest) = self.order.pop_front()
@@ -185,8 +185,9 @@ impl<T: Object> Table<T> {
     pub fn remove(&mut self, id: &T::Id, uid: &Uid) -> Option<T> {
         let known = self.get(id).filter(|known| known.uid() == uid);
         let version = known.map(|known| known.version().clone());
-        self.gone.add(uid, version.as_deref().unwrap_or_default());
-        version.and_then(|_| self.rows.remove(id)).map(|(_, object)| *object)
+        let is_known = version.is_some();
+        self.gone.add(uid, version.unwrap_or_default());
+        is_known.then(|| self.forget(id)).flatten()
     }
 
     /// Nothing is known of it any more; it may still be there.
@@ -277,14 +278,14 @@ mod tests {
     struct Thing {
         name: String,
         uid: Uid,
-        version: String,
+        version: Version,
         what: u32,
     }
 
     object!(Thing, String, name, version);
 
     fn thing(uid: &str, version: &str, what: u32) -> Thing {
-        Thing { name: "a".into(), uid: Uid(uid.into()), version: version.into(), what }
+        Thing { name: "a".into(), uid: Uid::from(uid), version: version.into(), what }
     }
 
     fn known(things: &[Thing]) -> Table<Thing> {
@@ -334,10 +335,10 @@ mod tests {
     #[test]
     fn what_is_gone_does_not_come_back_with_a_late_answer() {
         let mut table = known(&[thing("u", "9", 1)]);
-        assert_eq!(table.remove(&a(), &Uid("u".into())), Some(thing("u", "9", 1)));
+        assert_eq!(table.remove(&a(), &Uid::from("u")), Some(thing("u", "9", 1)));
         assert_eq!(table.keep(thing("u", "11", 2), Revision(1)), Kept::Unchanged);
         assert_eq!(table.keep(thing("v", "12", 2), Revision(2)), Kept::Added);
-        assert_eq!(table.remove(&a(), &Uid("u".into())), None, "a late end leaves the successor");
+        assert_eq!(table.remove(&a(), &Uid::from("u")), None, "a late end leaves the successor");
         assert!(table.contains(&a()));
     }
 
@@ -345,10 +346,10 @@ mod tests {
     fn no_more_than_so_many_of_the_gone_are_remembered() {
         let mut table = known(&[]);
         for number in 0..=REMEMBERED {
-            table.remove(&a(), &Uid(number.to_string().into()));
+            table.remove(&a(), &Uid::from(number.to_string()));
         }
         assert_eq!((table.gone.order.len(), table.gone.last_version.len()), (REMEMBERED, REMEMBERED));
-        assert!(!table.gone.contains(&Uid("0".into())), "the first to go is the first to be forgotten");
+        assert!(!table.gone.contains(&Uid::from("0")), "the first to go is the first to be forgotten");
     }
 
     #[test]
@@ -365,7 +366,7 @@ mod tests {
         let mut table = known(&[thing("u", "9", 1), thing("u", "20", 2)]);
         list(&mut table, &[thing("u", "9", 1)], &at("15", false));
         assert_eq!(table.get(&a()), Some(&thing("u", "20", 2)));
-        table.remove(&a(), &Uid("u".into()));
+        table.remove(&a(), &Uid::from("u"));
         list(&mut table, &[thing("u", "9", 1)], &at("15", false));
         assert!(!table.contains(&a()), "nor bring back what has ended since");
     }
@@ -380,7 +381,7 @@ mod tests {
                 matches!(table.keep(thing("u", "51", 3), Revision(5)), Kept::Replaced(_)),
                 "events go on from there"
             );
-            table.remove(&a(), &Uid("u".into()));
+            table.remove(&a(), &Uid::from("u"));
             list(&mut table, &[thing("u", "50", 2)], &at(listed_at, rewound));
             assert!(table.contains(&a()), "what was deleted after the backup is there again");
         }

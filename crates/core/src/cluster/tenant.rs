@@ -46,7 +46,7 @@ impl TenantProgress {
 }
 
 /// What is written on an instance about its tenant. Texts are as found: what cannot be read is an answer, too.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Marks {
     pub deadline: Option<String>,
     pub capk_deadline: Option<String>,

@@ -2,30 +2,36 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
+use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Text that is never changed in place.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Text(Arc<str>);
+/// Text that is never changed in place. No text at all takes no memory of its own.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Text(Option<Arc<str>>);
+
+/// A short list of such texts, which many objects have alike.
+pub type Texts = Arc<[Text]>;
 
 impl Text {
     /// As a plain string slice.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_deref().unwrap_or_default()
     }
 
     /// Whether nothing but a pool holds it.
     pub(super) fn is_unused(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
+        self.0.as_ref().is_none_or(|text| Arc::strong_count(text) == 1)
     }
 }
 
-impl Default for Text {
-    fn default() -> Self {
-        Self::from("")
+// As its text, by which it can be found.
+impl Hash for Text {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
     }
 }
 
@@ -33,37 +39,37 @@ impl Deref for Text {
     type Target = str;
 
     fn deref(&self) -> &str {
-        &self.0
+        self.as_str()
     }
 }
 
 impl Borrow<str> for Text {
     fn borrow(&self) -> &str {
-        &self.0
+        self.as_str()
     }
 }
 
 impl AsRef<str> for Text {
     fn as_ref(&self) -> &str {
-        &self.0
+        self.as_str()
     }
 }
 
 impl From<&str> for Text {
     fn from(text: &str) -> Self {
-        Self(text.into())
+        Self((!text.is_empty()).then(|| text.into()))
     }
 }
 
 impl From<String> for Text {
     fn from(text: String) -> Self {
-        Self(text.into())
+        text.as_str().into()
     }
 }
 
 impl From<&String> for Text {
     fn from(text: &String) -> Self {
-        Self(text.as_str().into())
+        text.as_str().into()
     }
 }
 
@@ -141,6 +147,21 @@ impl Serialize for Text {
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(Self::from)
+        deserializer.deserialize_str(Reader)
+    }
+}
+
+/// Takes the text as it lies in what is read, without a copy in between.
+struct Reader;
+
+impl Visitor<'_> for Reader {
+    type Value = Text;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
+        Ok(text.into())
     }
 }

@@ -19,6 +19,19 @@ enum Form {
 }
 
 impl WrittenTime {
+    /// A whole second, as Kubernetes writes it.
+    pub(super) fn of(seconds: i64) -> Self {
+        Self(Form::Seconds(seconds))
+    }
+
+    /// The seconds, if it is written as Kubernetes does.
+    pub(super) fn seconds(&self) -> Option<i64> {
+        match &self.0 {
+            Form::Seconds(seconds) => Some(*seconds),
+            Form::Other(_) => None,
+        }
+    }
+
     /// The time, if the text is one.
     pub fn timestamp(&self) -> Option<Timestamp> {
         match &self.0 {

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::cluster::fact::{Key, Lease, Taint, Uid};
+use crate::cluster::version::Version;
 use crate::drain::ownership::DrainMark;
 
 /// One wanted change or reading. Actions leave no choice open: whoever performs them obeys, or reports.
@@ -17,7 +18,7 @@ pub enum Action {
     Cordon {
         node: String,
         uid: Uid,
-        resource_version: String,
+        resource_version: Version,
         mark: Box<DrainMark>,
         #[serde(skip_serializing_if = "Option::is_none")]
         taints: Option<Vec<Taint>>,
@@ -54,7 +55,7 @@ pub enum Action {
     /// Asks on its lease whether the drain of a node is still at work.
     Ask { node: String, at: Timestamp },
     /// Gives our lease back, if it is still as we left it. It is kept without a holder while the mark it is the record of is on the node.
-    Release { node: String, resource_version: String, keep: bool },
+    Release { node: String, resource_version: Version, keep: bool },
     /// Reads the node and its pods from the store itself, for the proof at the end.
     Prove { node: String },
     /// Reads the node from the store itself, because the answer to its cordon was lost and what is on it is to be told.

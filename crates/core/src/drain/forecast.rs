@@ -82,7 +82,7 @@ pub struct PodForecast {
 }
 
 fn text_of<S: serde::Serializer>(uid: &Uid, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&uid.0)
+    serializer.serialize_str(&uid.text())
 }
 
 impl PodForecast {
@@ -453,7 +453,10 @@ fn judge_moves(
                     let never = index.places().and_then(|places| places.never(&pod.key, node));
                     let lasting = never.is_some();
                     let why = never.unwrap_or(why);
-                    held(GuestReason::VmFitsNowhere { instance: instance.name.into(), why, lasting }.into())
+                    held(
+                        GuestReason::VmFitsNowhere { instance: String::from(&instance.name), why, lasting }
+                            .into(),
+                    )
                 }
                 Some(Ok(targets)) => {
                     if room.as_mut().is_some_and(|room| room.book(&pod.key, &targets)) {

@@ -145,13 +145,13 @@ fn the_answers_of_the_server_correct_what_was_seen() {
         static DONE: Outcome = Outcome::Done;
         static NO: std::sync::LazyLock<Outcome> =
             std::sync::LazyLock::new(|| Outcome::Forbidden { message: "no".into() });
-        Some(if uid.0 == "uid-c" { &*NO } else { &DONE })
+        Some(if *uid == *"uid-c" { &*NO } else { &DONE })
     };
     let corrected = of(&index).with_answers(answers, &index);
     assert_eq!(names(&corrected), ["leavesNow", "leavesNow", "never"]);
     // Where the server refuses, what we see of the budget says more than its words.
     let refused = Outcome::Budget { message: "Cannot evict".into(), retry_after: None };
-    let corrected = of(&index).with_answers(|uid| (uid.0 == "uid-a").then_some(&refused), &index);
+    let corrected = of(&index).with_answers(|uid| (*uid == *"uid-a").then_some(&refused), &index);
     assert!(matches!(
         &corrected.pods[0].prospect,
         Prospect::Never { reason: Reason::Budget(BudgetReason::BudgetNever { .. }) }

@@ -433,7 +433,7 @@ mod tests {
         assert!(!is_taken_back(&over, "n", Whose::Everybody));
         let leaving = Migration { deleting: true, ..of(Some("me"), "n") };
         assert!(!is_taken_back(&leaving, "n", Whose::Everybody));
-        let marked = Instance { evacuation_node: Some("n".into()), ..guest.clone() };
+        let marked = guest.clone().with(|vmi| vmi.evacuation_node = Some("n".into()));
         assert!(is_marked(&marked, "n") && !is_marked(&marked, "other") && !is_marked(&guest, "n"));
     }
 

@@ -226,7 +226,7 @@ mod tests {
 
         let lease = Lease {
             key: lease_key("n"),
-            uid: crate::cluster::fact::Uid("lease".into()),
+            uid: crate::cluster::fact::Uid::from("lease"),
             holder: "node-maintenance".into(),
             renewed: Some(at(50)),
             duration_seconds: 60,
@@ -266,7 +266,7 @@ mod tests {
         let theirs = marked(node("n"), "them");
         let claimed = |renewed| Lease {
             key: claim::key("n"),
-            uid: crate::cluster::fact::Uid("lease".into()),
+            uid: crate::cluster::fact::Uid::from("lease"),
             holder: "them/box:7".into(),
             renewed: Some(at(renewed)),
             duration_seconds: 90,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cluster::fact::{Amount, Budget, Fact, Health, Key, Pod, PodPhase, Uid};
+use crate::cluster::fact::{Amount, Budget, Fact, Health, Key, Pod, PodPhase};
 use crate::cluster::index::Index;
 use crate::drain::action::{Action, Outcome};
 use crate::drain::check::check;
@@ -398,7 +398,7 @@ fn a_pod_that_came_back_on_the_same_node_is_evicted_as_the_new_one() {
         case.answer(&sent.actions[0], outcome);
         case.index.apply(Fact::Pod(Box::new(pod("db-0").uid("second"))));
         let again = case.step();
-        assert!(matches!(again.actions.as_slice(), [Action::Evict { uid: Uid(uid), .. }] if uid == "second"));
+        assert!(matches!(again.actions.as_slice(), [Action::Evict { uid, .. }] if *uid == *"second"));
         assert!(again.events.iter().any(|event| matches!(event, Event::Left { .. })), "the first has left");
     }
 }
@@ -513,7 +513,7 @@ fn a_shorter_grace_period_is_asked_for_again_after_a_pause_when_the_server_faile
 #[test]
 fn a_pod_on_a_silent_node_and_one_with_a_finalizer_are_named_within_five_seconds() {
     let mut held = pod("a").deleting(30, 30);
-    held.finalizers = vec!["example.com/hold".into()];
+    held.finalizers = ["example.com/hold".into()].into();
     let mut case = Case::new(vec![held], Vec::new());
     case.cordoned();
     assert_eq!(codes(&case.later(3)), ["Finalizer"]);

@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(remains.pods, [Key::new("default", "p")]);
         assert_eq!(remains.attachments, ["disk"]);
         let mut back = instance("a", Phase::Scheduling);
-        back.uid = Uid("new".into());
+        back.uid = Uid::from("new");
         let seen = view([(&back).known()]);
         assert_eq!(after.look(&seen, &[], vec![], at(2)).guests[0].phase, Some("Scheduling"));
         (back.phase, back.node) = (Phase::Running, "n2".into());
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_guest_without_a_place_is_let_go_after_two_minutes_of_it() {
         let (vm, mut after) = waiting();
-        let vmi = crate::machines::Instance { uid: Uid("new".into()), ..boot(&vm, Phase::Scheduling) };
+        let vmi = crate::machines::Instance { uid: Uid::from("new"), ..boot(&vm, Phase::Scheduling) };
         let mut pod = launcher(&vmi, "");
         pod.guest().conditions.push(Condition::new(
             "PodScheduled",
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(after.look_again(at(61)), Some(at(421)));
         let remains = after.look(&left_alone, &[], vec![], at(421));
         assert!(remains.is_nothing() && remains.let_go[0].wanted);
-        let back = crate::machines::Instance { uid: Uid("new".into()), ..boot(&vm, Phase::Running) };
+        let back = crate::machines::Instance { uid: Uid::from("new"), ..boot(&vm, Phase::Running) };
         let remains = after.look(&view([(&vm).known(), (&back).known()]), &[], vec![], at(430));
         assert!(remains.is_nothing() && remains.let_go.is_empty(), "it came all the same");
     }

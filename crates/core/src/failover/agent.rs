@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use super::policy::Agent;
-use crate::cluster::fact::Key;
 
 /// The programs of the family are called so, and live beside others: `/usr/sbin` has `fence_ipmilan`, and `reboot`.
 pub const COMMAND_PATTERN: &str = "^fence_[a-z0-9][a-z0-9_.-]{0,56}$";
@@ -90,8 +89,8 @@ impl Agent {
     /// The operator may be allowed to read other Secrets for other roles; a policy is not the way to them.
     pub fn check_home(&self, home: &str) -> Result<(), AgentError> {
         match &self.secret {
-            Some(Key { namespace, .. }) if namespace != home => {
-                Err(AgentError::ForeignSecret { namespace: shown(namespace), home: home.to_owned() })
+            Some(secret) if secret.namespace != home => {
+                Err(AgentError::ForeignSecret { namespace: shown(&secret.namespace), home: home.to_owned() })
             }
             _ => Ok(()),
         }
@@ -194,6 +193,7 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::*;
+    use crate::cluster::fact::Key;
 
     fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()

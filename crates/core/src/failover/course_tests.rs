@@ -112,7 +112,7 @@ fn a_sign_of_life_after_an_agent_ends_the_run_with_the_sentence() {
         refused.message()
     );
     // So it stays for whoever acts for the same policy, and a person may try anew.
-    let policy = PolicyRef { name: "p".into(), uid: Uid("u".into()), generation: 3 };
+    let policy = PolicyRef { name: "p".into(), uid: Uid::from("u"), generation: 3 };
     let mut record = alive.record().unwrap().clone();
     record.policy = Some(policy.clone());
     let alive = with(alive, record);
@@ -257,7 +257,7 @@ fn a_policy_that_was_paused_changed_or_deleted_switches_nothing_off() {
     };
     assert_eq!(now(|_| {}), PolicyNow::InForce);
     assert_eq!(now(|it| it.generation += 1), PolicyNow::Changed);
-    assert_eq!(now(|it| it.uid = Uid("another".into())), PolicyNow::Changed);
+    assert_eq!(now(|it| it.uid = Uid::from("another")), PolicyNow::Changed);
     assert_eq!(
         now(|it| (it.generation, it.pause) = (it.generation + 1, vec!["upgrade".into()])),
         PolicyNow::Paused { why: "upgrade".into() }

@@ -216,7 +216,7 @@ mod tests {
     fn it_is_about_one_machine_one_start_and_the_past() {
         let proof = stated(&silent("n"), 100);
         let mut other = silent("n");
-        other.node.uid = Uid("another".into());
+        other.node.uid = Uid::from("another");
         assert_eq!(proof.void(&other, at(200)), Some(Void::OtherNode));
         let mut restarted = silent("n");
         restarted.boot = Some("boot-2".into());

@@ -287,7 +287,7 @@ mod tests {
             Fact::Pod(Box::new(pod)),
         ]);
         let names = |resumed| -> Vec<String> {
-            fates(&seen, "n1", resumed).into_iter().map(|guest| guest.instance.name.into()).collect()
+            fates(&seen, "n1", resumed).into_iter().map(|guest| String::from(&guest.instance.name)).collect()
         };
         assert_eq!(names(false), ["starting"]);
         assert_eq!(names(true), ["ended", "starting"], "it failed by the release and is to return");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     fn fresh(vm: &Machine, phase: Phase, node: &str) -> Instance {
-        Instance { uid: Uid("new".into()), node: node.into(), ..boot(vm, phase) }
+        Instance { uid: Uid::from("new"), node: node.into(), ..boot(vm, phase) }
     }
 
     fn seen(vm: Option<&Machine>, vmi: Option<&Instance>, pod: Option<&Pod>) -> Index {
@@ -333,7 +333,8 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(look(Some(&old), Some(&pod)), Outlook::OnItsWay { phase: None });
-        let ended = Pod { phase: crate::cluster::fact::PodPhase::Succeeded, ..pod };
+        let mut ended = pod;
+        ended.phase = crate::cluster::fact::PodPhase::Succeeded;
         let left_behind = why(look(Some(&old), Some(&ended)));
         assert!(left_behind.contains("still says Running although no pod of it is left"), "{left_behind}");
         assert!(why(look(Some(&boot(&vm, Phase::Failed)), None)).contains("its machine is to run"));
@@ -349,7 +350,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(why(&seen(None, None, None)), "stays off: its VirtualMachine was deleted");
-        let again = Machine { uid: Uid("another".into()), ..vm.clone() };
+        let again = Machine { uid: Uid::from("another"), ..vm.clone() };
         assert!(why(&seen(Some(&again), None, None)).contains("was deleted"), "another one of that name");
         let leaving = Machine { deleting: true, ..vm.clone() };
         assert!(why(&seen(Some(&leaving), None, None)).contains("is being deleted"));

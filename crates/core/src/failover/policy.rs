@@ -218,7 +218,7 @@ pub(crate) mod testing {
     pub fn policy(name: &str) -> FailoverPolicy {
         FailoverPolicy {
             name: name.into(),
-            uid: Uid(format!("uid-{name}").into()),
+            uid: Uid::from(format!("uid-{name}")),
             generation: 1,
             selector: Selector::everything(),
             not_ready_for: DEFAULT_NOT_READY_FOR,

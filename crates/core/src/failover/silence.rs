@@ -373,7 +373,7 @@ mod tests {
     fn another_node_of_the_same_name_is_looked_at_anew() {
         let (mut silence, mut suspect) = (Silence::default(), silent("n"));
         silence.see(&suspect, at(100));
-        suspect.node.uid = Uid("another".into());
+        suspect.node.uid = Uid::from("another");
         silence.see(&suspect, at(500));
         assert_eq!(silence.since(), Some(at(500)));
     }

@@ -123,7 +123,7 @@ impl Bench {
         if let Some(place) = self.meddling.iter().position(|(before, _)| *before == name) {
             let (_, change) = self.meddling.remove(place);
             change(&mut self.node);
-            self.node.node.resource_version.push('x');
+            self.node.node.resource_version = format!("{}x", self.node.node.resource_version).into();
         }
         self.done.push(name);
         match action {
@@ -196,11 +196,11 @@ impl Bench {
     }
 
     fn write(&mut self, seen: &str, change: impl FnOnce(&mut Suspect)) -> Outcome {
-        if seen != self.node.node.resource_version {
+        if *seen != *self.node.node.resource_version {
             return Outcome::Conflict;
         }
         change(&mut self.node);
-        self.node.node.resource_version.push('1');
+        self.node.node.resource_version = format!("{seen}1").into();
         Outcome::Done
     }
 
@@ -227,7 +227,7 @@ fn guests(returned: bool) -> Index {
     let vm = machine("a", RunStrategy::Always);
     let mut guest = boot(&vm, Phase::Running);
     if returned {
-        (guest.uid, guest.node) = (Uid("new".into()), "n2".into());
+        (guest.uid, guest.node) = (Uid::from("new"), "n2".into());
     }
     view([(&vm).known(), (&guest).known()])
 }

@@ -26,7 +26,7 @@ fn agent() -> Agent {
 fn policy(name: &str) -> FailoverPolicy {
     FailoverPolicy {
         name: name.into(),
-        uid: Uid(format!("uid-{name}").into()),
+        uid: Uid::from(format!("uid-{name}")),
         generation: 1,
         selector: Selector::parse("role=worker").unwrap(),
         not_ready_for: SignedDuration::from_secs(300),
@@ -223,7 +223,7 @@ fn d05_d06_a_maintenance_lease_of_somebody_else_is_respected_while_it_is_valid()
     let mut cluster = Cluster::new(4, 1, policy("p"));
     let lease = Lease {
         key: Key::new("medik8s-leases", "node-n1"),
-        uid: crate::cluster::fact::Uid("lease".into()),
+        uid: crate::cluster::fact::Uid::from("lease"),
         holder: "node-maintenance".into(),
         renewed: Some(at(300)),
         duration_seconds: 100,
@@ -334,7 +334,7 @@ fn failed_failing_and_maintained_members_of_etcd_count_together_for_all_policies
     let mut cluster = two_policies(2);
     let lease = Lease {
         key: Key::new("medik8s-leases", "node-n3"),
-        uid: crate::cluster::fact::Uid("lease".into()),
+        uid: crate::cluster::fact::Uid::from("lease"),
         holder: "node-maintenance".into(),
         renewed: Some(at(DUE)),
         duration_seconds: 100,

@@ -12,6 +12,7 @@ use super::slots::Slot;
 use crate::cluster::fact::{Key, Uid};
 use crate::cluster::fact::{MigrationPhase, Phase};
 pub use crate::cluster::subject::{Kind, Subject};
+use crate::cluster::version::Version;
 
 /// A value in a patch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -155,7 +156,7 @@ pub enum Action {
         kind: Kind,
         key: Key,
         uid: Uid,
-        version: String,
+        version: Version,
         part: Part,
         fields: Tree,
     },

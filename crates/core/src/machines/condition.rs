@@ -9,14 +9,13 @@ use crate::cluster::written_time::WrittenTime;
 impl Condition {
     /// As it is written in a patch.
     pub fn tree(&self) -> Tree {
-        let time = |value: &Option<WrittenTime>| {
-            value.as_ref().map_or(Tree::Null(()), |time| Tree::text(time.to_string()))
-        };
+        let time =
+            |value: Option<WrittenTime>| value.map_or(Tree::Null(()), |time| Tree::text(time.to_string()));
         let mut fields = vec![
             ("type", Tree::text(&self.kind)),
             ("status", Tree::text(&self.status)),
-            ("lastProbeTime", time(&self.last_probe_time)),
-            ("lastTransitionTime", time(&self.last_transition_time)),
+            ("lastProbeTime", time(self.last_probe_time())),
+            ("lastTransitionTime", time(self.last_transition_time())),
         ];
         fields.extend(self.reason.as_ref().map(|reason| ("reason", Tree::text(reason))));
         fields.extend(self.message.as_ref().map(|message| ("message", Tree::text(message))));
@@ -37,17 +36,15 @@ impl Conditions {
     }
 
     /// Puts a condition in place; its transition time moves only if what it says changed.
-    pub fn set(&mut self, mut wanted: Condition, now: Timestamp) {
+    pub fn set(&mut self, wanted: Condition, now: Timestamp) {
         if let Some(known) = self.list.iter_mut().find(|known| known.kind == wanted.kind) {
             if known.says_the_same(&wanted) {
                 return;
             }
-            wanted.last_probe_time.clone_from(&known.last_probe_time);
-            wanted.last_transition_time = Some(seconds(now).into());
-            *known = wanted;
+            *known = wanted.at(known.last_probe_time(), Some(seconds(now).into()));
         } else {
-            wanted.last_transition_time.get_or_insert_with(|| seconds(now).into());
-            self.list.push(wanted);
+            let since = wanted.last_transition_time().unwrap_or_else(|| seconds(now).into());
+            self.list.push(wanted.since(Some(since)));
         }
         self.changed = true;
     }
@@ -83,7 +80,7 @@ mod tests {
         let mut conditions = Conditions::of(&[]);
         conditions.set(Condition::new("Ready", true, "", ""), now);
         let written = conditions.list().to_vec();
-        assert_eq!(written[0].last_transition_time, Some("2026-01-01T00:00:00Z".into()));
+        assert_eq!(written[0].last_transition_time(), Some("2026-01-01T00:00:00Z".into()));
         let mut again = Conditions::of(&written);
         again.set(Condition::new("Ready", true, "", ""), "2026-02-01T00:00:00Z".parse().unwrap());
         assert!(again.changed().is_none());

@@ -84,11 +84,11 @@ pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     if course != Course::Migrate || under_way || active_pods(index, instance) > 1 {
         return decision;
     }
-    let last = migrations.last().map_or("first", |one| one.uid.0.as_str());
+    let last = migrations.last().map_or("first".into(), |one| one.uid.text());
     decision.push(Action::CreateMigration {
         instance: key.clone(),
         uid: instance.uid.clone(),
-        name: names::evacuation(&key.name, &instance.uid.0, last),
+        name: names::evacuation(&key.name, &instance.uid.text(), &last),
         node: instance.node.to_string(),
         priority: match instance.eviction_source.as_deref() {
             Some("descheduler") => "system-maintenance",

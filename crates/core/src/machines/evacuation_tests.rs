@@ -200,7 +200,7 @@ fn many_failures_are_named_and_it_is_still_tried() {
 #[test]
 fn v36_what_is_no_longer_wanted_is_called_off_unless_it_has_begun() {
     let vmi = vmi("a");
-    let name = names::evacuation(&vmi.key.name, &vmi.uid.0, "first");
+    let name = names::evacuation(&vmi.key.name, &vmi.uid.text(), "first");
     for (phase, expected) in
         [(MigrationPhase::Pending, 1), (MigrationPhase::Scheduling, 0), (MigrationPhase::Running, 0)]
     {

@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(refusal("None", true, true, |_| {}), None);
         assert_eq!(refusal("LiveMigrate", true, true, |pod| pod.phase = PodPhase::Succeeded), None);
         assert_eq!(
-            refusal("LiveMigrate", true, true, |pod| pod.guest().instance = Uid("former".into())),
+            refusal("LiveMigrate", true, true, |pod| pod.guest().instance = Uid::from("former")),
             None
         );
         assert_eq!(known_refusal(&view([]), &Key::new("default", "unknown")), None);

@@ -19,7 +19,7 @@ pub const MIN_AVAILABLE: i32 = 1000;
 /// Whether a budget refuses every eviction of the pods of an instance, and of no others.
 fn protects(budget: &Budget, instance: &Instance) -> bool {
     budget.controller.as_ref().is_some_and(|owner| owner.uid == instance.uid)
-        && budget.selector == Selector::from_labels([(names::CREATED_BY, instance.uid.0.as_str())])
+        && budget.selector == Selector::from_labels([(names::CREATED_BY, instance.uid.text().as_str())])
         && budget.min_available == Some(Amount::Count(MIN_AVAILABLE))
 }
 
@@ -33,7 +33,7 @@ pub fn decide(index: &Index, key: &Key) -> Decision {
     let instance = index.instance(key);
     let needed = instance.filter(|instance| is_needed(instance, index));
     let mut guarded = false;
-    let name = instance.map(|instance| names::budget(&key.name, &instance.uid.0));
+    let name = instance.map(|instance| names::budget(&key.name, &instance.uid.text()));
     let mut name_is_free = true;
     for guard in index.budgets_protecting(key).filter(|guard| !guard.deleting) {
         let good = needed.is_some_and(|instance| protects(guard, instance));

@@ -8,11 +8,9 @@ use jiff::Timestamp;
 use super::action::{Action, Decision, Kind, Part, Tree};
 use super::condition::{self, Condition, Conditions, seconds};
 use super::names;
-use crate::cluster::fact::Key;
-use crate::cluster::fact::{Instance, Node, Phase, Pod};
+use crate::cluster::fact::{Instance, Key, Node, Phase, PhaseTimes, Pod, Uid};
 use crate::cluster::index::Index;
 use crate::cluster::text::Text;
-use crate::cluster::written_time::WrittenTime;
 
 /// The launcher that runs the guest now, not the target of a migration, and not one that the guest has left.
 ///
@@ -57,8 +55,7 @@ impl<'a> Change<'a> {
 
     fn phase(&mut self, phase: Phase, now: Timestamp) {
         self.fields.put(&["status", "phase"], Tree::text(phase.text()));
-        let entered = self.of.phase_times.iter().any(|(name, _)| name == phase.text());
-        if !entered {
+        if self.of.phase_times.entered(phase.text()).is_none() {
             let mut times = self.of.phase_times.clone();
             times.push((phase.text().into(), seconds(now).into()));
             self.fields.put(&["status", "phaseTransitionTimestamps"], phase_times(&times));
@@ -67,7 +64,7 @@ impl<'a> Change<'a> {
 
     fn finalizers(&mut self, wanted: &[&str]) {
         let same = wanted.len() == self.of.finalizers.len()
-            && wanted.iter().zip(&self.of.finalizers).all(|(wanted, have)| wanted == have);
+            && wanted.iter().zip(self.of.finalizers.iter()).all(|(wanted, have)| wanted == have);
         if !same {
             self.fields.put(&["metadata", "finalizers"], Tree::texts(wanted.iter().copied()));
         }
@@ -85,7 +82,7 @@ impl<'a> Change<'a> {
     }
 }
 
-pub(super) fn phase_times(times: &[(Text, WrittenTime)]) -> Tree {
+pub(super) fn phase_times(times: &PhaseTimes) -> Tree {
     Tree::List(
         times
             .iter()
@@ -193,7 +190,7 @@ fn advance(
             None => decision.push(Action::CreateLauncher {
                 instance: instance.key.clone(),
                 uid: instance.uid.clone(),
-                name: names::launcher(&instance.key.name, &instance.uid.0, None),
+                name: names::launcher(&instance.key.name, &instance.uid.text(), None),
                 job: None,
             }),
         },
@@ -241,20 +238,20 @@ fn end_pods(instance: &Instance, launchers: &[&Pod], decision: &mut Decision) {
 fn active_pods(instance: &Instance, launchers: &[&Pod], change: &mut Change<'_>) {
     let handed_over = |pod: &Pod| {
         instance.migration.as_ref().is_some_and(|state| state.target_pod == pod.key.name)
-            || instance.active_pods.contains_key(&pod.uid.0)
+            || instance.active_pod(&pod.uid).is_some()
     };
-    let wanted: std::collections::BTreeMap<&str, &str> = launchers
+    let wanted: std::collections::BTreeMap<&Uid, &str> = launchers
         .iter()
         .filter(|pod| !pod.node_name().is_empty() && (pod.job().is_none() || handed_over(pod)))
-        .map(|pod| (pod.uid.0.as_str(), pod.node_name()))
+        .map(|pod| (&pod.uid, pod.node_name()))
         .collect();
     for (uid, node) in &wanted {
-        if instance.active_pods.get(uid).map(Text::as_str) != Some(*node) {
-            change.fields.put(&["status", "activePods", uid], Tree::text(*node));
+        if instance.active_pod(uid).map(Text::as_str) != Some(*node) {
+            change.fields.put(&["status", "activePods", &uid.text()], Tree::text(*node));
         }
     }
-    for uid in instance.active_pods.keys().filter(|uid| !wanted.contains_key(uid.as_str())) {
-        change.fields.put(&["status", "activePods", uid], Tree::null());
+    for (uid, _) in instance.active_pods.iter().filter(|(uid, _)| !wanted.contains_key(uid)) {
+        change.fields.put(&["status", "activePods", &uid.text()], Tree::null());
     }
 }
 
@@ -287,11 +284,7 @@ fn ready(instance: &Instance, pod: Option<&Pod>) -> Condition {
                 let before = condition::find(&instance.conditions, "Ready");
                 let kept = before
                     .filter(|before| before.status == "True" && waits_for_our_mark(instance, pod, ready));
-                kept.cloned().unwrap_or_else(|| Condition {
-                    last_probe_time: None,
-                    last_transition_time: None,
-                    ..ready.clone()
-                })
+                kept.cloned().unwrap_or_else(|| ready.clone().at(None, None))
             }
         },
     }

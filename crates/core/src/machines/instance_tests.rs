@@ -17,7 +17,7 @@ macro_rules! decide_on {
 #[test]
 fn a_new_instance_is_accepted_with_finalizer_and_the_clusters_strategy() {
     let mut vmi = instance("a", Phase::Unset);
-    vmi.finalizers.clear();
+    vmi.finalizers = [].into();
     vmi.eviction_strategy = None;
     let mut index = view([(&vmi).known()]);
     index.config.eviction_strategy = Some("LiveMigrate".into());
@@ -275,7 +275,7 @@ fn a_second_look_at_the_same_state_wants_nothing() {
     let vmi = instance("a", Phase::Running);
     let pod = launcher(&vmi, "n1");
     let mut settled = vmi.clone();
-    settled.active_pods = [(pod.uid.0.clone(), "n1".to_owned())].into();
+    settled.active_pods = [(pod.uid.clone(), "n1".into())].into();
     settled.conditions = vec![Condition::new("Ready", true, "", "")];
     assert_eq!(decide_on!("a", settled, pod), Decision::nothing());
 }

@@ -61,7 +61,7 @@ fn trimmed(machine: &Machine, instance: Option<&Instance>) -> Vec<Request> {
     while let Some(first) = requests.first() {
         let done = if first.is_stop() {
             first.uid.is_none()
-                || instance.is_none_or(|instance| Some(instance.uid.0.as_str()) != first.uid.as_deref())
+                || instance.is_none_or(|instance| Some(instance.uid.text().as_str()) != first.uid.as_deref())
         } else if first.is_start() {
             instance.is_some_and(|instance| !instance.deleting && !instance.is_final())
         } else {
@@ -87,7 +87,7 @@ fn react(
     let start = first.filter(|request| request.is_start()).cloned();
     let stop = first.is_some_and(|first| {
         first.is_stop()
-            && instance.is_some_and(|instance| Some(instance.uid.0.as_str()) == first.uid.as_deref())
+            && instance.is_some_and(|instance| Some(instance.uid.text().as_str()) == first.uid.as_deref())
     });
     let over = instance.is_some_and(Instance::is_final);
     let paused = Paused(start.as_ref().is_some_and(Request::wants_pause));

@@ -95,14 +95,14 @@ fn r09_a_restart_replaces_the_instance_and_uses_up_both_requests() {
 
     vm.status.requests = vec![Request::start(false)];
     let mut next = boot(&vm, Phase::Pending);
-    next.uid.0 = "second".into();
+    next.uid = "second".into();
     assert_eq!(status(&on(&vm, Some(&next)), "stateChangeRequests"), Some(&Tree::null()));
 }
 
 #[test]
 fn a_stop_for_an_earlier_instance_does_not_stop_this_one() {
     let mut vm = machine("a", RunStrategy::Manual);
-    vm.status.requests = vec![Request::stop(&crate::cluster::fact::Uid("earlier".into()))];
+    vm.status.requests = vec![Request::stop(&crate::cluster::fact::Uid::from("earlier"))];
     let vmi = boot(&vm, Phase::Running);
     assert!(!stops(&on(&vm, Some(&vmi))));
 }
@@ -112,7 +112,7 @@ fn r15_a_failed_instance_under_rerun_is_first_wished_again_then_removed() {
     let mut vm = machine("a", RunStrategy::RerunOnFailure);
     vm.status.strategy = "RerunOnFailure".into();
     let mut vmi = boot(&vm, Phase::Failed);
-    vmi.phase_times = vec![("Running".into(), "2026-01-01T00:00:00Z".into())];
+    vmi.phase_times = [("Running".into(), "2026-01-01T00:00:00Z".into())].into_iter().collect();
     let decision = on(&vm, Some(&vmi));
     assert!(!stops(&decision));
     assert_eq!(status(&decision, "stateChangeRequests"), Some(&requests_tree(&[Request::start(false)])));

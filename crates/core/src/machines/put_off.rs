@@ -171,7 +171,7 @@ mod tests {
         let never_moved = Instance { migration: None, ..guest.clone() };
         assert_eq!(first(&with(&never_moved), &subject), None);
         let mut without_finalizer = vm.clone();
-        without_finalizer.finalizers.clear();
+        without_finalizer.finalizers = [].into();
         let mut changed = with(&guest);
         changed.apply(Fact::Machine(Box::new(without_finalizer)));
         assert_eq!(first(&changed, &subject), None, "what keeps a machine is more than told");

@@ -57,7 +57,7 @@ fn scale(
         let free =
             |name: &String| index.instance(&Key::new(set.key.namespace.clone(), name.clone())).is_none();
         // Names count up from what is there, so two looks at one state choose the same ones.
-        let names = (0_u64..).map(|n| names::replica(&set.prefix, &set.uid.0, n)).filter(free);
+        let names = (0_u64..).map(|n| names::replica(&set.prefix, &set.uid.text(), n)).filter(free);
         for name in names.take(missing) {
             decision.push(Action::CreateReplica { set: set.key.clone(), uid: set.uid.clone(), name });
         }
@@ -102,7 +102,7 @@ fn own(instance: &Instance, set: Option<&ReplicaSet>, decision: &mut Decision) {
             ("apiVersion", Tree::text("kubevirt.io/v1")),
             ("kind", Tree::text("VirtualMachineInstanceReplicaSet")),
             ("name", Tree::text(&set.key.name)),
-            ("uid", Tree::text(&set.uid.0)),
+            ("uid", Tree::text(&set.uid.text())),
             ("controller", Tree::Bool(true)),
             ("blockOwnerDeletion", Tree::Bool(true)),
         ])]

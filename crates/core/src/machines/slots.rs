@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn slot(name: &str, node: &str) -> Slot {
-        Slot { uid: Uid(format!("u-{name}").into()), migration: Key::new("d", name), node: node.into() }
+        Slot { uid: Uid::from(format!("u-{name}")), migration: Key::new("d", name), node: node.into() }
     }
 
     #[test]

@@ -34,11 +34,11 @@ fn update(known: Option<StartFailure>, instance: Option<&Instance>, now: Timesta
     if instance.has_been_running() {
         return None;
     }
-    if !instance.is_final() || known.as_ref().is_some_and(|known| known.last_uid == instance.uid.0) {
+    if !instance.is_final() || known.as_ref().is_some_and(|known| instance.uid == *known.last_uid) {
         return known;
     }
     let count = known.map_or(0, |known| known.count) + 1;
-    let retry_after = now.checked_add(delay(count, &instance.uid.0)).unwrap_or(now);
+    let retry_after = now.checked_add(delay(count, &instance.uid.text())).unwrap_or(now);
     let retry_after = Timestamp::from_second(retry_after.as_second()).unwrap_or(retry_after);
     Some(StartFailure { count, last_uid: instance.uid.to_string(), retry_after: Some(retry_after) })
 }
@@ -71,7 +71,7 @@ mod tests {
         vm.status.start_failure = Some(first.clone());
         assert_eq!(next(&vm, RunStrategy::Always, Some(&failed), later(5)), Some(first.clone()));
         let mut second = failed.clone();
-        second.uid.0 = "other".into();
+        second.uid = "other".into();
         let counted = next(&vm, RunStrategy::Always, Some(&second), later(20)).unwrap();
         assert_eq!(counted.count, 2);
         assert!(counted.retry_after > first.retry_after);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::condition::Condition;
@@ -10,10 +12,11 @@ use super::{Action, Decision, Kind, Part, Tree, names};
 use crate::cluster::fact::Fact;
 use crate::cluster::fact::{Amount, Budget, Key, Launcher, Owner, PodPhase, Uid, VmRole};
 use crate::cluster::fact::{
-    Instance, Machine, MachineStatus, Migration, MigrationPhase, Phase, Pod, Power, ReplicaSet,
+    Instance, Machine, MachineStatus, Migration, MigrationPhase, Phase, PhaseTimes, Pod, Power, ReplicaSet,
     ReplicaSetStatus, RunStrategy,
 };
 use crate::cluster::index::Index;
+use crate::cluster::instance::Common;
 use crate::cluster::selector::Selector;
 use crate::cluster::text_map::TextMap;
 
@@ -27,34 +30,36 @@ pub fn later(seconds: i64) -> Timestamp {
 
 pub fn instance(name: &str, phase: Phase) -> Instance {
     let times = match phase {
-        Phase::Running => vec![("Running".into(), "2026-01-01T00:00:00Z".into())],
-        _ => Vec::new(),
+        Phase::Running => Some(("Running".into(), "2026-01-01T00:00:00Z".into())),
+        _ => None,
     };
     Instance {
         key: Key::new("default", name),
-        uid: Uid(format!("uid-{name}").into()),
+        uid: Uid::from(format!("uid-{name}")),
         version: "1".into(),
-        created: Some(now()),
         deleting: false,
         labels: TextMap::new(),
-        finalizers: vec![names::INSTANCE_FINALIZER.into()],
         owner: None,
         phase,
-        phase_times: times,
+        phase_times: times.into_iter().collect(),
         node: if phase.is_handed_over() || phase.is_final() { "n1".into() } else { "".into() },
         conditions: Vec::new(),
-        active_pods: TextMap::new(),
-        eviction_strategy: Some("None".into()),
-        grace_seconds: None,
-        evacuation_node: None,
+        active_pods: Box::default(),
         migration: None,
-        hotplug_change: false,
-        memory: 1 << 30,
-        cpu_model: "".into(),
-        names_nodes: false,
-        eviction_source: None,
-        addresses: Vec::new(),
-        tenant: None,
+        common: Arc::default(),
+    }
+    .with(|vmi| {
+        vmi.finalizers = [names::INSTANCE_FINALIZER.into()].into();
+        vmi.eviction_strategy = Some("None".into());
+        vmi.memory = 1 << 30;
+    })
+}
+
+impl Instance {
+    /// The same with some of what many have alike changed.
+    pub fn with(mut self, change: impl FnOnce(&mut Common)) -> Self {
+        change(&mut self);
+        self
     }
 }
 
@@ -63,21 +68,19 @@ pub fn owned(mut instance: Instance, kind: &str, name: &str) -> Instance {
         api_version: "kubevirt.io/v1".into(),
         kind: kind.into(),
         name: name.into(),
-        uid: Uid(format!("uid-{name}").into()),
+        uid: Uid::from(format!("uid-{name}")),
     });
     instance
 }
 
 pub fn launcher(of: &Instance, node: &str) -> Pod {
-    let name = names::launcher(&of.key.name, &of.uid.0, None);
-    Pod {
-        uid: Uid(format!("uid-{name}").into()),
+    let name = names::launcher(&of.key.name, &of.uid.text(), None);
+    let mut pod = Pod {
+        uid: Uid::from(format!("uid-{name}")),
         key: Key::new("default", name),
         version: "1".into(),
         created: Some(now()),
         node: (!node.is_empty()).then(|| node.into()),
-        phase: if node.is_empty() { PodPhase::Pending } else { PodPhase::Running },
-        ready: !node.is_empty(),
         vm: VmRole::Launcher(Box::new(Launcher {
             instance: of.uid.clone(),
             instance_name: Some(of.key.name.clone()),
@@ -90,7 +93,12 @@ pub fn launcher(of: &Instance, node: &str) -> Pod {
             eviction_marked: false,
         })),
         ..crate::testing::pod("any").bare()
+    };
+    pod.ready = !node.is_empty();
+    if node.is_empty() {
+        pod.phase = PodPhase::Pending;
     }
+    pod
 }
 
 impl Pod {
@@ -105,8 +113,8 @@ impl Pod {
 
 pub fn target(of: &Instance, migration: &Migration, node: &str) -> Pod {
     let mut pod = launcher(of, node);
-    pod.key.name = names::launcher(&of.key.name, &of.uid.0, Some(&migration.uid.0)).into();
-    pod.uid = Uid(format!("uid-{}", pod.key.name).into());
+    pod.key.name = names::launcher(&of.key.name, &of.uid.text(), Some(&migration.uid.text())).into();
+    pod.uid = Uid::from(format!("uid-{}", pod.key.name));
     pod.guest().job = Some(migration.uid.clone());
     pod
 }
@@ -118,7 +126,7 @@ pub fn protection(name: &str, instance: &str, uid: &str) -> Budget {
             api_version: "kubevirt.io/v1".into(),
             kind: "VirtualMachineInstance".into(),
             name: instance.into(),
-            uid: Uid(uid.into()),
+            uid: Uid::from(uid),
         }),
         selector: Selector::from_labels([(names::CREATED_BY, uid)]),
         min_available: Some(Amount::Count(MIN_AVAILABLE)),
@@ -129,12 +137,12 @@ pub fn protection(name: &str, instance: &str, uid: &str) -> Budget {
 pub fn machine(name: &str, strategy: RunStrategy) -> Machine {
     Machine {
         key: Key::new("default", name),
-        uid: Uid(format!("vm-{name}").into()),
+        uid: Uid::from(format!("vm-{name}")),
         version: "1".into(),
         created: Some(now()),
         deleting: false,
         orphaning: false,
-        finalizers: vec![names::MACHINE_FINALIZER.into()],
+        finalizers: [names::MACHINE_FINALIZER.into()].into(),
         power: Power::Strategy(strategy),
         status: MachineStatus::default(),
         template_strategy: None,
@@ -145,7 +153,7 @@ pub fn machine(name: &str, strategy: RunStrategy) -> Machine {
 /// The instance of a machine.
 pub fn boot(of: &Machine, phase: Phase) -> Instance {
     let mut vmi = instance(&of.key.name, phase);
-    vmi.finalizers.push(names::MACHINE_FINALIZER.into());
+    vmi.finalizers = [names::INSTANCE_FINALIZER.into(), names::MACHINE_FINALIZER.into()].into();
     vmi.owner = Some(Owner {
         api_version: "kubevirt.io/v1".into(),
         kind: "VirtualMachine".into(),
@@ -158,7 +166,7 @@ pub fn boot(of: &Machine, phase: Phase) -> Instance {
 pub fn set(name: &str, replicas: i64) -> ReplicaSet {
     ReplicaSet {
         key: Key::new("default", name),
-        uid: Uid(format!("uid-{name}").into()),
+        uid: Uid::from(format!("uid-{name}")),
         version: "1".into(),
         deleting: false,
         replicas,
@@ -173,17 +181,17 @@ pub fn set(name: &str, replicas: i64) -> ReplicaSet {
 pub fn migration(name: &str, of: &Instance, phase: MigrationPhase) -> Migration {
     Migration {
         key: Key::new("default", name),
-        uid: Uid(format!("uid-{name}").into()),
+        uid: Uid::from(format!("uid-{name}")),
         version: "1".into(),
         created: Some(now()),
         deleting: false,
-        finalizers: vec![names::MIGRATION_FINALIZER.into()],
+        finalizers: [names::MIGRATION_FINALIZER.into()].into(),
         labelled: true,
         annotations: BTreeMap::new(),
         instance: of.key.clone(),
         priority: String::new(),
         phase,
-        phase_times: Vec::new(),
+        phase_times: PhaseTimes::default(),
         conditions: Vec::new(),
         state_recorded: false,
         target_node: String::new(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use crate::cluster::fact::{
-    Amount, Deletion, Fact, Instance, Machine, Migration, MigrationPhase, MigrationState, Node, Phase, Pod,
+    Amount, Deletion, Fact, Instance, Machine, Migration, MigrationPhase, MigrationState, Node, Phase,
     PodPhase, RunStrategy, Uid,
 };
 use crate::cluster::index::Index;
@@ -142,7 +142,8 @@ fn launchers() -> impl Strategy<Value = Fact> {
     prop_oneof![
         6 => (which.clone(), prop::sample::select(phases.to_vec()), any::<bool>()).prop_map(
             move |((which, number), phase, deleting)| {
-                let mut pod = Pod { phase, ..of(which, number) };
+                let mut pod = of(which, number);
+                pod.phase = phase;
                 pod.deletion = deleting.then(|| Deletion { ends: now(), grace_seconds: 30 });
                 pod.guest().up = phase == PodPhase::Running;
                 (&pod).known()
@@ -164,14 +165,15 @@ fn hosts() -> impl Strategy<Value = Fact> {
             let taints = if key.is_empty() { Vec::new() } else { vec![taint] };
             Fact::Node(Box::new(Node { taints, ..node("n1") }))
         }),
-        1 => Just(Fact::NodeGone("n1".into(), Uid("uid-n1".into()))),
+        1 => Just(Fact::NodeGone("n1".into(), Uid::from("uid-n1"))),
     ]
 }
 
 fn guards() -> impl Strategy<Value = Fact> {
     (0..3usize, any::<bool>(), any::<bool>()).prop_map(|(which, gone, bent)| {
         let vmi = bare(which, Phase::Running);
-        let mut guard = protection(&names::budget(&vmi.key.name, &vmi.uid.0), &vmi.key.name, &vmi.uid.0);
+        let mut guard =
+            protection(&names::budget(&vmi.key.name, &vmi.uid.text()), &vmi.key.name, &vmi.uid.text());
         if bent {
             guard.min_available = Some(Amount::Count(1));
         }

@@ -34,6 +34,7 @@ pub use status::{Phase, Status};
 pub use crate::drain::written_on_nodes::{EXCLUDE_LABEL, labels, taints};
 
 use crate::cluster::fact::{Key, Lease, Uid};
+use crate::cluster::version::Version;
 use crate::drain::ownership::Attire;
 use crate::drain::quorum::Shortage;
 use crate::drain::record::Record;
@@ -151,7 +152,7 @@ pub enum OnUncordon {
 pub struct Maintenance {
     pub id: Id,
     pub uid: Uid,
-    pub resource_version: String,
+    pub resource_version: Version,
     pub node: String,
     pub reason: String,
     pub created: Option<Timestamp>,
@@ -186,7 +187,7 @@ pub enum Action {
     Finalize {
         id: Id,
         uid: Uid,
-        resource_version: String,
+        resource_version: Version,
         others: Vec<String>,
         held: bool,
     },
@@ -202,7 +203,7 @@ pub enum Action {
     },
     ReturnLease {
         lease: Key,
-        resource_version: String,
+        resource_version: Version,
     },
     /// Has the node emptied and kept empty.
     Begin {

@@ -131,7 +131,7 @@ mod tests {
     fn object(on_uncordon: OnUncordon, deleting: bool) -> Maintenance {
         Maintenance {
             id: Id { family: Family::Medik8s, name: "fans".into() },
-            uid: Uid("1".into()),
+            uid: Uid::from("1"),
             resource_version: "1".into(),
             node: "n".into(),
             reason: String::new(),

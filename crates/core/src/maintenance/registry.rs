@@ -12,6 +12,7 @@ use crate::cluster::fact::{Key, Lease, Node, Uid};
 use crate::cluster::index::{Index, ListedAt, Revision};
 use crate::cluster::subject::{Kind, Subject};
 use crate::cluster::table::{Kept, Object, Table};
+use crate::cluster::version::Version;
 use crate::drain::ownership::{MarkState, lease_key};
 use crate::drain::record::Record;
 use crate::drain::run::after;
@@ -113,11 +114,11 @@ impl Object for Maintenance {
         &self.uid
     }
 
-    fn version(&self) -> &String {
+    fn version(&self) -> &Version {
         &self.resource_version
     }
 
-    fn version_mut(&mut self) -> &mut String {
+    fn version_mut(&mut self) -> &mut Version {
         &mut self.resource_version
     }
 

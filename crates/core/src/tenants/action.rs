@@ -6,6 +6,7 @@ use super::Member;
 use super::deadline::First;
 use crate::cluster::fact::{Key, Uid};
 use crate::cluster::tenant::TenantProgress;
+use crate::cluster::version::Version;
 use crate::machines::{Kind, Tree};
 
 /// The object that remembers that a node was cordoned.
@@ -45,7 +46,7 @@ pub enum Action {
     Clear,
     /// Writes the conditions of the instance as they were seen at this version, changed.
     Conditions {
-        version: String,
+        version: Version,
         list: Tree,
     },
     /// Begins to drain the node.

@@ -195,8 +195,8 @@ fn told_at_the_deadline(work: &Work, member: &Member) -> Action {
 
 fn migrate(index: &Index, instance: &Instance) -> Decision {
     let all = index.migrations_of(&instance.key);
-    let last = all.last().map_or("first", |one| one.uid.0.as_str());
-    let name = names::evacuation(&instance.key.name, &instance.uid.0, last);
+    let last = all.last().map_or("first".into(), |one| one.uid.text());
+    let name = names::evacuation(&instance.key.name, &instance.uid.text(), &last);
     Decision::of([Action::Migrate { name, node: instance.node.to_string() }])
 }
 

@@ -62,6 +62,7 @@ pub fn contradiction(member: &Member, instance: &Instance, machine: &Machine) ->
         return (!ours).then(|| format!("its provider id is {}", machine.provider_id));
     }
     let known = !machine.addresses.is_empty() && !instance.addresses.is_empty();
-    let shared = machine.addresses.iter().any(|address| instance.addresses.contains(address));
+    let shared =
+        machine.addresses.iter().any(|address| instance.addresses.iter().any(|known| known == address));
     (known && !shared).then(|| format!("its addresses are {}", machine.addresses.join(", ")))
 }

@@ -34,7 +34,7 @@ fn with(mut vmi: Instance, change: impl FnOnce(&mut Marks)) -> Instance {
 
 /// One that is remembered as cordoned, so that nothing has to be written before it is drained.
 fn recorded() -> Instance {
-    with(node(), |marks| marks.cordoned = Some(Uid("uid-blue-x".into())))
+    with(node(), |marks| marks.cordoned = Some(Uid::from("uid-blue-x")))
 }
 
 /// About an instance whose eviction was first seen now, with ten minutes of time.
@@ -271,11 +271,11 @@ fn the_cordon_is_remembered_where_it_outlives_the_instance_before_it_is_made() {
 
 #[test]
 fn a_note_about_another_incarnation_or_on_another_machine_is_not_ours() {
-    let before = with(node(), |marks| marks.cordoned = Some(Uid("the one before".into())));
+    let before = with(node(), |marks| marks.cordoned = Some(Uid::from("the one before")));
     assert_eq!(does(&before, &Work::default()), ["remember"]);
     let namesake = VirtualMachine {
-        uid: Uid("somebody else".into()),
-        tenant_cordoned: Some(Uid("uid-blue-x".into())),
+        uid: Uid::from("somebody else"),
+        tenant_cordoned: Some(Uid::from("uid-blue-x")),
         ..machine("blue-x", RunStrategy::Always)
     };
     let mut vmi = node();
@@ -411,7 +411,7 @@ fn what_cannot_be_read_is_said_on_machines_that_have_to_go_and_taken_back() {
     assert!(text.contains("TenantUnread") && text.contains("CannotRead") && text.contains(words), "{text}");
     let mut told = recorded();
     told.conditions.push(Condition::new("TenantUnread", true, "CannotRead", words));
-    told.conditions.iter_mut().for_each(|one| one.last_transition_time = Some(now().to_string().into()));
+    told.conditions.iter_mut().for_each(|one| *one = one.clone().since(Some(now().to_string().into())));
     assert_eq!(say(&told, Some(words)), [], "once");
     let actions = say(&told, None);
     let [Action::Conditions { list, .. }] = actions.as_slice() else { panic!("{actions:?}") };
@@ -481,7 +481,7 @@ fn a_withdrawn_mark_stops_the_drain_clears_the_deadline_and_uncordons() {
 #[test]
 fn c07_c08_the_next_incarnation_gets_its_node_back_once_it_runs() {
     let vm = VirtualMachine {
-        tenant_cordoned: Some(Uid("the one before".into())),
+        tenant_cordoned: Some(Uid::from("the one before")),
         ..machine("blue-x", RunStrategy::Always)
     };
     let mut vmi = node();
@@ -576,7 +576,7 @@ fn a_secret_serves_its_own_namespace_and_those_it_names() {
 
 #[test]
 fn c16_a_node_is_the_machine_that_it_says_it_is() {
-    let vmi = { Instance { addresses: vec!["10.1.0.7".into()], ..node() } };
+    let vmi = node().with(|vmi| vmi.addresses = ["10.1.0.7".into()].into());
     let member = member(&vmi).unwrap();
     let node = |provider_id: &str, addresses: &[&str]| Machine {
         provider_id: provider_id.into(),

@@ -167,13 +167,9 @@ pub async fn look_back(http: &Http, name: &str) -> Result<Option<(Suspect, Vec<D
         .items
         .into_iter()
         .map(Pod::from)
-        .filter_map(|pod| match pod.vm {
-            VmRole::Launcher(launcher) => Some((
-                pod.key,
-                launcher.instance_name.map(String::from).unwrap_or_default(),
-                pod.phase.is_finished(),
-            )),
-            VmRole::None | VmRole::Hotplug => None,
+        .filter_map(|pod| {
+            let name = pod.launcher()?.instance_name.as_ref().map(String::from);
+            Some((pod.key.clone(), name.unwrap_or_default(), pod.is_finished()))
         })
         .collect();
     let machines = match machines(http).await {

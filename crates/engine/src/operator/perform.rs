@@ -166,7 +166,7 @@ impl Performer {
     async fn template(&self, kind: Kind, key: &Key, uid: &Uid) -> Result<Value, Stop> {
         let object: Value = self.http.read(&Call::get(request::object_path(kind, key))).await?;
         let meta = &object["metadata"];
-        if meta["uid"] != uid.0.as_str() || meta["deletionTimestamp"].is_string() {
+        if meta["uid"] != uid.text().as_str() || meta["deletionTimestamp"].is_string() {
             return Err(Stop::Conflict);
         }
         Ok(object)

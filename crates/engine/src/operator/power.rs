@@ -7,6 +7,7 @@ use evac_api::call::{FIELD_MANAGER, MERGE_PATCH, escape};
 use evac_api::kubevirt::{render, request, wire};
 use evac_api::{Answer, Call};
 use evac_core::Key;
+use evac_core::cluster::version::Version;
 use evac_core::machines::machine::requests_tree;
 use evac_core::machines::power::{self, Change, Refusal};
 use evac_core::machines::{Config, Instance, Kind, Machine, Power, names};
@@ -288,7 +289,7 @@ async fn write(
             {
                 // The guest keeps the time it had if the request is not accepted.
                 let mut again = instance.clone();
-                again.version.clear();
+                again.version = Version::default();
                 set_grace(http, &again, was, options).await?;
             }
             return Err(failure);

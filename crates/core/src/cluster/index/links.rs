@@ -13,7 +13,8 @@ pub(super) struct Members<K>(BTreeMap<K, Names>);
 #[derive(Debug, Clone)]
 enum Names {
     One(Key),
-    Many(Vec<Key>),
+    /// In a box of its own, which keeps the sets of one member small.
+    Many(Box<Vec<Key>>),
 }
 
 impl Names {
@@ -37,7 +38,7 @@ impl Names {
             Self::One(known) => {
                 let mut names = vec![known.clone()];
                 names.insert(position, name.clone());
-                *self = Self::Many(names);
+                *self = Self::Many(Box::new(names));
             }
         }
     }
@@ -94,8 +95,6 @@ pub(super) struct Links {
     /// Launchers by the incarnation of the instance they run.
     pub launchers_of: Members<Uid>,
     pub instances_on: Members<Text>,
-    /// Instances by the incarnation of their owner.
-    pub instances_of: Members<Uid>,
     pub migrations_of: Members<Key>,
     /// Migrations that are not over.
     pub unfinished: BTreeSet<Key>,
@@ -130,16 +129,10 @@ impl Links {
         if !instance.node.is_empty() {
             self.instances_on.add(&instance.node, &instance.key);
         }
-        if let Some(owner) = &instance.owner {
-            self.instances_of.add(&owner.uid, &instance.key);
-        }
     }
 
     pub fn remove_instance(&mut self, instance: &Instance) {
         self.instances_on.remove(&instance.node, &instance.key);
-        if let Some(owner) = &instance.owner {
-            self.instances_of.remove(&owner.uid, &instance.key);
-        }
     }
 
     pub fn add_migration(&mut self, migration: &Migration) {

@@ -215,7 +215,7 @@ impl Index {
         match self.machines.keep(machine, now) {
             Kept::Unchanged => return,
             // Its instances may have been heard of before, and were taken for orphans.
-            Kept::Added => self.touch_owned(&uid, touched),
+            Kept::Added => self.touch_owned(&key, &uid, touched),
             Kept::Replaced(_) => {}
         }
         touched.insert(Subject::new(Kind::Machine, key));
@@ -224,7 +224,7 @@ impl Index {
     fn end_machine(&mut self, key: &Key, uid: &Uid, touched: &mut BTreeSet<Subject>) {
         if self.machines.remove(key, uid).is_some() {
             self.troubles.remove(&Subject::new(Kind::Machine, key.clone()));
-            self.touch_owned(uid, touched);
+            self.touch_owned(key, uid, touched);
         }
     }
 

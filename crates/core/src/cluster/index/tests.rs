@@ -137,7 +137,7 @@ fn what_was_noted_about_an_instance_goes_with_it() {
     index.apply(Fact::Instance(Box::new(seen.clone())));
     index.apply(Fact::Transfers([(seen.key.clone(), Sample::default())].into()));
     index.note(&subject, Some(Trouble { reason: "FailedCreate", message: "no".into() }));
-    index.apply(Fact::InstanceGone(seen.key.clone(), Uid("another".into())));
+    index.apply(Fact::InstanceGone(seen.key.clone(), Uid::from("another")));
     assert!(index.transfer(&seen.key).is_some(), "it is not the one that is gone");
     index.apply(Fact::InstanceGone(seen.key.clone(), seen.uid));
     assert!(index.transfer(&seen.key).is_none() && index.trouble(Kind::Instance, &seen.key).is_none());

@@ -13,10 +13,10 @@ impl Index {
         touched.extend(there.map(|key| Subject::new(Kind::Instance, key.clone())));
     }
 
-    /// The instances that a machine or a set owns.
-    pub(super) fn touch_owned(&self, owner: &Uid, touched: &mut BTreeSet<Subject>) {
-        let theirs = self.links.instances_of.of(owner);
-        touched.extend(theirs.map(|key| Subject::new(Kind::Instance, key.clone())));
+    /// The instance of a machine, which has its name.
+    pub(super) fn touch_owned(&self, machine: &Key, uid: &Uid, touched: &mut BTreeSet<Subject>) {
+        let theirs = self.instances.get(machine).filter(|instance| instance.is_owned_by(uid));
+        touched.extend(theirs.map(|instance| Subject::new(Kind::Instance, instance.key.clone())));
     }
 
     /// The guest that a pod runs, and those around it.

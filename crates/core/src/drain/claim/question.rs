@@ -139,11 +139,11 @@ mod tests {
             self.index.apply(Fact::Lease(Box::new(Lease {
                 record: None,
                 key: key("n"),
-                uid: crate::cluster::fact::Uid("lease".into()),
+                uid: crate::cluster::fact::Uid::from("lease"),
                 holder: Holder { owner: "ann".into(), instance: "box:1".into() }.to_string(),
                 renewed: Some(at(answered)),
                 duration_seconds: 3600,
-                resource_version: version.to_string(),
+                resource_version: version.to_string().into(),
                 transitions: 0,
                 asked: asked.map(at),
                 answered: Some(at(answered)),

@@ -11,7 +11,7 @@ use crate::testing::{at, node, pod};
 pub(super) fn lease(holder: &str, renewed: i64) -> Lease {
     Lease {
         key: key("n"),
-        uid: crate::cluster::fact::Uid("lease".into()),
+        uid: crate::cluster::fact::Uid::from("lease"),
         holder: holder.into(),
         renewed: Some(at(renewed)),
         duration_seconds: 90,
@@ -193,7 +193,7 @@ fn answering() -> Held {
 
 fn heard(version: u32, asked: Option<i64>, answered: i64) -> Lease {
     Lease {
-        resource_version: version.to_string(),
+        resource_version: version.to_string().into(),
         duration_seconds: 3600,
         asked: asked.map(at),
         answered: Some(at(answered)),
@@ -264,7 +264,7 @@ fn a_lease_that_was_removed_is_written_anew_once_it_stays_away() {
     held.index.apply(Fact::LeaseAbsent(key("n")));
     assert!(held.at(10).is_empty(), "the watch may be behind");
     assert!(held.at(14).is_empty());
-    let uid = crate::cluster::fact::Uid("another".into());
+    let uid = crate::cluster::fact::Uid::from("another");
     held.index.apply(Fact::Lease(Box::new(Lease { uid, ..heard(1, None, 0) })));
     assert!(held.at(15).is_empty());
     held.index.apply(Fact::LeaseAbsent(key("n")));
@@ -284,7 +284,7 @@ fn a_question_that_comes_while_the_lease_is_given_back_does_not_keep_it() {
     held.answer(5, &released[0], conflict(), None);
     let again = held.at(5);
     assert!(
-        matches!(again.as_slice(), [Action::Release { resource_version, .. }] if resource_version == "2"),
+        matches!(again.as_slice(), [Action::Release { resource_version, .. }] if *resource_version == "2"),
         "{again:?}"
     );
     held.answer(5, &again[0], Outcome::Done, None);

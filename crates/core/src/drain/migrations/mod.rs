@@ -155,7 +155,7 @@ pub(crate) fn unfinished<'a>(index: &'a Index, instance: &Key) -> Option<&'a Mig
 
 /// The instance lists more pods than the one that runs the guest. Those may have ended: an earlier move leaves its source behind.
 fn has_other_pods(instance: &Instance, pod: &Uid) -> bool {
-    instance.active_pods.keys().any(|uid| *uid != pod.0)
+    instance.active_pods.iter().any(|(uid, _)| uid != pod)
 }
 
 /// A pod besides the one that runs the guest that has not ended, before a new copy is made.
@@ -164,7 +164,7 @@ fn left_over<'a>(index: &'a Index, instance: &Instance, pod: &Pod) -> Option<&'a
         launcher.uid != pod.uid
             && !launcher.is_finished()
             // What was read once may be gone since.
-            && instance.active_pods.contains_key(&launcher.uid.0)
+            && instance.active_pod(&launcher.uid).is_some()
     })
 }
 
@@ -201,7 +201,7 @@ pub(crate) fn follow(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
         let moves = mover::is_kubevirt(index, tainted, instance);
         moving.watch_kubevirt(index, &assessment.node, moves, now);
         if let Some(state) = &instance.migration
-            && moving.migration.as_ref().is_some_and(|uid| uid.0 == state.uid)
+            && moving.migration.as_ref().is_some_and(|uid| *uid == *state.uid)
             && !state.failed
         {
             moving.target.clone_from(&state.target_node);
@@ -452,12 +452,13 @@ pub(crate) fn send(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
         let (_, instance) = candidate.order;
         let Some(known) = run.pods.get_mut(&candidate.pod) else { continue };
         known.state = PodState::InFlight;
-        let newest = candidate.newest.as_ref().map(|uid| uid.0.as_str());
+        let newest = candidate.newest.as_ref().map(Uid::text);
+        let newest = newest.as_deref();
         // Where the taint asks the control plane to move guests, too, whoever is second must find the name taken.
         let name = if tainted {
-            names::evacuation(&instance.name, &candidate.instance.0, newest.unwrap_or("first"))
+            names::evacuation(&instance.name, &candidate.instance.text(), newest.unwrap_or("first"))
         } else {
-            names::drain(&instance.name, &candidate.instance.0, newest)
+            names::drain(&instance.name, &candidate.instance.text(), newest)
         };
         let attempt = known.attempt();
         step.events.push(Event::Moving {

@@ -39,7 +39,7 @@ pub(crate) fn launcher(of: &Instance) -> Pod {
     let mut pod = pod(&format!("virt-launcher-{}", of.key.name))
         .with_empty_dir()
         .owned_by("VirtualMachineInstance", "kubevirt.io/v1", &of.key.name)
-        .running(&of.key.name, &of.uid.0);
+        .running(&of.key.name, &of.uid.text());
     pod.controller.as_mut().unwrap().uid = of.uid.clone();
     pod
 }
@@ -117,7 +117,7 @@ impl Case {
         let mut next = self.index.migration(&migration.key).unwrap().clone();
         next.phase = phase;
         next.phase_times.push((phase.text().into(), at(self.now).to_string().into()));
-        next.version = (next.version.parse::<u64>().unwrap() + 1).to_string();
+        next.version = (next.version.parse::<u64>().unwrap() + 1).to_string().into();
         self.seen(Fact::Migration(Box::new(next.clone())));
         next
     }
@@ -157,7 +157,7 @@ fn verdict(vmi: &Instance, change: impl FnOnce(&mut Index, &mut Policy)) -> (Fat
 #[test]
 fn a_guest_leaves_by_its_strategy_and_needs_no_flags_of_pods() {
     let says = |strategy: &str, vmi: Instance| {
-        verdict(&Instance { eviction_strategy: Some(strategy.into()), ..vmi }, |index, _| {
+        verdict(&vmi.with(|vmi| vmi.eviction_strategy = Some(strategy.into())), |index, _| {
             index.apply(Fact::Machine(Box::new(machine("a", RunStrategy::Always))));
         })
     };
@@ -174,7 +174,7 @@ fn a_guest_leaves_by_its_strategy_and_needs_no_flags_of_pods() {
 
 #[test]
 fn what_would_not_come_back_is_refused_unless_allowed() {
-    let vmi = Instance { eviction_strategy: Some("None".into()), ..guest("a") };
+    let vmi = guest("a").with(|vmi| vmi.eviction_strategy = Some("None".into()));
     for (strategy, fate) in [
         (RunStrategy::Always, Fate::Evict),
         (RunStrategy::RerunOnFailure, Fate::Blocked),
@@ -196,7 +196,7 @@ fn what_would_not_come_back_is_refused_unless_allowed() {
 fn what_is_not_known_is_waited_for_and_what_may_not_be_read_is_refused() {
     let mut fresh = guest("a");
     fresh.conditions.clear();
-    let soft = Instance { eviction_strategy: Some("LiveMigrateIfPossible".into()), ..fresh.clone() };
+    let soft = fresh.clone().with(|vmi| vmi.eviction_strategy = Some("LiveMigrateIfPossible".into()));
     let booting = Instance { phase: Phase::Scheduled, ..guest("a") };
     let leaving = Instance { deleting: true, ..guest("a") };
     for unsettled in [&fresh, &soft, &booting, &leaving] {
@@ -219,7 +219,7 @@ fn without_eviction_guests_are_moved_all_the_same_and_none_is_shut_down() {
     let off = |vmi: &Instance| verdict(vmi, |_, policy| policy.disable_eviction = true);
     assert_eq!(off(&guest("a")).0, Fate::Migrate);
     for strategy in ["None", "External"] {
-        let vmi = Instance { eviction_strategy: Some(strategy.into()), ..guest("a") };
+        let vmi = guest("a").with(|vmi| vmi.eviction_strategy = Some(strategy.into()));
         assert_eq!(off(&vmi), (Fate::Blocked, vec!["VmUnprotected"]));
     }
 }
@@ -241,7 +241,7 @@ fn a_finished_launcher_is_cleared_away_unless_it_is_all_that_tells_how_its_guest
     // After a round trip it lives here again, in another pod.
     let mut back = launcher(&guest("a"));
     back.key.name = format!("{}-2", back.key.name).into();
-    back.uid = Uid(format!("{}-2", back.uid).into());
+    back.uid = Uid::from(format!("{}-2", back.uid));
     assert_eq!(ended(&|index| drop(index.apply(Fact::Pod(Box::new(back.clone()))))), cleared);
 }
 
@@ -270,7 +270,7 @@ fn what_is_left_of_a_guest_makes_way_for_those_who_are_still_to_be_moved() {
 #[test]
 fn the_largest_go_first_and_no_more_are_started_than_twice_what_can_run() {
     let guests: Vec<Instance> =
-        (0..7).map(|n| Instance { memory: 1 << (20 + n), ..guest(&format!("g{n}")) }).collect();
+        (0..7).map(|n| guest(&format!("g{n}")).with(|vmi| vmi.memory = 1 << (20 + n))).collect();
     let mut case = Case::new(&guests);
     let first = case.cordoned();
     assert_eq!(moved(&first), ["g6", "g5"]);
@@ -309,7 +309,7 @@ fn a_guest_that_somebody_else_moves_is_only_waited_for() {
     let mut case = Case::new(std::slice::from_ref(&vmi));
     case.seen(Fact::Migration(Box::new(migration("theirs", &vmi, MigrationPhase::Running))));
     assert_eq!(moved(&case.cordoned()), [] as [&str; 0]);
-    let none = Instance { eviction_strategy: Some("None".into()), ..vmi.clone() };
+    let none = vmi.clone().with(|vmi| vmi.eviction_strategy = Some("None".into()));
     case.seen(Fact::Instance(Box::new(Instance { version: "2".into(), ..none })));
     assert!(case.later(1).actions.is_empty(), "not even one without a strategy is cut off on its way");
 }
@@ -476,7 +476,7 @@ fn a_pod_that_an_earlier_migration_left_is_named_as_what_the_next_one_waits_for(
     let mut vmi = guest("g");
     let mut stray: Pod =
         crate::machines::testing::target(&vmi, &migration("earlier", &vmi, MigrationPhase::Failed), "m");
-    vmi.active_pods = [(launcher(&vmi).uid.0, "n".to_owned()), (stray.uid.0.clone(), "m".to_owned())].into();
+    vmi.active_pods = [(launcher(&vmi).uid, "n".into()), (stray.uid.clone(), "m".into())].into();
     let begin = || {
         let mut case = Case::new(std::slice::from_ref(&vmi));
         let asked = case.cordoned();
@@ -493,7 +493,7 @@ fn a_pod_that_an_earlier_migration_left_is_named_as_what_the_next_one_waits_for(
     case.step();
     assert_eq!(codes(&case.later(3)), ["VmPodLeft"]);
     let mut alone = vmi.clone();
-    alone.active_pods.remove(&stray.uid.0);
+    alone.active_pods = [(launcher(&vmi).uid, "n".into())].into();
     case.seen(Fact::Instance(Box::new(alone)));
     assert_eq!(codes(&case.later(10)), Vec::<&str>::new(), "it waits for its turn, which is nothing to tell");
 
@@ -510,7 +510,7 @@ fn who_waits_behind_others_is_not_looked_into() {
     let guests: Vec<Instance> = (0..4)
         .map(|n| {
             let mut vmi = guest(&format!("g{n}"));
-            vmi.active_pods = [(launcher(&vmi).uid.0, "n".to_owned()), ("old".into(), "m".to_owned())].into();
+            vmi.active_pods = [(launcher(&vmi).uid, "n".into()), ("old".into(), "m".into())].into();
             vmi
         })
         .collect();
@@ -566,20 +566,20 @@ fn the_second_opinion_never_lets_a_guest_be_shut_down_that_has_to_be_moved() {
     assert_eq!(found(&guest("a"), true), broken);
     assert_eq!(found(&stiff("a"), true), broken);
     assert_eq!(found(&guest("a"), false), broken, "nothing is known of it");
-    let none = Instance { eviction_strategy: Some("None".into()), ..instance("a", Phase::Running) };
+    let none = instance("a", Phase::Running).with(|vmi| vmi.eviction_strategy = Some("None".into()));
     assert_eq!(found(&none, true), []);
 }
 
 #[test]
 fn the_owner_of_an_external_guest_is_told_although_a_budget_guards_it() {
-    let mut case = Case::new(&[Instance { eviction_strategy: Some("External".into()), ..guest("a") }]);
+    let mut case = Case::new(&[guest("a").with(|vmi| vmi.eviction_strategy = Some("External".into()))]);
     let mut guard = budget("guard");
     guard.selector = Selector::everything();
     case.index.apply(Fact::Budget(Box::new(guard)));
     let step = case.cordoned();
     assert!(matches!(step.actions.as_slice(), [Action::Evict { .. }]), "{step:?}");
     // One that is shut down is guarded like any pod.
-    let mut other = Case::new(&[Instance { eviction_strategy: Some("None".into()), ..guest("a") }]);
+    let mut other = Case::new(&[guest("a").with(|vmi| vmi.eviction_strategy = Some("None".into()))]);
     other.policy.allow_shutdown = true;
     let mut guard = budget("guard");
     guard.selector = Selector::everything();
@@ -597,12 +597,13 @@ fn what_a_tenant_does_is_told_when_it_changes() {
         blocker: blocker.map(Into::into),
         deadline: at(600),
     };
-    let handed = |version: &str, progress: TenantProgress| Instance {
-        eviction_strategy: Some("External".into()),
-        evacuation_node: Some("n".into()),
-        version: version.into(),
-        tenant: Some(Box::new(Marks { progress: Some(progress), ..Marks::default() })),
-        ..guest("a")
+    let handed = |version: &str, progress: TenantProgress| {
+        let guest = guest("a").with(|vmi| {
+            vmi.eviction_strategy = Some("External".into());
+            vmi.evacuation_node = Some("n".into());
+            vmi.tenant = Some(Box::new(Marks { progress: Some(progress), ..Marks::default() }));
+        });
+        Instance { version: version.into(), ..guest }
     };
     let told = |step: &Step| -> Vec<String> {
         let events = step.events.iter();
@@ -632,5 +633,5 @@ fn where_the_drain_taint_asks_the_control_plane_too_both_want_the_same_name() {
     case.index.apply(Fact::Node(Box::new(node)));
     let sent = case.cordoned();
     let [Action::Migrate { name, uid, .. }] = sent.actions.as_slice() else { panic!("{:?}", sent.actions) };
-    assert_eq!(*name, crate::machines::names::evacuation("a", &uid.0, "first"));
+    assert_eq!(*name, crate::machines::names::evacuation("a", &uid.text(), "first"));
 }

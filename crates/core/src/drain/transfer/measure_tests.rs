@@ -50,7 +50,7 @@ fn begin(case: &mut Case, migration: &Migration, vmi: &Instance, start: i64) {
         ..MigrationState::default()
     };
     let known = case.index.instance(&vmi.key).unwrap().clone();
-    let version = (known.version.parse::<u64>().unwrap_or(0) + 1).to_string();
+    let version = (known.version.parse::<u64>().unwrap_or(0) + 1).to_string().into();
     case.seen(Fact::Instance(Box::new(Instance { migration: Some(Box::new(state)), version, ..known })));
 }
 
@@ -182,7 +182,7 @@ fn outlooks(step: &Step) -> Vec<Told> {
 }
 
 fn large(name: &str) -> Instance {
-    Instance { memory: 1000 * MIB, ..guest(name) }
+    guest(name).with(|vmi| vmi.memory = 1000 * MIB)
 }
 
 /// The guest of a migration has arrived, and its pod here has ended.

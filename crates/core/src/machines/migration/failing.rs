@@ -50,7 +50,7 @@ impl Look<'_> {
                         "VMI's migration state was cleared during the active migration.",
                     ));
                 }
-                Some(state) if state.uid != migration.uid.0 => {
+                Some(state) if migration.uid != *state.uid => {
                     return Some(Failure::new(
                         "VMI's migration state was taken over by another migration job during active migration.",
                     ));

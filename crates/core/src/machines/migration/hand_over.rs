@@ -34,7 +34,7 @@ impl Look<'_> {
         let source = instance::current(self.instance, &launchers);
         let mut state: Vec<(&str, Tree)> = LEFT_OVER.iter().map(|field| (*field, Tree::null())).collect();
         state.extend([
-            ("migrationUid", Tree::text(&self.migration.uid.0)),
+            ("migrationUid", Tree::text(&self.migration.uid.text())),
             ("sourceNode", Tree::text(&self.instance.node)),
             ("targetNode", Tree::text(target.node_name())),
             ("targetPod", Tree::text(&target.key.name)),
@@ -43,7 +43,7 @@ impl Look<'_> {
         ]);
         let mut fields = Tree::default();
         fields.put(&["status", "migrationState"], Tree::map(state));
-        fields.put(&["status", "activePods", &target.uid.0], Tree::text(target.node_name()));
+        fields.put(&["status", "activePods", &target.uid.text()], Tree::text(target.node_name()));
         fields.put(&["metadata", "labels", names::MIGRATION_TARGET_NODE], Tree::text(target.node_name()));
         self.patch_instance(fields, decision);
         let message = format!(

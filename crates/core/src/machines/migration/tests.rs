@@ -72,7 +72,7 @@ fn m02_two_active_pods_hold_it_back() {
     let m = job("m", &vmi, MigrationPhase::Pending);
     let mut second = launcher(&vmi, "n3");
     second.key.name = format!("{}x", second.key.name).into();
-    second.uid = Uid("second".into());
+    second.uid = Uid::from("second");
     let decision = decide(&scene(&vmi, &m, vec![(&second).known()]), &m.key, now());
     assert!(!takes_slot(&decision));
 }
@@ -329,7 +329,7 @@ fn phases_follow_the_node_agents_and_m25_a_hotplug_change_keeps_it_running() {
 fn steps_that_passed_at_once_are_in_the_account_with_the_time_of_the_first_that_was_written() {
     let mut vmi = running("a");
     let mut m = job("m", &vmi, MigrationPhase::Pending);
-    m.phase_times = vec![("Pending".into(), seconds(now()).into())];
+    m.phase_times = [("Pending".into(), seconds(now()).into())].into_iter().collect();
     vmi.migration = Some(Box::new(MigrationState { started: true, ..state(&m) }));
     let warm = testing::target(&vmi, &m, "n2");
     let decision = decide(&scene(&vmi, &m, vec![(&warm).known()]), &m.key, later(1));
@@ -418,7 +418,7 @@ fn automatic(name: &str, vmi: &Instance, phase: MigrationPhase, at: i64) -> Migr
     one.created = Some(later(at));
     one.annotations.insert(names::EVACUATION_MIGRATION.into(), "n1".into());
     if phase == MigrationPhase::Failed {
-        one.phase_times = vec![("Failed".into(), seconds(later(at + 5)).into())];
+        one.phase_times = [("Failed".into(), seconds(later(at + 5)).into())].into_iter().collect();
     }
     one
 }
@@ -464,7 +464,7 @@ fn a_new_migration_is_labelled_and_held_before_it_is_accepted() {
     let vmi = running("a");
     let mut m = job("m", &vmi, MigrationPhase::Unset);
     m.labelled = false;
-    m.finalizers.clear();
+    m.finalizers = [].into();
     let decision = decide(&scene(&vmi, &m, vec![]), &m.key, now());
     let fields = patches(&decision, Kind::Migration)[0];
     assert_eq!(text(fields, &["metadata", "labels", names::MIGRATION_SELECTOR]), Some("a"));
@@ -507,7 +507,7 @@ fn when_a_slot_becomes_free_only_those_are_looked_at_whose_turn_it_is_or_who_hol
     let mut index = view(pods.chain(guests.iter().map(Known::known)).chain(jobs.iter().map(Known::known)));
     index.enter(ledger(jobs[..2].iter().map(|one| slot(one, "n1")).collect()));
     let called = |index: &Index| -> Vec<String> {
-        line::called(index, now()).into_iter().map(|subject| subject.key.name.into()).collect()
+        line::called(index, now()).into_iter().map(|subject| String::from(&subject.key.name)).collect()
     };
     assert!(index.take_line_moved());
     assert_eq!(called(&index), ["m-00", "m-01"], "the node is full");

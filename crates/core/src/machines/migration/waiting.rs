@@ -57,7 +57,7 @@ impl Look<'_> {
         decision.push(Action::CreateLauncher {
             instance: instance.key.clone(),
             uid: instance.uid.clone(),
-            name: names::launcher(&instance.key.name, &instance.uid.0, Some(&migration.uid.0)),
+            name: names::launcher(&instance.key.name, &instance.uid.text(), Some(&migration.uid.text())),
             job: Some(Job {
                 name: migration.key.name.to_string(),
                 uid: migration.uid.clone(),

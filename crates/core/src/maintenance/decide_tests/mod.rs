@@ -24,7 +24,7 @@ fn id(name: &str) -> Id {
 fn object(name: &str, node: &str) -> Maintenance {
     Maintenance {
         id: id(name),
-        uid: Uid(format!("uid-{name}").into()),
+        uid: Uid::from(format!("uid-{name}")),
         resource_version: "1".into(),
         node: node.into(),
         reason: "disk swap".into(),
@@ -42,7 +42,7 @@ fn object(name: &str, node: &str) -> Maintenance {
 fn lease(node: &str, holder: &str, renewed: i64) -> Lease {
     Lease {
         key: lease_key(node),
-        uid: Uid("lease".into()),
+        uid: Uid::from("lease"),
         holder: holder.into(),
         renewed: Some(at(renewed)),
         duration_seconds: LEASE_SECONDS,

@@ -150,17 +150,17 @@ fn nobody_answers_for_the_quorum_on_an_object_that_is_older_than_the_webhook() {
 fn old_news_of_objects_nodes_and_leases_changes_nothing_and_what_has_no_number_is_the_last_word() {
     let mut case = Case::new(&[]);
     let quiet = Touched::Some(BTreeSet::new());
-    case.apply(Seen::Object(Box::new(Maintenance { resource_version: String::new(), ..object("b", "n") })));
+    case.apply(Seen::Object(Box::new(Maintenance { resource_version: "".into(), ..object("b", "n") })));
     for (version, counts) in
         [("9", true), ("8", false), ("10", true), ("9", false), ("soon", true), ("3", true)]
     {
         let version = || version.to_owned();
         let labels = [("version".to_owned(), version())].into();
-        case.learn(Fact::Node(Box::new(Node { resource_version: version(), labels, ..node("n") })));
+        case.learn(Fact::Node(Box::new(Node { resource_version: version().into(), labels, ..node("n") })));
         assert_eq!(case.node("n").labels.get("version").is_some_and(|label| *label == version()), counts);
-        let said = Maintenance { resource_version: version(), reason: version(), ..object("a", "n") };
+        let said = Maintenance { resource_version: version().into(), reason: version(), ..object("a", "n") };
         assert_eq!(case.apply(Seen::Object(Box::new(said))) != quiet, counts, "{}", version());
-        let said = Lease { resource_version: version(), ..lease("n", &version(), 0) };
+        let said = Lease { resource_version: version().into(), ..lease("n", &version(), 0) };
         assert_eq!(case.learn(Fact::Lease(Box::new(said))) != quiet, counts, "{}", version());
         assert_eq!(case.lease("n").unwrap().holder == version(), counts);
     }

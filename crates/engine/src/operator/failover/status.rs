@@ -80,7 +80,7 @@ impl Book {
         }
         self.written.insert(meta.name.clone(), key);
         self.sending.insert(meta.name.clone());
-        Some(News { policy: meta.name.clone(), uid: Uid(meta.uid.as_str().into()), status, events, at: now })
+        Some(News { policy: meta.name.clone(), uid: Uid::from(meta.uid.as_str()), status, events, at: now })
     }
 
     /// The news of a policy are out. A status that the server did not take is news again.

@@ -36,7 +36,7 @@ async fn read(http: &Http) -> Result<Firsts, HttpError> {
     match http.read::<ConfigMap>(&read_firsts(http.home())).await {
         Ok(map) => {
             let kept = map.data.into_iter();
-            Ok(kept.filter_map(|(uid, text)| Some((Uid(uid.into()), First::read(&text)?))).collect())
+            Ok(kept.filter_map(|(uid, text)| Some((Uid::from(uid), First::read(&text)?))).collect())
         }
         Err(error) if error.is_not_found() => Ok(Firsts::new()),
         Err(error) => Err(error),
@@ -55,9 +55,9 @@ pub(super) async fn keep(http: &Http, uid: &Uid, first: First, gone: &[Uid]) -> 
 async fn try_keep(http: &Http, uid: &Uid, first: First, gone: &[Uid]) -> Result<First, HttpError> {
     let known = read(http).await?;
     let first = known.get(uid).map_or(first, |known| known.earlier(first));
-    let mut entries = json!({uid.0.as_str(): first.text()});
+    let mut entries = json!({uid.text().as_str(): first.text()});
     for uid in gone.iter().filter(|uid| known.contains_key(uid)) {
-        entries[uid.0.as_str()] = Value::Null;
+        entries[uid.text().as_str()] = Value::Null;
     }
     change(http, &entries).await.map(|()| first)
 }
@@ -72,7 +72,7 @@ pub(super) async fn forget(http: &Http, uid: &Uid) -> Result<(), HttpError> {
     if !known.contains_key(uid) {
         return Ok(());
     }
-    change(http, &json!({uid.0.as_str(): null})).await
+    change(http, &json!({uid.text().as_str(): null})).await
 }
 
 async fn change(http: &Http, entries: &Value) -> Result<(), HttpError> {
