@@ -37,11 +37,13 @@ pub fn lease_key(node: &str) -> Key {
 /// Who holds a node, seen by `owner`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ownership {
+    /// No mark and no lease that protects the node, and it is schedulable.
     Free,
     /// Cordoned by somebody who left no mark.
     ForeignCordon,
     /// Our own earlier or interrupted drain.
     Ours(Box<DrainMark>),
+    /// Another owner's mark, a mark that cannot be read, or a lease of a remediation operator that holds. Says which.
     Other(Reason),
     /// The drain of somebody else was killed; whoever comes may go on.
     Abandoned(Reason),
@@ -64,6 +66,7 @@ pub fn is_marked_by_other(node: &Node, owner: &str) -> bool {
     matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner != owner)
 }
 
+/// By the mark if there is one; only a node without a mark is judged by the remediation operators' lease and its cordon.
 pub fn ownership(index: &Index, node: &Node, owner: &str, now: Timestamp) -> Ownership {
     match &node.mark {
         Some(MarkState::Valid(mark)) if mark.owner == owner => return Ownership::Ours(mark.clone()),
@@ -106,8 +109,11 @@ pub(crate) fn held_by(mark: &DrainMark, instance: Option<String>, seen: Option<T
 /// What a drain writes on a node besides the cordon, and in which words it says why.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attire {
+    /// The words of the command line, or the object, for the mark: people read there why the node is cordoned.
     pub options: Vec<String>,
+    /// Taints that are added unless the node has them already.
     pub taints: Vec<Taint>,
+    /// Labels that are added unless the node has one of that name, whatever its value.
     pub labels: BTreeMap<String, String>,
 }
 

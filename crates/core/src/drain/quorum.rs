@@ -12,6 +12,7 @@ use crate::cluster::fact::{Health, Node, Pod};
 
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
+/// By its role label: `control-plane`, or `master` as it was called before.
 pub fn is_control_plane(node: &Node) -> bool {
     CONTROL_PLANE.iter().any(|label| node.labels.contains_key(label))
 }
@@ -19,7 +20,9 @@ pub fn is_control_plane(node: &Node) -> bool {
 /// One member of etcd, as its pod shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
+    /// The node its pod is on.
     pub node: String,
+    /// Its pod is ready and not about to be deleted.
     pub healthy: bool,
 }
 
@@ -37,7 +40,9 @@ pub enum Guard {
     NotUsed,
     /// The number of budgets in the namespace of etcd where exactly one is expected.
     Budgets(usize),
+    /// There is one budget, as OpenShift has it.
     Budget {
+        /// `status.disruptionsAllowed`.
         allowed: i32,
         /// Whether the guard pod on the node is ready or may be; nothing if there is none.
         guard_up: Option<bool>,
@@ -47,7 +52,9 @@ pub enum Guard {
 /// What was found out about etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Etcd {
+    /// The members whose pods are seen; none where etcd does not run as pods, or could not be found.
     pub members: Vec<Member>,
+    /// OpenShift's own guard, where there is one.
     pub guard: Guard,
 }
 
@@ -118,14 +125,19 @@ pub enum Shortage {
     Unseen,
     /// What was needed for an answer could not be read.
     Unread(String),
+    /// Less than a majority would be left.
     TooFew {
+        /// Healthy members on other nodes that are in service.
         left: usize,
+        /// Members that are seen, and one for each control-plane node that is away and shows none.
         all: usize,
+        /// A majority of `all`.
         needed: usize,
     },
 }
 
 impl Shortage {
+    /// The reason as a clause that does not name the node.
     pub fn words(&self) -> String {
         match self {
             Self::Budget => "etcd could not lose another member, its budget allows no disruption".into(),

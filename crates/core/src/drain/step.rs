@@ -32,7 +32,9 @@ pub(crate) const NAMED_AFTER: Duration = Duration::from_secs(3);
 /// What is to be done now.
 #[derive(Debug, Clone, Default)]
 pub struct Step {
+    /// To be sent now, each answered by [`Run::record`].
     pub actions: Vec<Action>,
+    /// What there is to tell, in the order in which it was found out.
     pub events: Vec<Event>,
     /// When to call again even if nothing happens.
     pub look_again: Option<Timestamp>,

@@ -18,12 +18,23 @@ pub enum Doubt {
     /// Nobody can look: the node does not answer.
     Unseen,
     /// The machine never restarted, so it was not off when it was said to be.
-    SameBoot { by: String },
+    SameBoot {
+        /// By whom that was said.
+        by: String,
+    },
     /// A launcher on the node, of a guest that now runs elsewhere or is gone.
-    Launcher { pod: Key, instance: String, runs_on: Option<String> },
+    Launcher {
+        /// The launcher.
+        pod: Key,
+        /// The name of the guest.
+        instance: String,
+        /// The node it runs on now; none if it is gone.
+        runs_on: Option<String>,
+    },
 }
 
 impl Doubt {
+    /// One sentence that says what a person has to do.
     pub fn words(&self, node: &str) -> String {
         match self {
             Self::Unseen => format!(

@@ -49,6 +49,7 @@ pub struct Signs {
 }
 
 impl Signs {
+    /// What the node and its lease show now.
     pub fn of(suspect: &Suspect) -> Self {
         let node = &suspect.node;
         let word = match node.health {

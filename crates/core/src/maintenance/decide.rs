@@ -32,6 +32,7 @@ const WRITE_EVERY: SignedDuration = SignedDuration::from_secs(2);
 /// How long an answer about the quorum holds.
 const QUORUM_HOLDS: SignedDuration = SignedDuration::from_secs(10);
 
+/// What is to be done about one object. `id` may also stand for a stray node, or for an object that is gone but whose node is still drained.
 pub fn decide(index: &Index, registry: &Registry, turns: &Turns, id: &Id, now: Timestamp) -> Decision {
     let mut case = Case { index, registry, now, decision: Decision::default() };
     match registry.object(id) {

@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Marks;
 
+/// How long tenants may take, as the operator was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// What a tenant gets that asked for nothing.
@@ -34,7 +35,9 @@ fn after(now: Timestamp, span: Duration) -> Timestamp {
 /// When the eviction of an instance was first seen, and the deadline that was given then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct First {
+    /// When the operator saw the mark of an eviction on the instance.
     pub seen: Timestamp,
+    /// The deadline that was written on the instance then.
     pub deadline: Timestamp,
 }
 
@@ -44,6 +47,7 @@ impl First {
         format!("{}/{}", self.seen, self.deadline)
     }
 
+    /// Reads what [`First::text`] has written.
     pub fn read(text: &str) -> Option<Self> {
         let (seen, deadline) = text.split_once('/')?;
         Some(Self { seen: seen.parse().ok()?, deadline: deadline.parse().ok()? })

@@ -25,8 +25,11 @@ const NOTE_EVERY: Duration = Duration::from_secs(1);
 /// What a decision is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
+    /// The host's instances, machines and migrations.
     pub index: &'a Index,
+    /// What this process is doing about the instance.
     pub work: &'a Work,
+    /// How long a tenant may take.
     pub limits: &'a Limits,
     /// When the eviction of the instance was first seen, as it was kept outside the instance.
     pub first: Option<First>,
@@ -60,6 +63,7 @@ pub fn is_wanted(instance: &Instance, config: &Config) -> bool {
     stand(instance, config) == Stand::Wanted && member(instance).is_some()
 }
 
+/// What is to be done about this instance now; nothing if it is not a machine of a tenant's cluster.
 pub fn decide(view: &View<'_>, key: &Key, now: Timestamp) -> Decision {
     let Some(instance) = view.index.instance(key) else { return Decision::default() };
     let Some(member) = member(instance) else { return stop_if_draining(view.work) };

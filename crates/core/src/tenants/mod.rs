@@ -64,6 +64,7 @@ pub const BLOCKED: &str = "TenantBlocked";
 pub const OWNER: &str = "evac-tenants";
 
 impl Marks {
+    /// Its policy annotation asks for a live migration before the node is drained.
     pub fn migrates_first(&self) -> bool {
         self.policy.as_deref() == Some("migrate-first")
     }

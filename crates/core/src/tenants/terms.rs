@@ -23,6 +23,7 @@ pub fn policy(unreachable: bool) -> Policy {
     }
 }
 
+/// Its kubelet does not report, so pods cannot be seen to stop.
 pub fn is_unreachable(health: Health) -> bool {
     matches!(health, Health::Unknown | Health::Silent)
 }

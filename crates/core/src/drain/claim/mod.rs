@@ -121,6 +121,7 @@ impl Run {
         self.answers = answers;
     }
 
+    /// What was last said with [`Run::answer`].
     pub fn answers(&self) -> bool {
         self.answers
     }

@@ -19,7 +19,9 @@ pub struct Stay {
 /// When all of a lane are gone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Range {
+    /// Seconds until then, as the lower end of the range; never negative.
     pub at_least: f64,
+    /// Seconds until then, as the upper end, with the final look at the node.
     pub at_most: f64,
 }
 
@@ -32,11 +34,13 @@ const LATER: f64 = 0.3;
 const LAST_OF_MANY: f64 = 0.4;
 
 impl Range {
+    /// The range that is meant to hold nine times of ten for a time that is known so well.
     pub fn around(stretch: Stretch) -> Self {
         let deviation = stretch.deviation() * DEVIATIONS;
         Self { at_least: (stretch.mean - deviation).max(0.0), at_most: stretch.mean + deviation + LATER }
     }
 
+    /// When both are gone.
     #[must_use]
     pub fn joined(self, other: Self) -> Self {
         Self { at_least: self.at_least.max(other.at_least), at_most: self.at_most.max(other.at_most) }
