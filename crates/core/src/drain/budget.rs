@@ -98,7 +98,7 @@ const GRANT_SETTLES: Duration = Duration::from_secs(2);
 /// Says of a closed budget whether it waits for an eviction that was cut off, and when to look again at that.
 ///
 /// The server charges the budget first and deletes the pod then; an asker that dies in between takes the second half with
-/// it. The pod stays, the budget counts it as gone, and nobody gets anything until the controller gives up on it.
+/// it. The pod stays, the budget counts it as gone, and no other pod gets a disruption until the controller gives up on it.
 pub fn cut_off(index: &Index, closed: Reason, now: Timestamp) -> (Reason, Option<Timestamp>) {
     let Reason::Budget(
         BudgetReason::BudgetExhausted { budget: key, .. } | BudgetReason::BudgetGivenOut { budget: key },

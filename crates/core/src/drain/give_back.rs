@@ -33,7 +33,7 @@ const LAST_REQUESTS: Duration = Duration::from_secs(1);
 pub struct GiveBack<'a> {
     /// What is undone on the node itself.
     pub node: OfNode<'a>,
-    /// What is undone on its guests. None for those who never asked for one to be moved, or leave it as it is.
+    /// What is undone on its guests. None for an owner that never asked for a guest to be moved, or leaves it as it is.
     pub guests: Option<OfGuests<'a>>,
     /// Nothing is written: the record on the lease stays, and there is no second round.
     pub dry_run: bool,
@@ -229,7 +229,7 @@ impl Undo {
     }
 }
 
-/// The three-way merge of a cancel. A node that was cordoned before stays cordoned; a node that somebody uncordoned
+/// The three-way merge of a cancel. A node that was cordoned before stays cordoned; a node that was uncordoned
 /// meanwhile stays uncordoned; taints of others stay in their order. What the mark says is done only where the record outside the node
 /// says it too.
 pub fn undo(node: &Node, record: Option<&Record>) -> Undo {
@@ -254,7 +254,7 @@ pub fn undo(node: &Node, record: Option<&Record>) -> Undo {
     let named = kept.iter().filter(|taint| claimed.added_taints.iter().any(|named| named.same_as(taint)));
     left.extend(named.map(|taint| format!("the taint {taint}")));
     let taints = (kept.len() != node.taints.len()).then_some(kept);
-    // A label that somebody changed meanwhile is theirs now.
+    // A label that another client changed meanwhile is not ours any more.
     let there = |labels: &BTreeMap<String, String>| -> Vec<String> {
         let found =
             labels.iter().filter(|(name, value)| node.labels.get(name).is_some_and(|there| there == *value));
@@ -281,7 +281,7 @@ impl Undo {
     }
 }
 
-/// The same for one owner: nothing if the mark is not theirs. The cordon stays where somebody else relies on it.
+/// The same for one owner: nothing if the mark is not theirs. The cordon stays where another holder of the node relies on it.
 pub fn undo_of(node: &Node, owner: &str, keep_cordon: bool, record: Option<&Record>) -> Option<Undo> {
     match &node.mark {
         Some(MarkState::Valid(mark)) if mark.owner == owner => {}

@@ -17,7 +17,7 @@ pub enum DryRun {
     None,
     /// Nothing is sent; verdicts are printed.
     Client,
-    /// Every request is sent once, marked as a trial; nobody waits for a result that cannot come.
+    /// Every request is sent once, marked as a trial; the drain does not wait for a result that cannot come.
     Server,
 }
 
@@ -96,8 +96,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// What those allow themselves who empty a node whatever is on it: `--force --ignore-daemonsets --delete-emptydir-data`. Budgets and
-    /// eviction strategies bind them as they bind everybody.
+    /// What a failover or the drain of a tenant's node allows itself, which empties a node whatever is on it: `--force --ignore-daemonsets
+    /// --delete-emptydir-data`. Budgets and eviction strategies bind it like any other drain.
     pub fn thorough() -> Self {
         Self { force: true, ignore_daemonsets: true, delete_emptydir_data: true, ..Self::default() }
     }

@@ -1,7 +1,7 @@
 //! Whether the control plane can spare a node: what remains of etcd must still be a majority.
 //!
 //! One rule for all who take nodes away: a maintenance, a failover by a policy, a person. A member on a node that has failed, is being failed over
-//! or is out for maintenance does not count, whoever is behind it: two who each take the one node that can be spared would
+//! or is out for maintenance does not count, whichever owner is behind it: two owners who each take the one node that can be spared would
 //! take the quorum together. What is not known counts as no.
 
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ impl Around {
         Self { nodes: nodes.into_iter().map(|node| (node.name.clone(), place(node))).collect() }
     }
 
-    /// The same, with these nodes away, too: somebody is at work on them who left no mark there.
+    /// The same, with these nodes away, too: another program is at work on them and left no mark there.
     #[must_use]
     pub fn without<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         for name in names {
@@ -108,7 +108,7 @@ impl Around {
         self.nodes.get(name).is_some_and(Place::is_in_service)
     }
 
-    /// Its kubelet does not say that it is well, so nobody knows what still runs there.
+    /// Its kubelet does not say that it is well, so what still runs there is not known.
     fn is_unseen(&self, name: &str) -> bool {
         self.nodes.get(name).is_none_or(|place| !place.ready)
     }
@@ -283,7 +283,7 @@ mod tests {
         let mut etcd = plain(&[true; 5]);
         etcd.members.retain(|member| !matches!(member.node.as_str(), "cp-0" | "cp-1"));
         assert_eq!(spare("cp-2", &etcd, &Around::of(&nodes)), too_few(2, 5, 3));
-        // A member on a node that nobody knows is not relied upon.
+        // A member on a node that is not in the list is not relied upon.
         let unknown = Around::of(&nodes[1..3]);
         assert_eq!(spare("cp-2", &etcd, &unknown), too_few(0, 4, 3));
     }

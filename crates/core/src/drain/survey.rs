@@ -1,4 +1,4 @@
-//! Where the work on one node stands, for whoever has to report it without having listened all the time.
+//! Where the work on one node stands, for a status that is written without having heard every event.
 
 use jiff::Timestamp;
 

@@ -1,6 +1,6 @@
 //! After the release: what is still to come, and when it is over.
 //!
-//! Nobody is waited for in vain: a guest that nobody wants to run any more, or that could not start for a while, is named and let go. That
+//! No guest is waited for in vain: one that is not meant to run any more, or that could not start for a while, is named and let go. That
 //! releases nothing more; it only ends the waiting.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::guests::{GuestFate, Outlook, outlook};
 use crate::cluster::fact::{Key, Pod, Uid};
 use crate::cluster::index::Index;
 
-/// How long the successor of a guest may find no place, or fail to start, until nobody waits for it any more.
+/// How long the successor of a guest may find no place, or fail to start, until it is not waited for any more.
 pub const STUCK: SignedDuration = SignedDuration::from_secs(120);
 /// How long the controller of machines may take until it is named as what is waited for.
 pub const NOTICED: SignedDuration = SignedDuration::from_secs(10);
@@ -49,7 +49,7 @@ pub struct Remains {
     pub pods: Vec<Key>,
     /// Names of the persistent volumes that are still attached.
     pub attachments: Vec<String>,
-    /// Guests that nobody waits for any more.
+    /// Guests that are not waited for any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub let_go: Vec<LetGo>,
 }
@@ -78,7 +78,7 @@ impl Missing {
     }
 }
 
-/// A guest that should have returned and will not, as far as anybody can see.
+/// A guest that should have returned and will not, as things are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LetGo {
@@ -133,7 +133,7 @@ impl Aftermath {
         Self { node: node.to_owned(), guests, pods, released, how, stuck, unattended, changed }
     }
 
-    /// When a pod that nobody has begun to remove is not going to be: it tolerates the taint, or is held by somebody else.
+    /// When a pod that is not being removed yet is not going to be: it tolerates the taint, or another controller holds it.
     fn patience_ends(&self) -> Timestamp {
         let patience = match self.how {
             Release::Taint => SignedDuration::from_secs(60),

@@ -1,6 +1,6 @@
-//! What a policy may say about a fence agent. The operator runs it with its own rights and tells it secrets, and whoever writes policies is
-//! not whoever runs the operator: so a policy names a program and never a place, its options are lines that can only be read as what they
-//! are, and its Secret is one that was put beside the operator for this.
+//! What a policy may say about a fence agent. The operator runs it with its own rights and tells it secrets, and the person who
+//! writes a policy is not the one who runs the operator: so a policy names a program and never a place, its options are lines that can only be
+//! read as what they are, and its Secret is one that was put beside the operator for this.
 
 use std::collections::BTreeMap;
 

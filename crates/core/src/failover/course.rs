@@ -24,7 +24,7 @@ pub enum Release {
     DeleteNode,
 }
 
-/// The first Kubernetes in which everybody has the taint out-of-service.
+/// The first Kubernetes in which the taint out-of-service cannot be switched off.
 const TAINT_SINCE: (u32, u32) = (1, 28);
 
 /// What suits a server of this version.
@@ -47,26 +47,26 @@ pub enum Refusal {
         /// Since when, as its condition states.
         since: Option<Timestamp>,
     },
-    /// Somebody else works on it.
+    /// Another owner works on it.
     Owned {
         /// Who, as a sentence about the node.
         message: String,
     },
-    /// Somebody else may work on it: the lease by which they would say so cannot be read.
+    /// A remediation operator may work on it: the lease by which it would say so cannot be read.
     LeaseUnread {
         /// The lease that could not be read.
         lease: Key,
         /// The error of reading it.
         why: String,
     },
-    /// Without it the control plane would lose its quorum, or nobody knows whether it would.
+    /// Without it the control plane would lose its quorum, or it is not known whether it would.
     Quorum(Shortage),
     /// The kubelet answers, so the machine cannot be off.
     Answers {
         /// Seconds since it renewed its lease.
         seconds: i64,
     },
-    /// Nobody has looked for long enough to know that it is silent.
+    /// It has not been watched for long enough to know that it is silent.
     Unobserved {
         /// Seconds for which it still has to be watched.
         seconds: i64,
@@ -161,8 +161,8 @@ impl Refusal {
 }
 
 /// Whether a failover may begin at all. `ownership` is about the drain mark and the leases of remediation operators, and
-/// `unread` says why the lease could not be read, if it could not. A server that answers that there is no lease has said that nobody
-/// holds one; one that fails, or does not let us look, has not.
+/// `unread` says why the lease could not be read, if it could not. A server that answers that there is no lease has said that the
+/// lease has no holder; one that fails, or does not let us look, has not.
 pub fn may_begin(suspect: &Suspect, ownership: &Ownership, unread: Option<&str>) -> Result<(), Refusal> {
     if suspect.is_ready() {
         return Err(Refusal::Ready { since: suspect.node.health_since });

@@ -1,4 +1,4 @@
-//! Proof that a machine is off, written down where everybody can read it.
+//! Proof that a machine is off, written down on the node.
 //!
 //! A proof is a statement about one machine at one moment. It holds for the node object it was made for, and only as long as
 //! nothing is seen of the machine afterwards. What "afterwards" means is not a matter of clocks: the record carries the signs of life as they were
@@ -39,7 +39,7 @@ pub enum How {
         /// The taint by which it does.
         signal: String,
     },
-    /// Nobody says so, but a policy takes this much silence for it.
+    /// There is no such word, but a policy takes this much silence for it.
     Time {
         /// The silence that the policy wants.
         seconds: i64,
@@ -128,7 +128,7 @@ impl Fenced {
         if self.node_uid != suspect.node.uid {
             return Some(Void::OtherNode);
         }
-        // Where there are signs to compare nobody's clock matters.
+        // Where there are signs to compare no clock matters.
         if self.signs.is_none() && self.at > now {
             return Some(Void::Future { at: self.at });
         }

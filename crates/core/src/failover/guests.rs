@@ -29,7 +29,7 @@ pub enum Fate {
         /// The run strategy of its machine.
         strategy: String,
     },
-    /// Nobody owns it: it ends and stays ended.
+    /// It has no owner: it ends and stays ended.
     Ends,
     /// It, or its machine, is being deleted.
     Deleted,
@@ -163,7 +163,7 @@ pub enum Outlook {
         /// What is not seen to happen, and what a person does about it.
         why: String,
     },
-    /// Nobody wants it to run any more.
+    /// It is not meant to run any more.
     NotWanted {
         /// Why, as the end of a sentence that begins with the VM.
         why: String,
@@ -223,7 +223,7 @@ fn not_wanted(machine: Option<&Machine>, fresh: Option<&Instance>) -> Option<Str
             let ended = fresh.is_some_and(|now| now.phase == Phase::Succeeded);
             ended.then(|| "stays off: it was shut down after its return".into())
         }
-        // Somebody may have started it by hand.
+        // A person may have started it by hand.
         _ if fresh.is_some_and(|now| !now.is_final() && !now.deleting) => None,
         Some(strategy) => Some(format!("stays off: its run strategy is {strategy} now")),
         None => Some("stays off: its run strategy cannot be read any more".into()),

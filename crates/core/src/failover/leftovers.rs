@@ -15,7 +15,7 @@ use crate::drain::ownership::MarkState;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "doubt", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Doubt {
-    /// Nobody can look: the node does not answer.
+    /// What runs there cannot be seen: the node does not answer.
     Unseen,
     /// The machine never restarted, so it was not off when it was said to be.
     SameBoot {

@@ -67,7 +67,7 @@ pub enum ProofFrom {
 }
 
 impl ProofFrom {
-    /// What is said without anybody being asked to do anything.
+    /// What is said without a fence agent having to act.
     pub(super) fn said(&self) -> Option<How> {
         match self {
             Self::Said(how) => Some(how.clone()),

@@ -117,7 +117,7 @@ pub struct Silence {
     signs: Signs,
     /// When a sign in the node object was last seen to change, or was first looked at.
     node: Option<Timestamp>,
-    /// The same for the lease. Nothing while it is not watched: nobody saw it not change.
+    /// The same for the lease. Nothing while it is not watched: that it did not change was not seen.
     lease: Option<Timestamp>,
     /// The last change that was seen.
     heard: Option<(Sign, Timestamp)>,

@@ -1,8 +1,8 @@
 //! Who is to be failed over now, by which policy, and what holds the others back.
 //!
 //! Everything that looks like many failures at once is more likely one failure of something else: of the network, of the API server,
-//! of ourselves. So besides the brake there are two more conditions. We must see the cluster: somebody's lease must have been
-//! renewed within half a minute, or else nobody's silence means anything ([`Sight`]). And after we were blind, or have just begun
+//! of ourselves. So besides the brake there are two more conditions. The operator must see the cluster: some kubelet's lease must have been
+//! renewed within half a minute, or else no node's silence means anything ([`Sight`]). And after we were blind, or have just begun
 //! to look, a minute has to pass in which the others had the time to report.
 //!
 //! ```text
@@ -27,7 +27,7 @@ use crate::drain::quorum::{Around, Etcd, Shortage, is_control_plane, spare};
 
 /// Kubelets renew their leases every ten seconds; if none did for this long, it is not the nodes that are silent.
 pub const BLIND_AFTER: SignedDuration = SignedDuration::from_secs(30);
-/// How long we must have seen the cluster before somebody's silence counts.
+/// How long the operator must have seen the cluster before a node's silence counts.
 pub const SETTLE: SignedDuration = SignedDuration::from_secs(60);
 /// `true` keeps a node from being failed over. The name is the remediation operators'.
 pub const EXCLUDE: &str = "remediation.medik8s.io/exclude-from-remediation";
@@ -40,7 +40,7 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// Somebody's lease was renewed just now.
+    /// A kubelet's lease was renewed just now.
     pub fn sign(&mut self, now: Timestamp) {
         if !self.sees(now) {
             self.since = Some(now);
@@ -97,7 +97,7 @@ pub enum Hold {
         /// When the lease lapses if it is not renewed.
         until: Option<Timestamp>,
     },
-    /// Whether somebody else works on it cannot be found out.
+    /// Whether a remediation operator works on it cannot be found out.
     Unknown {
         /// Why the leases cannot be read.
         why: String,
@@ -124,7 +124,7 @@ pub enum Hold {
         /// The one that goes first.
         other: String,
     },
-    /// Without it the control plane would lose its quorum, or nobody knows whether it would.
+    /// Without it the control plane would lose its quorum, or it is not known whether it would.
     Quorum(Shortage),
     /// A failover did not succeed a short while ago.
     Resting {

@@ -5,7 +5,7 @@
 //!  created ─▶ finalizer ─▶ queue ─▶ lease ─▶ cordon, taints, label ─▶ draining ─▶ Succeeded, kept empty
 //!               │            │        │                                   │  ▲
 //!               │            │        └ held by another: waits            │  └ pods that came later
-//!               │            └ no room in the limits: waits               └ uncordoned by somebody: put on again, or yield
+//!               │            └ no room in the limits: waits               └ uncordoned by hand: put on again, or yield
 //!               └ node unknown or under another maintenance: Failed, until that changes
 //!
 //!  deleted ─▶ drain ended ─▶ migrations called back ─▶ node as before ─▶ lease given back ─▶ finalizer removed
@@ -48,7 +48,7 @@ pub const HOME: &str = "evac";
 pub const LEASE_SECONDS: i64 = 3600;
 /// Kept as it always was, so that objects made under the earlier operator can be deleted under this one.
 pub const FINALIZER: &str = "foregroundDeleteNodeMaintenance";
-/// Says on an object what to do when somebody uncordons its node.
+/// Says on an object what to do when another client uncordons its node.
 pub const ON_UNCORDON: &str = "evac.dev/on-uncordon";
 /// Says on an object that machines which would not come back may be shut down.
 pub const ALLOW_SHUTDOWN: &str = "evac.dev/allow-shutdown";
@@ -144,13 +144,13 @@ impl fmt::Display for Id {
     }
 }
 
-/// What to do when somebody uncordons a node under maintenance.
+/// What to do when another client uncordons a node under maintenance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnUncordon {
     /// The object says what is wanted: put it on again.
     #[default]
     Reapply,
-    /// Whoever did it knows better: stop, and say so.
+    /// The person who did it knows better: stop, and say so.
     Yield,
 }
 

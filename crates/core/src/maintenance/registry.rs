@@ -92,7 +92,7 @@ pub struct Order {
 pub enum Touched {
     /// These; may be none.
     Some(BTreeSet<Id>),
-    /// Room may have become free for anybody who waits.
+    /// Room may have become free for any object that waits.
     Everybody,
 }
 
@@ -480,7 +480,7 @@ impl Registry {
         self.rivals(&object.node).any(|other| other.id != object.id && !other.deleting)
     }
 
-    /// Of several objects for a node the one that counts: whoever was written into the mark, else the oldest that stays.
+    /// Of several objects for a node the one that counts: the one in the mark, else the oldest that stays.
     pub fn first_for(&self, index: &Index, node: &str) -> Option<&Id> {
         if let Some(Node { mark: Some(MarkState::Valid(mark)), .. }) = index.node(node)
             && mark.owner == self.owner.0

@@ -209,7 +209,7 @@ pub const DRAINED: &str = "Drained";
 pub const BLOCKED: &str = "Blocked";
 /// It has not begun, and says why.
 pub const WAITING: &str = "Waiting";
-/// Somebody uncordoned the node and this maintenance gave way.
+/// Another client uncordoned the node and this maintenance gave way.
 pub const YIELDED: &str = "Yielded";
 
 /// A permission on the object does not count, because no review can have seen who gave it.
@@ -274,7 +274,7 @@ impl Status {
         }
     }
 
-    /// Says what cannot be read. Where nobody knows how far the drain is, nothing is shown as if it were known: no share, no forecast, and
+    /// Says what cannot be read. Where it is not known how far the drain is, nothing is shown as if it were known: no share, no forecast, and
     /// not that the node is empty.
     pub fn cannot_read(&mut self, unread: &Unread, now: Timestamp) {
         let since = whole_seconds(unread.since);

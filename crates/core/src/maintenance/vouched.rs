@@ -1,5 +1,5 @@
 //! Whether the permissions on an object count. Only the review of a creation or a change sees who gives one, so a permission on an object that
-//! no review can have seen is nobody's: its creator is unknown, and the strictest rule holds.
+//! no review can have seen does not count: who gave it is unknown, and the strictest rule holds.
 //!
 //! What proves a review is the webhook configuration. Its time of creation and the object's are both set by the API server, so that no foreign
 //! clock is believed, and to forge them takes rights on webhook configurations, which are more than any permission here.
@@ -41,7 +41,7 @@ pub struct Configuration {
 /// One webhook of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hook {
-    /// Its failurePolicy is Fail: what nobody answers for is refused.
+    /// Its failurePolicy is Fail: without an answer of the operator a request is refused.
     pub fails_closed: bool,
     /// It has an objectSelector or matchConditions, by which objects may pass it.
     pub is_partial: bool,
@@ -85,7 +85,7 @@ impl Configuration {
     }
 }
 
-/// Why nobody vouches for what an object says.
+/// Why the permissions on an object do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doubt {
     Unread,

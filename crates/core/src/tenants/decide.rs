@@ -38,10 +38,10 @@ pub struct View<'a> {
 /// What becomes of an instance as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stand {
-    /// It goes already, whoever said so.
+    /// It goes already, by whichever request.
     Ending,
     Wanted,
-    /// Nobody wants its node, or it is not left to us any more.
+    /// It is not to leave its node, or it is not left to us any more.
     Unwanted,
     /// The cluster's default would decide, and may just not be known yet.
     Unclear,
@@ -107,7 +107,7 @@ fn marks(instance: &Instance) -> Marks {
 fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestamp) -> Decision {
     let marks = marks(instance);
     let Some(first) = view.first else { return anchor(view, &marks, member, now) };
-    // Whoever removed it or moved it too far has gained nothing, however often that is done.
+    // To remove it or to move it too far gains nothing, however often that is done.
     let (written, original) =
         (deadline::written(&marks, view.limits, first.seen), first.original(view.limits));
     let work = view.work;
@@ -130,7 +130,7 @@ fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestam
     let decision = match work.stage {
         Stage::Stopping | Stage::Uncordoning => Decision::default(),
         Stage::Draining => say(view, instance, &marks, member, deadline, now),
-        // It is about to leave by itself; whoever moves it.
+        // It is about to leave by itself, whichever program moves it.
         _ if moving => Decision::default(),
         Stage::Idle | Stage::Uncordoned if wants_move => migrate(view.index, instance),
         Stage::Drained => Decision::of([

@@ -42,7 +42,7 @@ pub fn member(instance: &Instance) -> Option<Member> {
 
 /// Whether instances in `namespace` may be machines of the cluster whose Secret has these annotations.
 ///
-/// Whoever can create an instance can label it, and would have us drain somebody else's cluster. So a Secret serves
+/// A user who can create an instance can label it, and would have evac drain the cluster of another tenant. So a Secret serves
 /// its own namespace, and others if it says so itself.
 pub fn serves(secret: &Key, annotations: &BTreeMap<String, String>, namespace: &str) -> bool {
     let named = annotations.get(NAMESPACES).map(String::as_str).unwrap_or_default();

@@ -125,7 +125,7 @@ impl Work {
     /// Takes in what became of something, with the pause that follows from a failure.
     pub fn record(&mut self, outcome: Outcome, now: Timestamp) {
         match outcome {
-            // Whoever keeps it for all instances has taken note.
+            // The role keeps it for all instances and has taken note.
             Outcome::FirstKept(_) | Outcome::FirstForgotten => {}
             Outcome::Looked(timeout) => self.cluster_timeout = Some(timeout),
             Outcome::Counted(count) => {

@@ -1,6 +1,6 @@
 //! What the lease of a drain says about it, and the question that finds out.
 //!
-//! A drain that watches its lease need not renew it now and then: it is asked when somebody wants to know. The question is
+//! A drain that watches its lease need not renew it now and then: it is asked when another drain or `evac status` wants to know. The question is
 //! a time written on the lease, the answer is the same time written beside it together with a renewal.
 //!
 //! ```text
@@ -26,7 +26,7 @@ use crate::cluster::index::Index;
 pub const NAMESPACE: &str = "kube-node-lease";
 /// How long a living drain may take to answer. It answers in milliseconds, unless its way to the server is cut off for a while.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How long an answer is good for: longer than one may have to wait for those of others. Whoever wants to know later asks again.
+/// How long an answer is good for: longer than one may have to wait for those of others. After that the question is put again.
 const ANSWER_LASTS: Duration = Duration::from_secs(20);
 
 /// Where the lease of a node's drain lives.
@@ -69,7 +69,7 @@ pub enum Life {
         /// `renewTime`, by the clock of the holder.
         seen: Timestamp,
     },
-    /// It would answer, and nobody has asked lately or the answer is not there yet. Until then it counts as living.
+    /// It would answer, and was not asked lately or has not answered yet. Until then it counts as living.
     Unheard {
         /// The run that holds the lease.
         holder: Holder,

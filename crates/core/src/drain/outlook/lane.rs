@@ -1,4 +1,4 @@
-//! Several places, and a line of those who wait for one: slots of migrations, or what a disruption budget allows.
+//! Several places, and a line of guests or pods that wait for one: slots of migrations, or what a disruption budget allows.
 //!
 //! ```text
 //!  place 1  ███ gone ─ pause ─▶ ██████ gone ─ pause ─▶ …
@@ -47,7 +47,7 @@ impl Range {
     }
 }
 
-/// Lets everybody have a place in turn. `inside` have one now; those who wait come in their order.
+/// Gives each a place in turn. Those in `inside` have one now; those in `waiting` come in their order.
 pub fn run(inside: &[Stay], waiting: &[Stay], places: usize) -> Option<Range> {
     let mut free: Vec<Stretch> = inside.iter().map(|stay| stay.free).collect();
     // More may be inside than there are places now: settings change.
