@@ -32,7 +32,9 @@ pub(crate) const NAMED_AFTER: Duration = Duration::from_secs(3);
 /// What is to be done now.
 #[derive(Debug, Clone, Default)]
 pub struct Step {
+    /// To be sent now, each answered by [`Run::record`].
     pub actions: Vec<Action>,
+    /// What there is to tell, in the order in which it was found out.
     pub events: Vec<Event>,
     /// When to call again even if nothing happens.
     pub look_again: Option<Timestamp>,
@@ -64,7 +66,7 @@ pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> St
         }
     }
     // All nodes are cordoned before the first pod leaves: it must not land on the next one to be emptied. A node that cannot be
-    // cordoned must not hold up those who have nothing to do with it.
+    // cordoned must not hold up the others.
     let holds_up = |cordon: Cordon| !policy.standing || cordon.retry.failures() == 0;
     if !run.nodes.iter().filter_map(|node| node.phase.cordon()).any(holds_up) {
         empty(look, run, &mut step);

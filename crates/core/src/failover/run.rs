@@ -24,11 +24,13 @@ pub const TRIES: u32 = 20;
 /// What a failover is asked for.
 #[derive(Debug, Clone)]
 pub struct Wish {
+    /// The node.
     pub node: String,
     /// Under which name the node is marked.
     pub owner: String,
     /// The command line, for the mark on the node.
     pub options: Vec<String>,
+    /// On whose word the machine is taken for off.
     pub proof: ProofFrom,
     /// How to release; without it what suits the server.
     pub release: Option<Release>,
@@ -51,9 +53,13 @@ pub struct Wish {
 pub enum ProofFrom {
     /// Only from what is written on the node already.
     Nowhere,
+    /// A person's or a provider's word, or a policy's patience.
     Said(How),
+    /// A fence agent switches the machine off.
     Agent {
+        /// The name of its program.
         program: String,
+        /// Which try is next.
         attempts: Attempts,
         /// Between two tries.
         pause: Duration,
@@ -61,7 +67,7 @@ pub enum ProofFrom {
 }
 
 impl ProofFrom {
-    /// What is said without anybody being asked to do anything.
+    /// What is said without a fence agent having to act.
     pub(super) fn said(&self) -> Option<How> {
         match self {
             Self::Said(how) => Some(how.clone()),
@@ -73,11 +79,13 @@ impl ProofFrom {
 /// How often a machine is tried to be switched off, and which try this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempts {
+    /// Which try this is, counted from 1.
     pub number: u32,
     tries: u32,
 }
 
 impl Attempts {
+    /// The first of so many tries.
     pub fn new(tries: u32) -> Self {
         Self { number: 1, tries }
     }
@@ -105,6 +113,7 @@ pub struct Facts {
 /// What watches have shown after the release.
 #[derive(Debug, Default)]
 pub struct Seen {
+    /// Pods on the node, and the guests and machines that are waited for.
     pub index: Index,
     /// The volumes that are attached to the node.
     pub attachments: Vec<String>,
@@ -200,9 +209,13 @@ pub enum Outcome {
 /// An event about a node, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
+    /// The node.
     pub node: String,
+    /// Its identity.
     pub uid: Uid,
+    /// The event's reason in CamelCase.
     pub reason: &'static str,
+    /// The event's message.
     pub message: String,
     /// By the calendar.
     pub at: Timestamp,

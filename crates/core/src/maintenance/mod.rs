@@ -5,7 +5,7 @@
 //!  created ─▶ finalizer ─▶ queue ─▶ lease ─▶ cordon, taints, label ─▶ draining ─▶ Succeeded, kept empty
 //!               │            │        │                                   │  ▲
 //!               │            │        └ held by another: waits            │  └ pods that came later
-//!               │            └ no room in the limits: waits               └ uncordoned by somebody: put on again, or yield
+//!               │            └ no room in the limits: waits               └ uncordoned by hand: put on again, or yield
 //!               └ node unknown or under another maintenance: Failed, until that changes
 //!
 //!  deleted ─▶ drain ended ─▶ migrations called back ─▶ node as before ─▶ lease given back ─▶ finalizer removed
@@ -48,7 +48,7 @@ pub const HOME: &str = "evac";
 pub const LEASE_SECONDS: i64 = 3600;
 /// Kept as it always was, so that objects made under the earlier operator can be deleted under this one.
 pub const FINALIZER: &str = "foregroundDeleteNodeMaintenance";
-/// Says on an object what to do when somebody uncordons its node.
+/// Says on an object what to do when another client uncordons its node.
 pub const ON_UNCORDON: &str = "evac.dev/on-uncordon";
 /// Says on an object that machines which would not come back may be shut down.
 pub const ALLOW_SHUTDOWN: &str = "evac.dev/allow-shutdown";
@@ -80,13 +80,16 @@ fn is_maintenance(name: &str) -> bool {
 /// What a maintenance does when a person uncordons its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Uncordoned {
+    /// The object stays: the operator puts the cordon on again.
     CordonsAgain,
     /// It is being deleted, and its operator gives the node back.
     GivesBack,
+    /// The object says `yield`: the maintenance fails and leaves the node as it is.
     GivesWay,
 }
 
 impl Maintenance {
+    /// What the annotation [`ON_UNCORDON`] and a deletion lead to.
     pub fn when_uncordoned(&self) -> Uncordoned {
         match self.on_uncordon {
             _ if self.deleting => Uncordoned::GivesBack,
@@ -106,8 +109,10 @@ pub enum Family {
 }
 
 impl Family {
+    /// Both, the older one first.
     pub const ALL: [Self; 2] = [Self::KubeVirt, Self::Medik8s];
 
+    /// The API group.
     pub fn group(self) -> &'static str {
         match self {
             Self::KubeVirt => "kubevirt.io",
@@ -115,6 +120,7 @@ impl Family {
         }
     }
 
+    /// The API version that is read and written.
     pub fn version(self) -> &'static str {
         match self {
             Self::KubeVirt => "v1alpha1",
@@ -126,7 +132,9 @@ impl Family {
 /// Which object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
+    /// Of which kind it is.
     pub family: Family,
+    /// Its name; these objects have no namespace.
     pub name: String,
 }
 
@@ -136,32 +144,45 @@ impl fmt::Display for Id {
     }
 }
 
-/// What to do when somebody uncordons a node under maintenance.
+/// What to do when another client uncordons a node under maintenance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnUncordon {
     /// The object says what is wanted: put it on again.
     #[default]
     Reapply,
-    /// Whoever did it knows better: stop, and say so.
+    /// The person who did it knows better: stop, and say so.
     Yield,
 }
 
+/// A NodeMaintenance object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one thing an object says or not")]
 pub struct Maintenance {
+    /// Its kind and name.
     pub id: Id,
+    /// Its identity.
     pub uid: Uid,
+    /// The version that was seen, under which its finalizers are written.
     pub resource_version: String,
+    /// `spec.nodeName`.
     pub node: String,
+    /// `spec.reason`; may be empty.
     pub reason: String,
+    /// When it was created: the older of two goes first.
     pub created: Option<Timestamp>,
+    /// It has a deletion timestamp.
     pub deleting: bool,
     /// It carries our finalizer.
     pub held: bool,
+    /// Finalizers that are not ours, which stay in the list as they are.
     pub other_finalizers: Vec<String>,
+    /// What is written there, by this operator or one before.
     pub status: Status,
+    /// What [`ON_UNCORDON`] says.
     pub on_uncordon: OnUncordon,
+    /// It carries [`ALLOW_SHUTDOWN`]; whether that counts is in [`vouched`].
     pub may_shut_down: bool,
+    /// It carries [`ALLOW_CONTROL_PLANE`]; whether that counts is in [`vouched`].
     pub may_touch_control_plane: bool,
 }
 
