@@ -311,6 +311,8 @@ impl Stage {
                 seen.len() == 2 * NODES && seen.values().all(|node| node["spec"]["unschedulable"] != true)
             })
             .await?;
+        // The operator takes its finalizer off last, and the next turn makes objects of the same names.
+        self.cluster.until(OBJECTS, |seen| seen.is_empty()).await?;
         self.all_back(owner).await?;
         Ok(Measured {
             cordoned: cordoned.duration_since(there).as_secs_f64(),
