@@ -11,9 +11,9 @@ use super::look::{Holding, Look};
 use super::silence::Silence;
 use super::suspect::{Sign, Suspect};
 use super::waiting::Waiting;
+use crate::action::Event;
 use crate::cluster::fact::{Node, Uid};
 use crate::cluster::index::Index;
-use crate::drain::action;
 use crate::drain::ownership::Ownership;
 use crate::drain::quorum::Shortage;
 use crate::drain::run::End as DrainEnd;
@@ -118,9 +118,9 @@ impl Facts {
     }
 }
 
-/// What is to be done now. Actions leave no choice open; each is answered by an [`Outcome`] before the next step.
-#[derive(Debug)]
-pub enum Action {
+/// What only a failover asks for. Each is answered by an [`Answer`] before the next step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Own {
     /// Reads everything about the node into [`Facts::look`]. With `may_ask` the drain of another is asked whether it still is at work.
     Look {
         may_ask: bool,
@@ -143,7 +143,6 @@ pub enum Action {
     Drain {
         limit: Duration,
     },
-    Cordon(Box<action::Action>),
     /// Looks whether the machine may be switched off now: the node, the policy, and last who leads.
     LookOut,
     /// Switches the machine off and sees it off.
@@ -160,8 +159,8 @@ pub enum Action {
         proof: Box<Fenced>,
         how: Release,
     },
-    /// Sends events about the node. Losing one changes nothing, because the record is on the node.
-    Publish(Vec<Notice>),
+    /// Publishes events about the node, each with its time by the calendar. Losing one changes nothing, because the record is on the node.
+    Publish(Vec<(Timestamp, Event)>),
     /// Begins to watch into [`Facts::after`] what becomes of pods, volumes and, if wanted, guests.
     Follow {
         guests: bool,
@@ -172,9 +171,12 @@ pub enum Action {
     },
 }
 
+/// What is to be done now.
+pub type Action = crate::action::Action<Own>;
+
 /// What became of an action. What cannot be told here, such as a server that fails, ends the run: all its state is on the node.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum Answer {
     Done,
     /// The node is not there any more.
     Gone,
@@ -197,17 +199,6 @@ pub enum Outcome {
     },
 }
 
-/// An event about a node, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
-    pub node: String,
-    pub uid: Uid,
-    pub reason: &'static str,
-    pub message: String,
-    /// By the calendar.
-    pub at: Timestamp,
-}
-
 /// Why a failover ended without an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -226,8 +217,8 @@ pub struct FailoverRun {
     pub(super) deadline: Option<Timestamp>,
     pub(super) stopping: bool,
     pub(super) phase: Phase,
-    pub(super) outcome: Option<Outcome>,
-    pub(super) notices: Vec<Notice>,
+    pub(super) outcome: Option<Answer>,
+    pub(super) notices: Vec<(Timestamp, Event)>,
 }
 
 impl FailoverRun {
@@ -245,7 +236,7 @@ impl FailoverRun {
     }
 
     /// Takes in what became of the last action.
-    pub fn record(&mut self, outcome: Outcome) {
+    pub fn record(&mut self, outcome: Answer) {
         self.outcome = Some(outcome);
     }
 
@@ -258,7 +249,7 @@ impl FailoverRun {
     }
 
     /// Events that are still to be sent where the run is given up.
-    pub fn take_notices(&mut self) -> Vec<Notice> {
+    pub fn take_notices(&mut self) -> Vec<(Timestamp, Event)> {
         std::mem::take(&mut self.notices)
     }
 }

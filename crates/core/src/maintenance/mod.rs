@@ -33,7 +33,10 @@ pub use status::{Phase, Status};
 
 pub use crate::drain::written_on_nodes::{EXCLUDE_LABEL, labels, taints};
 
-use crate::cluster::fact::{Key, Lease, Uid};
+pub use crate::cluster::subject::Family;
+
+use crate::cluster::fact::Uid;
+use crate::cluster::subject::{Kind, ObjectRef};
 use crate::drain::ownership::Attire;
 use crate::drain::quorum::Shortage;
 use crate::drain::record::Record;
@@ -96,33 +99,6 @@ impl Maintenance {
     }
 }
 
-/// Which of the two kinds of this name an object is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Family {
-    /// `kubevirt.io/v1alpha1`, the first one.
-    KubeVirt,
-    /// `nodemaintenance.medik8s.io/v1beta1`, today's.
-    Medik8s,
-}
-
-impl Family {
-    pub const ALL: [Self; 2] = [Self::KubeVirt, Self::Medik8s];
-
-    pub fn group(self) -> &'static str {
-        match self {
-            Self::KubeVirt => "kubevirt.io",
-            Self::Medik8s => "nodemaintenance.medik8s.io",
-        }
-    }
-
-    pub fn version(self) -> &'static str {
-        match self {
-            Self::KubeVirt => "v1alpha1",
-            Self::Medik8s => "v1beta1",
-        }
-    }
-}
-
 /// Which object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
@@ -165,6 +141,12 @@ pub struct Maintenance {
     pub may_touch_control_plane: bool,
 }
 
+impl From<&Maintenance> for ObjectRef {
+    fn from(object: &Maintenance) -> Self {
+        Self::cluster(Kind::Maintenance(object.id.family), &object.id.name, &object.uid)
+    }
+}
+
 impl Maintenance {
     /// What is written on its node besides the cordon.
     pub fn attire(&self) -> Attire {
@@ -172,80 +154,27 @@ impl Maintenance {
     }
 }
 
-/// What an event is about.
+/// What only this role asks for. The actions of one decision are carried out in order, and the first that fails ends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum About {
-    Object(Id, Uid),
-    Node(String, Uid),
-}
-
-/// One wanted change. The actions of one decision are carried out in order, and the first that fails ends it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum Own {
     /// Puts our finalizer on the object (`held`), or takes it off: then it may go.
-    Finalize {
-        id: Id,
-        uid: Uid,
-        resource_version: String,
-        others: Vec<String>,
-        held: bool,
-    },
-    /// Creates, renews or takes over the node's lease; `over` is the lease as it was last seen.
-    TakeLease {
-        node: String,
-        uid: Uid,
-        at: Timestamp,
-        over: Option<Box<Lease>>,
-        holder: String,
-        /// How the node is before we write on it, noted on the lease.
-        record: Option<Box<Record>>,
-    },
-    ReturnLease {
-        lease: Key,
-        resource_version: String,
-    },
+    Finalize { id: Id, uid: Uid, resource_version: String, others: Vec<String>, held: bool },
     /// Has the node emptied and kept empty.
-    Begin {
-        node: String,
-        id: Id,
-        attire: Attire,
-        may_shut_down: bool,
-    },
+    Begin { node: String, id: Id, attire: Attire, may_shut_down: bool },
     /// Nothing more is started on the node.
-    End {
-        node: String,
-    },
+    End { node: String },
     /// Gives the node back, as far as it is ours to say and the record says it too, and its guests with it: see
     /// [`give_back`](crate::drain::give_back).
-    GiveBack {
-        node: String,
-        keep_cordon: bool,
-        record: Option<Box<Record>>,
-    },
+    GiveBack { node: String, keep_cordon: bool, record: Option<Box<Record>> },
     /// Makes sure that no object is about the node: what follows would be wrong otherwise.
-    Ascertain {
-        node: String,
-    },
+    Ascertain { node: String },
     /// Finds out whether the control plane can spare the node.
-    AskQuorum {
-        node: String,
-    },
-    WriteStatus {
-        id: Id,
-        uid: Uid,
-        status: Box<Status>,
-    },
-    Tell {
-        about: About,
-        warning: bool,
-        reason: &'static str,
-        message: String,
-    },
+    AskQuorum { node: String },
+    /// Replaces the status of the object.
+    WriteStatus { id: Id, uid: Uid, status: Box<Status> },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Decision {
-    pub actions: Vec<Action>,
-    /// When to ask again even if nothing happens.
-    pub look_again: Option<Timestamp>,
-}
+/// One wanted change.
+pub type Action = crate::action::Action<Own>;
+/// What is wanted of one object.
+pub type Decision = crate::action::Decision<Action>;
