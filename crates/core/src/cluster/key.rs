@@ -9,11 +9,14 @@ use super::text::Text;
 /// Namespace and name of a namespaced object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
+    /// Empty for what has no namespace, such as a node.
     pub namespace: Text,
+    /// `metadata.name`.
     pub name: Text,
 }
 
 impl Key {
+    /// The key of these two.
     pub fn new(namespace: impl Into<Text>, name: impl Into<Text>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -39,9 +42,13 @@ impl fmt::Display for Uid {
 /// A controlling owner reference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
+    /// Group and version, as `apps/v1`.
     pub api_version: Text,
+    /// The kind, as `DaemonSet`.
     pub kind: Text,
+    /// Its name, in the namespace of what it owns.
     pub name: Text,
+    /// Which incarnation of it.
     pub uid: Uid,
 }
 

@@ -11,6 +11,7 @@ use crate::cluster::index::{Index, Sight};
 use crate::cluster::subject::{Kind, ObjectRef};
 use crate::drain::action::Action;
 
+/// An invariant that an action would break, with the object it is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Violation {
     /// The request names an incarnation that is not the one on the node, or none.

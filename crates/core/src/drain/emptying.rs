@@ -131,7 +131,7 @@ fn end_if_stuck(
     }
 }
 
-/// The mark or the cordon we wrote is not there any more: somebody else decided otherwise.
+/// The mark or the cordon we wrote is not there any more: another client decided otherwise.
 fn lost_ownership(index: &Index, run: &Run, name: &str) -> Option<Reason> {
     let Some(node) = index.node(name) else { return Some(Reason::Node(NodeReason::NodeMissing)) };
     match &node.mark {
@@ -185,7 +185,7 @@ fn watch_over(
     let (reason, look_again) = match verdict.fate {
         Fate::Blocked => (says(Severity::Never), None),
         Fate::Migrate if pod.deletion.is_none() => migrations::waiting_for(view, pod, known),
-        // Nobody asks for its eviction, so no budget stands in its way.
+        // The drain does not ask for its eviction, so no budget stands in its way.
         Fate::Follow if pod.deletion.is_none() => (says(Severity::Note), None),
         _ => {
             let (reason, at) = waiting_for(view.look, pod, known, view.charges);

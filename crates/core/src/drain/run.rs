@@ -21,13 +21,16 @@ use crate::drain::ownership::Attire;
 use crate::drain::pod::{PodRun, PodState};
 use crate::drain::transfer::measure::{Meter, Unreadable};
 
+/// One drain: of the nodes of one `evac drain`, or of all nodes under maintenance.
 #[derive(Debug, Clone)]
 pub struct Run {
+    /// The owner in the marks that it writes.
     pub owner: String,
     /// Which run of this owner it is; without it no signs of life are given.
     pub(crate) instance: Option<String>,
     /// Leases are watched, so questions on ours are answered, and answers of others are heard.
     pub(crate) answers: bool,
+    /// In the order in which they were named or admitted.
     pub nodes: Vec<NodeRun>,
     pub(crate) pods: BTreeMap<Uid, PodRun>,
     pub(crate) stopping: bool,
@@ -41,6 +44,7 @@ pub struct Run {
 }
 
 impl Run {
+    /// A drain that has not begun. `options` go into the marks; without [`Run::claiming`] it holds no leases.
     pub fn new(
         owner: impl Into<String>,
         options: Vec<String>,
@@ -84,16 +88,19 @@ impl Run {
         self.stopping = true;
     }
 
+    /// [`Run::stop`] was called.
     pub fn is_stopping(&self) -> bool {
         self.stopping
     }
 
+    /// All nodes have ended, their leases are given back and the migrations that were called off are answered.
     pub fn is_over(&self) -> bool {
         // Our own claims are given back before we go, and what we called off is answered.
         let ended = |node: &NodeRun| node.end().is_some() && node.claim.is_settled();
         self.nodes.iter().all(ended) && self.aborts.is_settled()
     }
 
+    /// Evictions, deletions and migrations that were sent and are not answered yet.
     pub fn requests_under_way(&self) -> usize {
         self.pods.values().filter(|pod| pod.state == PodState::InFlight).count()
     }

@@ -53,7 +53,7 @@ pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> St
         }
     }
     // All nodes are cordoned before the first pod leaves: it must not land on the next one to be emptied. A node that cannot be
-    // cordoned must not hold up those who have nothing to do with it.
+    // cordoned must not hold up the others.
     let holds_up = |cordon: Cordon| !policy.standing || cordon.retry.failures() == 0;
     if !run.nodes.iter().filter_map(|node| node.phase.cordon()).any(holds_up) {
         empty(look, run, &mut step);

@@ -12,7 +12,7 @@
 //! it only waits. So nothing here takes silence for an end: a person, an agent, the provider or a policy has to say that the machine is off
 //! ([`fencing`]), and for two lease intervals nothing may be seen of it ([`silence`]). Any sign of life is believed instead.
 //!
-//! What is done next is computed ([`step`]): a failover is a [`FailoverRun`], and those who carry it out read, write and report.
+//! What is done next is computed ([`step`]): a failover is a [`FailoverRun`], and the engine reads, writes and reports.
 
 pub mod admission;
 pub mod aftermath;

@@ -210,7 +210,7 @@ fn prove(run: &mut FailoverRun, proving: Proving, suspect: &Suspect, view: &mut 
         return write(proving, suspect, proof);
     }
     let how = match run.wish.proof.clone() {
-        // Nobody has to repeat what the provider says already.
+        // A person does not have to repeat what the provider says already.
         ProofFrom::Nowhere if suspect.is_shut_down() => Some(How::Provider { signal: SHUT_DOWN.into() }),
         ProofFrom::Agent { program, attempts, pause } => {
             return fence(run, proving, suspect, (program, attempts, pause), view);
@@ -292,7 +292,7 @@ fn seen_off(
     }
 }
 
-/// Notes on the record that it was wrong, so that nobody acts on it or lets the same agent do the same again.
+/// Notes on the record that it was wrong, so that no operator acts on it or lets the same agent do the same again.
 fn refute(run: &mut FailoverRun, proving: Proving, suspect: &Suspect, refusal: Refusal, tries: u32) -> Turn {
     let record = suspect.record().filter(|record| record.refuted.is_none());
     let Some((record, sign)) = record.and_then(|record| Some((record, record.wrong_machine(suspect)?)))

@@ -130,7 +130,7 @@ fn answered(run: &mut FailoverRun, phase: Phase, outcome: Answer, view: &mut Vie
         // The drain may have changed much of what was seen.
         (Phase::Draining { how }, _) => Turn::ask(Own::Look { may_ask: false }, Phase::LookingAgain { how }),
         (Phase::LookingAgain { how }, _) => looked_again(run, found, how, view),
-        // Somebody changed it, and may have taken it.
+        // Another client changed it, and may have taken it.
         (Phase::Cordoning(cordoning), Answer::Conflict) => {
             Turn::ask(Own::Read { holder: true }, Phase::ReadingHolder(cordoning))
         }
@@ -243,7 +243,7 @@ fn looked_again(run: &mut FailoverRun, found: &Look, how: Release, view: &mut Vi
     cordon(run, Cordoning { how, suspect: Box::new(suspect.clone()), owned, tries: 0 }, view)
 }
 
-/// Cordons with a mark, as a drain does, so that it can be undone. Whoever marked the node first has it.
+/// Cordons with a mark, as a drain does, so that it can be undone. The owner that marked the node first has it.
 fn cordon(run: &mut FailoverRun, cordoning: Cordoning, view: &mut View<'_>) -> Turn {
     if cordoning.tries >= TRIES {
         return Turn::Go(Phase::Ended(Err(Fault::Contended)));
@@ -290,7 +290,7 @@ fn cordoned(run: &mut FailoverRun, found: &Look, how: Release, view: &mut View<'
     proving::begin(run, how)
 }
 
-/// Whether there would be proof, without asking anybody to switch anything off and without waiting.
+/// Whether there would be proof, without switching anything off and without waiting.
 fn rehearse(run: &FailoverRun, suspect: &Suspect, now: Timestamp) -> End {
     let witness = Witness::new(run.wish.policy.clone());
     let unwatched = window(suspect).as_secs();

@@ -1,5 +1,5 @@
 //! After the release: waits until everyone who returns runs elsewhere and nothing of the old is left on the node, and then takes the taint away.
-//! Who will not return is told and let go ([`aftermath`](super::aftermath)).
+//! A guest that will not return is told and let go ([`aftermath`](super::aftermath)).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,7 +81,7 @@ impl Waiting {
                 events.push(Event::Returned { instance: guest.instance.clone(), on });
             }
         }
-        // Whoever was let go and comes all the same is not let go any more.
+        // A guest that was let go and returns all the same is not let go any more.
         self.let_go.retain(|instance, _| remains.let_go.iter().any(|guest| guest.instance == *instance));
         for guest in &remains.let_go {
             if self.let_go.insert(guest.instance.clone(), guest.clone()).is_none() {

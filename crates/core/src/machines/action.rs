@@ -9,7 +9,9 @@ pub use crate::cluster::subject::{Kind, Subject};
 /// The migration a launcher is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
+    /// Its name, in the namespace of the instance.
     pub name: String,
+    /// The incarnation that is meant.
     pub uid: Uid,
     /// Nodes where earlier tries failed.
     pub avoid: Vec<String>,
@@ -32,13 +34,43 @@ impl Job {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Own {
     /// Renders the launcher from the instance as it is now and creates it.
-    CreateLauncher { instance: Key, uid: Uid, name: String, job: Option<Job> },
+    CreateLauncher {
+        /// The instance.
+        instance: Key,
+        /// The incarnation that is meant.
+        uid: Uid,
+        /// The name of what is created.
+        name: String,
+        /// The migration it is made for; none for the first home of the guest.
+        job: Option<Job>,
+    },
     /// Renders an instance from the machine's template; it has the machine's name.
-    CreateInstance { machine: Key, uid: Uid, paused: bool },
+    CreateInstance {
+        /// The machine.
+        machine: Key,
+        /// The incarnation that is meant.
+        uid: Uid,
+        /// The guest begins paused.
+        paused: bool,
+    },
     /// Renders an instance from the set's template.
-    CreateReplica { set: Key, uid: Uid, name: String },
+    CreateReplica {
+        /// The replica set.
+        set: Key,
+        /// The incarnation that is meant.
+        uid: Uid,
+        /// The name of the instance.
+        name: String,
+    },
     /// Creates the budget that protects the instance.
-    CreateBudget { instance: Key, uid: Uid, name: String },
+    CreateBudget {
+        /// The instance.
+        instance: Key,
+        /// The incarnation that is meant.
+        uid: Uid,
+        /// The name of what is created.
+        name: String,
+    },
 }
 
 /// One wanted change.

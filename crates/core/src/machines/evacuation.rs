@@ -1,4 +1,4 @@
-//! Moves guests off a node that somebody wants: by the drain taint on the node, or by a mark on the instance.
+//! Moves guests off a node that is to be emptied: by the drain taint on the node, or by a mark on the instance.
 //!
 //! ```text
 //!  taint or mark ─▶ migration created ─▶ waits for a slot ─▶ runs ─▶ moved: the mark is gone
@@ -30,7 +30,7 @@ const NO_NODE: &str = "no node can take it: ";
 /// Failures in a row after which a guest is called blocked, though it is still tried again.
 const MANY_FAILURES: usize = 3;
 
-/// Whether somebody wants the node of an instance.
+/// Whether an instance is to leave its node.
 pub fn is_wanted(index: &Index, instance: &Instance) -> bool {
     let tainted =
         index.node(&instance.node).is_some_and(|node| node.is_to_be_drained(&index.config.drain_taint_key));
@@ -53,6 +53,8 @@ fn fits_nowhere(index: &Index, instance: &Instance) -> Option<String> {
     before.filter(|_| waits && known.reason.as_deref() == Some(NO_PLACE)).map(str::to_owned)
 }
 
+/// What is done about an instance whose node is wanted: a migration, and a condition while it cannot be moved. When the node is
+/// wanted no more, migrations that have not begun are called off.
 pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     let mut decision = Decision::nothing();
     let Some(instance) = index.instance(key) else { return decision };

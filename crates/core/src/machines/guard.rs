@@ -23,6 +23,7 @@ fn protects(budget: &Budget, instance: &Instance) -> bool {
         && budget.min_available == Some(Amount::Count(MIN_AVAILABLE))
 }
 
+/// Whether a guest must be moved or left alone rather than shut down, so that evictions of its pods have to fail.
 pub fn is_needed(instance: &Instance, index: &Index) -> bool {
     !instance.deleting && !instance.is_final() && course(instance, &index.config) != Course::ShutDown
 }

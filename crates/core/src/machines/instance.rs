@@ -94,6 +94,7 @@ pub(super) fn phase_times(times: &[(Text, WrittenTime)]) -> Tree {
     )
 }
 
+/// What is done about an instance: its launcher, its phase and conditions, and its end.
 pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     let mut decision = Decision::nothing();
     let Some(instance) = index.instance(key) else { return decision };

@@ -13,6 +13,7 @@ use crate::cluster::fact::{Instance, Machine, Phase, Power, Request, RunStrategy
 use crate::cluster::index::Index;
 use crate::cluster::text::Text;
 
+/// What is done about a machine: its instance made or deleted by its run strategy, and its status.
 pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     let mut decision = Decision::nothing();
     let Some(machine) = index.machine(key) else { return decision };
@@ -194,6 +195,7 @@ fn end(machine: &Machine, instance: Option<&Instance>, decision: &mut Decision) 
     }
 }
 
+/// Requests as they are written in `status.stateChangeRequests`.
 pub fn requests_tree(requests: &[Request]) -> Tree {
     Tree::List(
         requests

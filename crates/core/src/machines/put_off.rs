@@ -12,7 +12,7 @@ use crate::cluster::index::Index;
 
 /// After this long it is known whether a slot is being filled.
 const PAUSE: SignedDuration = SignedDuration::from_millis(100);
-/// Too short for anybody to notice. A target that finds no place does not keep others from being told about.
+/// Too short for a person to notice. A target that finds no place does not keep others from being told about.
 const LONGEST: SignedDuration = SignedDuration::from_secs(1);
 
 /// Until when a decision is put off that could have been carried out since a time. Then it has to be asked about again.

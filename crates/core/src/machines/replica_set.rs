@@ -19,6 +19,7 @@ fn is_active(instance: &Instance) -> bool {
     !instance.is_final() && !instance.deleting && !instance.is_losing_its_pod()
 }
 
+/// What is done about a set: instances made, adopted or deleted, and its status.
 pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     let mut decision = Decision::nothing();
     let Some(set) = index.replica_set(key) else { return decision };
@@ -65,7 +66,7 @@ fn scale(
     }
     let surplus = active.len().saturating_sub(wanted).min(BURST);
     let mut victims: Vec<&Instance> = active.to_vec();
-    // Those that serve nobody go first, and one that is moving goes last.
+    // Instances that are not ready go first, and one that is moving goes last.
     victims.sort_by_key(|member| (member.is_ready(), member.is_migrating()));
     for member in victims.into_iter().take(surplus) {
         delete(set, member, decision);

@@ -22,7 +22,7 @@ use crate::reasons::{NodeReason, OwnerReason, Reason};
 
 /// A lease is renewed when this much of its time is left.
 const RENEW_WHEN_LEFT: SignedDuration = SignedDuration::from_secs(LEASE_SECONDS / 2);
-/// How often a lease may be found with somebody else, once we had begun, before we stop.
+/// How often a lease may be found with another holder, once the maintenance had begun, before it stops.
 const LEASE_PATIENCE: i64 = 3;
 /// The pause between two looks at a lease that was taken from us.
 const LEASE_PAUSE: Duration = Duration::from_secs(5);
@@ -33,6 +33,7 @@ const WRITE_EVERY: SignedDuration = SignedDuration::from_secs(2);
 /// How long an answer about the quorum holds.
 const QUORUM_HOLDS: SignedDuration = SignedDuration::from_secs(10);
 
+/// What is to be done about one object. `id` may also stand for a stray node, or for an object that is gone but whose node is still drained.
 pub fn decide(index: &Index, registry: &Registry, turns: &Turns, id: &Id, now: Timestamp) -> Decision {
     let mut case = Case { index, registry, now, decision: Decision::default() };
     match registry.object(id) {
@@ -103,7 +104,7 @@ impl<'a> Case<'a> {
     fn give_back(&mut self, object: &'a Maintenance) {
         self.end_drain_of(&object.id);
         if !object.held {
-            // Somebody else's finalizer keeps it; we are done with it.
+            // A finalizer of another controller keeps it; this operator is done with it.
             return;
         }
         let ours = self.registry.first_for(self.index, &object.node) == Some(&object.id);
@@ -364,7 +365,7 @@ impl<'a> Case<'a> {
             }
             return self.begin(object);
         };
-        // A permission was given, or taken back, or it was found out only now that nobody vouches for it.
+        // A permission was given, or taken back, or it was found out only now that no review has seen it.
         if order.may_shut_down != self.granted(object).shut_down {
             return self.begin(object);
         }

@@ -12,25 +12,48 @@ use crate::cluster::tenant::TenantProgress;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Own {
     /// Reads what the Secret of the cluster says about timeouts.
-    Look { member: Member },
+    Look {
+        /// The node of the tenant cluster.
+        member: Member,
+    },
     /// Keeps, outside the instance, when its eviction was first seen.
-    KeepFirst { first: First },
+    KeepFirst {
+        /// When it was first seen, and the deadline that follows.
+        first: First,
+    },
     /// The eviction was taken back.
     ForgetFirst,
     /// Writes the deadline on the instance.
-    Anchor { deadline: Timestamp },
+    Anchor {
+        /// When the instance is deleted at the latest.
+        deadline: Timestamp,
+    },
     /// Remembers, or forgets, that the node of the instance was cordoned.
-    Remember { at: ObjectRef, instance: Option<Uid> },
+    Remember {
+        /// The object that remembers it.
+        at: ObjectRef,
+        /// The incarnation whose node was cordoned; none to forget it.
+        instance: Option<Uid>,
+    },
     /// Writes how far the drain is.
-    Note { progress: TenantProgress },
+    Note {
+        /// How far the drain is.
+        progress: TenantProgress,
+    },
     /// Removes deadline and progress from the instance.
     Clear,
     /// Begins to drain the node.
-    Begin { member: Member },
+    Begin {
+        /// The node of the tenant cluster.
+        member: Member,
+    },
     /// Ends the drain that runs; what was asked to leave may still leave.
     Stop,
     /// Makes the node schedulable again, as far as we had cordoned it.
-    Uncordon { member: Member },
+    Uncordon {
+        /// The node of the tenant cluster.
+        member: Member,
+    },
     /// Deletes the instance in the foreground, if it is still to go when it is looked at once more.
     LetGo,
 }

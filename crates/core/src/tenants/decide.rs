@@ -27,8 +27,11 @@ const NOTE_EVERY: Duration = Duration::from_secs(1);
 /// What a decision is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
+    /// The host's instances, machines and migrations.
     pub index: &'a Index,
+    /// What this process is doing about the instance.
     pub work: &'a Work,
+    /// How long a tenant may take.
     pub limits: &'a Limits,
     /// When the eviction of the instance was first seen, as it was kept outside the instance.
     pub first: Option<First>,
@@ -37,10 +40,10 @@ pub struct View<'a> {
 /// What becomes of an instance as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stand {
-    /// It goes already, whoever said so.
+    /// It goes already, by whichever request.
     Ending,
     Wanted,
-    /// Nobody wants its node, or it is not left to us any more.
+    /// It is not to leave its node, or it is not left to us any more.
     Unwanted,
     /// The cluster's default would decide, and may just not be known yet.
     Unclear,
@@ -62,6 +65,7 @@ pub fn is_wanted(instance: &Instance, config: &Config) -> bool {
     stand(instance, config) == Stand::Wanted && member(instance).is_some()
 }
 
+/// What is to be done about this instance now; nothing if it is not a machine of a tenant's cluster.
 pub fn decide(view: &View<'_>, key: &Key, now: Timestamp) -> Decision {
     let Some(instance) = view.index.instance(key) else { return Decision::default() };
     let Some(member) = member(instance) else { return stop_if_draining(view.work) };
@@ -112,7 +116,7 @@ fn marks(instance: &Instance) -> Marks {
 fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestamp) -> Decision {
     let marks = marks(instance);
     let Some(first) = view.first else { return anchor(view, instance, member, now) };
-    // Whoever removed it or moved it too far has gained nothing, however often that is done.
+    // To remove it or to move it too far gains nothing, however often that is done.
     let (written, original) =
         (deadline::written(&marks, view.limits, first.seen), first.original(view.limits));
     let work = view.work;
@@ -135,7 +139,7 @@ fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestam
     let decision = match work.stage {
         Stage::Stopping | Stage::Uncordoning => Decision::default(),
         Stage::Draining => say(view, instance, &marks, member, deadline, now),
-        // It is about to leave by itself; whoever moves it.
+        // It is about to leave by itself, whichever program moves it.
         _ if moving => Decision::default(),
         Stage::Idle | Stage::Uncordoned if wants_move => migrate(view.index, instance),
         Stage::Drained => {

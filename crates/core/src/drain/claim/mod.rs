@@ -1,8 +1,8 @@
 //! Signs of life: a lease beside the mark tells a drain that works from one that was killed.
 //!
 //! The mark on the node says who drains it and decides between two drainers, because it is written under a condition. It
-//! cannot say whether its writer still lives. So while a drain runs it holds a lease, answers whoever asks there, and removes it
-//! at the end. Mark and a lease whose holder answers: somebody is at work. Mark and a lease whose holder is silent: somebody was
+//! cannot say whether its writer still lives. So while a drain runs it holds a lease, answers the questions written there, and removes it
+//! at the end. Mark and a lease whose holder answers: its drain is at work. Mark and a lease whose holder is silent: its drain was
 //! killed, others may go on from there. Mark without a lease: the drain came to its end, was stopped, or may not write leases.
 //!
 //! This file is the holder's side, with the claim on one node in `state`; what a lease says to others is in [`life`], how they ask in
@@ -38,7 +38,7 @@ struct Terms {
     holds: Duration,
 }
 
-/// Who watches its lease is asked by those who want to know. The renewals are for those who may not ask.
+/// A run that watches its lease is asked by other drains. The renewals are for those that may not write to the lease.
 const ANSWERING: Terms =
     Terms { renew_every: Duration::from_secs(20 * 60), holds: Duration::from_secs(60 * 60) };
 /// Clocks of different machines may differ, so this is generous.
@@ -124,6 +124,7 @@ impl Run {
         self.answers = answers;
     }
 
+    /// What was last said with [`Run::answer`].
     pub fn answers(&self) -> bool {
         self.answers
     }

@@ -1,4 +1,4 @@
-//! The asker's side: whether whoever marked a node is still at work.
+//! The asker's side: whether the drain that marked a node is still at work.
 
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ mod tests {
     use crate::drain::step::step;
     use crate::testing::{at, node, pod};
 
-    /// A node that somebody drains, as their lease says, and who else comes for it.
+    /// A node that one owner drains, as the lease says, and a second one that comes for it.
     struct Second {
         index: Index,
         run: Run,

@@ -1,6 +1,6 @@
 //! Migrations that a drain calls off, until the server has agreed.
 //!
-//! A drain does not end before each of them is answered: what it asked for and no longer wants would move a guest behind everybody's back.
+//! A drain does not end before each of them is answered: what it asked for and no longer wants would move a guest when no drain is there to say so.
 
 use std::collections::BTreeMap;
 

@@ -454,7 +454,7 @@ pub(crate) fn send(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
         let Some(known) = run.pods.get_mut(&candidate.pod) else { continue };
         known.state = PodState::InFlight;
         let newest = candidate.newest.as_ref().map(|uid| uid.0.as_str());
-        // Where the taint asks the control plane to move guests, too, whoever is second must find the name taken.
+        // Where the taint asks the control plane to move guests, too, the second request must find the name taken.
         let name = if tainted {
             names::evacuation(&instance.name, &candidate.instance.0, newest.unwrap_or("first"))
         } else {

@@ -1,7 +1,7 @@
 //! When the metrics of a node agent are read, and what is told of them.
 //!
 //! Only while memory of a guest on the node is being copied, at the pace the policy allows, one reading at a time for each node. What cannot
-//! be read is left alone: nobody waits for it, and nobody is told.
+//! be read is left alone: the drain neither waits for it nor tells it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -173,7 +173,7 @@ fn read(view: &NodeLook<'_>, run: &mut Run, pause: Duration, step: &mut Step) {
     }));
 }
 
-/// The pod that knows about the guests of a node. Anybody may label a pod so, which is why what it says is shown and nothing more.
+/// The pod that knows about the guests of a node. Every user who creates pods may label one so, which is why what it says is shown and nothing more.
 fn agent<'a>(index: &'a Index, run: &Run, node: &str) -> Option<&'a Pod> {
     index.pods_on(node).find(|pod| {
         pod.labels.get("kubevirt.io").is_some_and(|part| part == "virt-handler")

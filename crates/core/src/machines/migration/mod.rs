@@ -36,6 +36,7 @@ const PASSING: SignedDuration = SignedDuration::from_secs(2);
 /// An instance may be heard of after its migration; only then is it missing.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 
+/// What is done about a migration: its slot, its target pod, its phases and its end.
 pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     decide_in_line(index, key, now, None)
 }

@@ -98,7 +98,7 @@ impl Look<'_> {
     }
 
     /// Whether the slot of this one would go to another that waits.
-    fn somebody_else_could_move(&self) -> bool {
+    fn another_could_move(&self) -> bool {
         let ledger = live_ledger(self.index).without(|slot| slot.uid == self.migration.uid);
         in_line(self.index, &ledger, self.now).into_iter().any(|key| *key != self.migration.key)
     }
@@ -118,7 +118,7 @@ impl Look<'_> {
         }
         let Some(created) = target.created else { return };
         let mut allowed = limits.into_iter().min().unwrap_or(PENDING_SECONDS);
-        if target.is_unschedulable() && self.migration.is_automatic() && self.somebody_else_could_move() {
+        if target.is_unschedulable() && self.migration.is_automatic() && self.another_could_move() {
             allowed = allowed.min(CROWDED_SECONDS);
         }
         let until = created.checked_add(SignedDuration::from_secs(allowed)).unwrap_or(self.now);
