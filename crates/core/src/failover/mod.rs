@@ -44,6 +44,6 @@ pub use guests::{Fate, GuestFate, Outlook, fates};
 pub use leftovers::{Doubt, Return, doubts};
 pub use look::{Holding, Look};
 pub use policy::{Brake, FailoverPolicy, PolicyError, Proof};
-pub use run::{Action, Attempts, Facts, FailoverRun, Fault, Notice, Outcome, ProofFrom, Seen, TRIES, Wish};
+pub use run::{Action, Answer, Attempts, Facts, FailoverRun, Fault, Own, ProofFrom, Seen, TRIES, Wish};
 pub use silence::{Signs, Silence};
 pub use suspect::{FencedState, KubeletLease, Suspect};
