@@ -5,9 +5,9 @@
 //!   current ─────────▶ + next ───────────────────────▶ next is current, + former ─────▶ current
 //! ```
 //!
-//! Whoever calls us trusts a bundle that we publish. A new authority is therefore first *announced*: it stands in the bundle
-//! while the old one still signs, so everybody trusts it before anything is signed by it. The former one stays in
-//! the bundle until it expires, for callers and replicas that are late.
+//! API servers that call an operator trust a bundle that the operator publishes. A new authority is therefore first
+//! *announced*: it stands in the bundle while the old one still signs, so every caller trusts it before anything is signed
+//! by it. The former one stays in the bundle until it expires, for callers and replicas that are late.
 //!
 //! With every serving certificate the key changes from which the paths of reviews are made. It is known to all replicas long
 //! before it is published, and the former one is honoured for a day after.
@@ -17,7 +17,9 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 const HOUR: u64 = 3600;
+/// How long an authority is valid; the next is announced when a third of that is left.
 pub const AUTHORITY_LIFE: Duration = Duration::from_secs(90 * 24 * HOUR);
+/// How long a serving certificate is valid; the next is made when a third of that is left.
 pub const SERVING_LIFE: Duration = Duration::from_secs(14 * 24 * HOUR);
 /// How long a new authority is announced before it signs.
 pub const ANNOUNCED_FOR: Duration = Duration::from_secs(24 * HOUR);
@@ -27,7 +29,9 @@ pub const BACKDATED: Duration = Duration::from_secs(HOUR);
 /// From when to when a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
+    /// `notBefore`.
     pub from: Timestamp,
+    /// `notAfter`.
     pub until: Timestamp,
 }
 
@@ -55,18 +59,25 @@ impl Span {
 /// The certificates that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Known {
+    /// The authority that signs.
     pub authority: Span,
+    /// An authority that is announced and signs nothing yet.
     pub next: Option<Span>,
+    /// The authority that signed before, which callers may still need.
     pub former: Option<Span>,
+    /// What the server shows to callers.
     pub serving: Span,
     /// The serving certificate is signed by the current authority and bears every name it is called by, and there are keys for the
     /// paths of reviews.
     pub fits: bool,
 }
 
+/// What a replica does about the certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
+    /// All is well.
     Nothing {
+        /// When that may change.
         look_again: Timestamp,
     },
     /// There is nothing that could be used: authority and serving certificate are made.

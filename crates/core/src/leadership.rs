@@ -1,10 +1,10 @@
 //! Who of several operators acts: the one that holds a lease.
 //!
 //! ```text
-//!             nobody holds it, or its holder was silent for too long
+//!             it has no holder, or its holder was silent for too long
 //!   following ─────────────────────────────────────────────────────▶ leading ──┐ renewed
 //!       ▲                                                              │  ▲────┘
-//!       └── somebody else holds it · it could not be renewed in time ──┘
+//!       └── another one holds it · it could not be renewed in time ────┘
 //! ```
 //!
 //! A lease is judged by how long it has looked the same *here*, never by the time written in it, so clocks that differ do no
@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use crate::cluster::fact::{Key, Lease};
 use crate::cluster::version::is_older;
 
+/// The lease of operators, in the namespace they keep their objects in.
 pub const NAME: &str = "evac-operator";
 /// A lease that looks the same for this long has lost its holder.
 pub const DURATION: Duration = Duration::from_secs(15);
@@ -33,6 +34,7 @@ pub fn key(home: &str) -> Key {
 /// The lease as it was last seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sight {
+    /// It, with the version on which a candidate would write.
     pub lease: Lease,
     /// Since when it has looked like this.
     pub since: Timestamp,
@@ -67,7 +69,9 @@ pub enum Move {
     Create,
     /// It is free, lapsed, or ours and due: write our name on the version that was seen.
     Take,
+    /// Another candidate holds it, ours is not due yet, or the last attempt to write has just failed.
     Wait {
+        /// When it is decided again, if nothing is seen before.
         until: Timestamp,
     },
 }
@@ -78,7 +82,7 @@ pub fn decide(me: &str, sight: Option<&Sight>, tried: Option<Timestamp>, now: Ti
         None => now,
         Some(sight) if sight.lease.holder.is_empty() => now,
         Some(sight) if sight.lease.holder == me => after(sight.since, RENEW_EVERY),
-        // Whoever wrote it said how long to wait; one that says nothing gets the usual time.
+        // Its holder wrote how long to wait; a lease that says nothing gets the usual time.
         Some(sight) => match u64::try_from(sight.lease.duration_seconds) {
             Ok(seconds) if seconds > 0 => after(sight.since, Duration::from_secs(seconds)),
             _ => after(sight.since, DURATION),

@@ -91,6 +91,7 @@ impl From<Said> for Condition {
 }
 
 impl Condition {
+    /// A condition without times; an empty `reason` or `message` is left out.
     pub fn new(kind: &str, status: bool, reason: &str, message: impl Into<Text>) -> Self {
         let message = message.into();
         Self::from(Said {

@@ -19,33 +19,54 @@ use super::transfer::Sample;
 /// Whether an owner is there, as far as we could find out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Existence {
+    /// The server showed it.
     Found,
+    /// The server has none of that name; its answer as a sentence.
     Gone(String),
+    /// It could not be read, by lack of rights or otherwise; the error as a sentence.
     Unreadable(String),
 }
 
 /// One observation. Gone is a statement about one incarnation, never about a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
+    /// A node as it is now.
     Node(Box<Node>),
+    /// A node was deleted.
     NodeGone(String, Uid),
     /// The server was asked for a node and has none of that name.
     NodeAbsent(String),
+    /// A pod as it is now.
     Pod(Box<Pod>),
+    /// A pod is gone from the API.
     PodGone(Key, Uid),
+    /// A PodDisruptionBudget as it is now.
     Budget(Box<Budget>),
+    /// A budget was deleted.
     BudgetGone(Key, Uid),
+    /// A VirtualMachine as it is now.
     Machine(Box<Machine>),
+    /// A VirtualMachine is gone from the API.
     MachineGone(Key, Uid),
+    /// A VirtualMachineInstance as it is now.
     Instance(Box<Instance>),
+    /// An instance is gone from the API.
     InstanceGone(Key, Uid),
+    /// A VirtualMachineInstanceReplicaSet as it is now.
     ReplicaSet(Box<ReplicaSet>),
+    /// A set of instances is gone from the API.
     ReplicaSetGone(Key, Uid),
+    /// A VirtualMachineInstanceMigration as it is now.
     Migration(Box<Migration>),
+    /// A migration is gone from the API.
     MigrationGone(Key, Uid),
+    /// The DaemonSet that a pod names as its owner was looked up.
     DaemonSet(Key, Existence),
+    /// An eviction was refused because this namespace is being deleted.
     NamespaceTerminating(String),
+    /// A lease as it is now.
     Lease(Box<Lease>),
+    /// A lease was deleted.
     LeaseGone(Key, Uid),
     /// The server was asked for a lease and has none of that name.
     LeaseAbsent(Key),

@@ -17,19 +17,29 @@ use super::written_time::WrittenTime;
 /// The phase of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Phase {
+    /// Nothing is written: the controller has not looked at it yet.
     #[default]
     Unset,
+    /// The controller knows it; there is no launcher yet.
     Pending,
+    /// Its launcher was created and is not up yet.
     Scheduling,
+    /// Its launcher is up on a node, and the node agent makes the guest.
     Scheduled,
+    /// The guest runs.
     Running,
+    /// The guest has ended in good order.
     Succeeded,
+    /// The guest has crashed, or could not be started.
     Failed,
+    /// It is the empty receiver of a guest from another namespace or cluster.
     WaitingForSync,
+    /// A phase that evac does not know, or `Unknown`: the node agent does not answer.
     Unknown,
 }
 
 impl Phase {
+    /// Reads `status.phase`; words that are not known are [`Phase::Unknown`].
     pub fn of(text: &str) -> Self {
         match text {
             "" => Self::Unset,
@@ -44,6 +54,7 @@ impl Phase {
         }
     }
 
+    /// The word in `status.phase`.
     pub fn text(self) -> &'static str {
         match self {
             Self::Unset => "",
@@ -58,6 +69,7 @@ impl Phase {
         }
     }
 
+    /// The guest has ended and does not come back under this incarnation.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -110,21 +122,33 @@ impl fmt::Debug for PhaseTimes {
 #[allow(clippy::struct_excessive_bools, reason = "each is a field of the API")]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MigrationState {
+    /// The migration that this is about, by identity.
     pub uid: String,
+    /// The node that the guest leaves.
     pub source_node: String,
     /// The launcher that the guest is to leave, by name.
     pub source_pod: String,
+    /// The node that the guest moves to; empty before it is handed over.
     pub target_node: String,
+    /// The launcher that the guest moves to, by name.
     pub target_pod: String,
+    /// Where the target's agent listens; empty until it does.
     pub target_address: String,
+    /// `startTimestamp` is set: memory is being copied.
     pub started: bool,
+    /// `endTimestamp` is set: nothing is copied any more.
     pub ended: bool,
     /// When, as written.
     pub start: String,
+    /// `endTimestamp` as written; empty without it.
     pub end: String,
+    /// The node agents have closed their account, whether it succeeded or not.
     pub completed: bool,
+    /// It did not succeed; the guest is still where it was.
     pub failed: bool,
+    /// A controller has asked the agents to stop.
     pub abort_requested: bool,
+    /// Why it failed, in the words of the agent; empty without a failure.
     pub failure_reason: String,
 }
 
@@ -149,18 +173,29 @@ impl MigrationState {
 /// A VirtualMachineInstance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
+    /// Namespace and name; its machine has the same.
     pub key: Key,
+    /// `metadata.uid`: a restart of the machine makes another incarnation.
     pub uid: Uid,
+    /// `metadata.resourceVersion`, on which changes are written.
     pub version: Version,
+    /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
+    /// `metadata.labels`; its launchers bear them, too.
     pub labels: TextMap,
+    /// The controller that made it: a machine, a set, or `None` for one that a person made.
     pub owner: Option<Owner>,
+    /// `status.phase`.
     pub phase: Phase,
+    /// `status.phaseTransitionTimestamps`.
     pub phase_times: PhaseTimes,
+    /// `status.nodeName`: where the guest runs; empty before a launcher is bound.
     pub node: Text,
+    /// `status.conditions`.
     pub conditions: Vec<Condition>,
     /// Its launchers, by their identities, and their nodes.
     pub active_pods: Box<[(Uid, Text)]>,
+    /// `status.migrationState`: the account of its last migration; `None` if it was never moved.
     pub migration: Option<Box<MigrationState>>,
     /// What many instances have alike.
     pub common: Arc<Common>,
@@ -169,10 +204,15 @@ pub struct Instance {
 /// What many instances have alike, because it is written in what they are made from, or is there for few and for a short time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Common {
+    /// `metadata.finalizers`, in the order written.
     pub finalizers: Texts,
+    /// `spec.evictionStrategy`; `None` leaves it to the cluster's default.
     pub eviction_strategy: Option<Text>,
+    /// `spec.terminationGracePeriodSeconds`: how long the guest gets to shut down.
     pub grace_seconds: Option<i64>,
+    /// `status.evacuationNodeName`: the node that it is marked to leave.
     pub evacuation_node: Option<Text>,
+    /// A change of its CPUs or its memory, or one that needs a move, is under way: its migration is not the end of it.
     pub hotplug_change: bool,
     /// The memory of the guest in bytes, as far as it is written down; 0 if it is not.
     pub memory: u64,
@@ -203,10 +243,12 @@ impl DerefMut for Instance {
 }
 
 impl Instance {
+    /// The guest has ended and does not come back under this incarnation.
     pub fn is_final(&self) -> bool {
         self.phase.is_final()
     }
 
+    /// Whether the guest ever ran, by its phase or the times written of earlier ones.
     pub fn has_been_running(&self) -> bool {
         self.phase == Phase::Running || self.phase_times.entered("Running").is_some()
     }
@@ -216,6 +258,7 @@ impl Instance {
         self.active_pods.iter().find(|(uid, _)| uid == pod).map(|(_, node)| node)
     }
 
+    /// Whether KubeVirt says that it can be moved.
     pub fn is_migratable(&self) -> bool {
         condition::is_true(&self.conditions, "LiveMigratable")
     }
@@ -225,10 +268,12 @@ impl Instance {
         self.names_nodes || self.cpu_model == "host-model"
     }
 
+    /// Whether its condition Ready is true.
     pub fn is_ready(&self) -> bool {
         condition::is_true(&self.conditions, "Ready")
     }
 
+    /// Whether its guest stands still on request.
     pub fn is_paused(&self) -> bool {
         condition::is_true(&self.conditions, "Paused")
     }
@@ -243,6 +288,7 @@ impl Instance {
         self.migration.as_deref().is_some_and(MigrationState::is_over)
     }
 
+    /// Memory is being copied.
     pub fn is_migrating(&self) -> bool {
         self.migration.as_ref().is_some_and(|state| state.started && !state.ended)
     }
@@ -258,6 +304,7 @@ impl Instance {
             .is_some_and(|ready| ready.status == "False" && ready.reason.as_deref() == Some("PodTerminating"))
     }
 
+    /// Whether its controller is this incarnation of a machine or a set.
     pub fn is_owned_by(&self, uid: &Uid) -> bool {
         self.owner.as_ref().is_some_and(|owner| owner.uid == *uid)
     }

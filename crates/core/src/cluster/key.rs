@@ -17,9 +17,9 @@ pub struct Key(Arc<Parts>);
 /// The parts of a [`Key`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Parts {
-    /// Empty for objects without a namespace.
+    /// Empty for what has no namespace, such as a node.
     pub namespace: Text,
-    /// The name within the namespace.
+    /// `metadata.name`.
     pub name: Text,
 }
 
@@ -71,13 +71,13 @@ impl fmt::Debug for Key {
 /// A controlling owner reference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// The group and version of its kind.
+    /// Group and version, as `apps/v1`.
     pub api_version: Text,
-    /// What it is.
+    /// The kind, as `DaemonSet`.
     pub kind: Text,
-    /// What it is called, in the namespace of what it owns.
+    /// Its name, in the namespace of what it owns.
     pub name: Text,
-    /// Which incarnation of that name it is.
+    /// Which incarnation of it.
     pub uid: Uid,
 }
 

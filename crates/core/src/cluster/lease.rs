@@ -10,15 +10,21 @@ use super::version::Version;
 /// A lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
+    /// Namespace and name.
     pub key: Key,
+    /// `metadata.uid`.
     pub uid: Uid,
+    /// `spec.holderIdentity`; empty when it was given back.
     pub holder: String,
+    /// `spec.renewTime`, by the clock of the holder.
     pub renewed: Option<Timestamp>,
+    /// `spec.leaseDurationSeconds`; 0 if it does not say.
     pub duration_seconds: i64,
+    /// `metadata.resourceVersion`, on which it is renewed or taken over.
     pub resource_version: Version,
     /// How often the holder changed.
     pub transitions: i64,
-    /// When somebody last asked whether the holder is still at work, by the clock of the asker.
+    /// When another drain, or a person by `evac status`, last asked whether the holder is still at work, by the clock of the asker.
     pub asked: Option<Timestamp>,
     /// The last question that was answered. Only holders that watch their lease have this, and have it from the beginning.
     pub answered: Option<Timestamp>,
@@ -39,8 +45,8 @@ impl Lease {
         self.renewed?.checked_add(SignedDuration::from_secs(self.duration_seconds)).ok()
     }
 
-    /// When nobody has to respect it any more, as far as that can be told from outside: its holder's clock may be late, and a lease must not be
-    /// shorter for that. One whose holder's clock is ahead lasts longer.
+    /// Until when others than the holder have to respect it, as far as that can be told from outside: its holder's clock may be late, and a
+    /// lease must not be shorter for that. One whose holder's clock is ahead lasts longer.
     pub fn protects_until(&self) -> Option<Timestamp> {
         self.ends()?.checked_add(CLOCK_SKEW).ok()
     }

@@ -12,8 +12,10 @@ use super::node::Taint;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreImage {
+    /// It was cordoned before.
     #[serde(default)]
     pub unschedulable: bool,
+    /// All taints that it had.
     #[serde(default)]
     pub taints: Vec<Taint>,
 }
@@ -22,9 +24,13 @@ pub struct PreImage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainMark {
+    /// The form of the mark, [`MARK_VERSION`].
     pub version: u32,
+    /// By which name the drain, maintenance or failover is known that answers for the node.
     pub owner: String,
+    /// When the mark was written, by the clock of the writer.
     pub since: Timestamp,
+    /// What the node has to look like again.
     pub before: PreImage,
     /// Taints this drain added.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -59,7 +65,9 @@ impl DrainMark {
 /// The annotation as found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MarkState {
+    /// It was read, and a drain can have written it.
     Valid(Box<DrainMark>),
+    /// No drain can have written it: the beginning of its text, without control characters.
     Unreadable(String),
 }
 
@@ -84,8 +92,10 @@ pub struct Record {
     pub owner: String,
     /// Whether the node was cordoned before.
     pub unschedulable: bool,
+    /// Taints that the drain added, or may add later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
+    /// Labels that the drain added.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }

@@ -5,29 +5,47 @@
 
 /// Role of a pod: `virt-launcher` or `hotplug-disk`.
 pub const APP: &str = "kubevirt.io";
+/// Label of a launcher: the uid of its instance.
 pub const CREATED_BY: &str = "kubevirt.io/created-by";
 /// On a launcher: the name of its machine, which its instance has too.
 pub const MACHINE_NAME: &str = "vm.kubevirt.io/name";
+/// Label of an instance: the node it is on.
 pub const NODE_NAME: &str = "kubevirt.io/nodeName";
+/// Annotation of a launcher: the name of its instance.
 pub const DOMAIN: &str = "kubevirt.io/domain";
+/// Label of a node: KubeVirt's agent works there, so launchers may be placed on it.
 pub const SCHEDULABLE: &str = "kubevirt.io/schedulable";
+/// Label of a target pod: the uid of its migration.
 pub const MIGRATION_JOB_UID: &str = "kubevirt.io/migrationJobUID";
+/// Annotation of a target pod: the name of its migration.
 pub const MIGRATION_JOB_NAME: &str = "kubevirt.io/migrationJobName";
+/// Label of an instance that is being moved: the node it moves to, so that the agent there takes it up.
 pub const MIGRATION_TARGET_NODE: &str = "kubevirt.io/migrationTargetNodeName";
+/// Label of a migration: the name of its instance.
 pub const MIGRATION_SELECTOR: &str = "kubevirt.io/vmi-name";
+/// Annotation of a migration that was made because a node is wanted: the name of that node.
 pub const EVACUATION_MIGRATION: &str = "kubevirt.io/evacuationMigration";
+/// Annotation of a migration that KubeVirt made to bring a guest to a new launcher.
 pub const WORKLOAD_UPDATE_MIGRATION: &str = "kubevirt.io/workloadUpdateMigration";
+/// Annotation of a migration: after how many seconds it fails because its target pod fits nowhere.
 pub const UNSCHEDULABLE_TIMEOUT: &str = "kubevirt.io/migrationUnschedulablePodTimeoutSeconds";
+/// Annotation of a migration: after how many seconds it fails because its target pod is not up.
 pub const PENDING_TIMEOUT: &str = "kubevirt.io/migrationPendingPodTimeoutSeconds";
+/// Annotation of a migration that is not spaced out after failures; KubeVirt's own tests set it.
 pub const IGNORE_BACKOFF: &str = "kubevirt.io/func-test-ignore-migration-backoff";
+/// Annotation of a launcher whose guest is marked to be moved, for the descheduler.
 pub const EVICTION_IN_PROGRESS: &str = "descheduler.alpha.kubernetes.io/eviction-in-progress";
 /// What a descheduler calls itself in the evictions it asks for.
 pub const DESCHEDULER: &str = "sigs.k8s.io/descheduler";
+/// Annotation of an Eviction: the program that asks for it.
 pub const REQUESTED_BY: &str = "requested-by";
+/// Annotation of an instance: who marked it, if that was the descheduler.
 pub const EVICTION_SOURCE: &str = "kubevirt.io/eviction-source";
+/// Annotation of launchers: the descheduler may ask for an eviction and has to expect that it takes its time.
 pub const REQUEST_EVICT_ONLY: &str = "descheduler.alpha.kubernetes.io/request-evict-only";
 /// On a migration: the drain that started it, by the name of its owner.
 pub const DRAIN: &str = "evac.dev/drain";
+/// Readiness gate of launchers, closed while the guest is paused.
 pub const UNPAUSED_GATE: &str = "kubevirt.io/virtual-machine-unpaused";
 /// What the guest should do now, for the node agent; see docs/vms.md.
 pub const WANTED_GUEST_STATE: &str = "evac.dev/wanted-guest-state";
@@ -38,6 +56,7 @@ pub const INSTANCE_FINALIZER: &str = "kubevirt.io/foregroundDeleteVirtualMachine
 pub const LEGACY_INSTANCE_FINALIZER: &str = "foregroundDeleteVirtualMachine";
 /// Holds a machine, and the instances it created, until its controller has seen their end.
 pub const MACHINE_FINALIZER: &str = "kubevirt.io/virtualMachineControllerFinalize";
+/// Holds a migration until its end was dealt with.
 pub const MIGRATION_FINALIZER: &str = "kubevirt.io/migrationJobFinalize";
 
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";

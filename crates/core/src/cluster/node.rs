@@ -12,13 +12,18 @@ use super::taints::OUT_OF_SERVICE;
 use super::text_map::TextMap;
 use super::version::Version;
 
+/// A taint, as `spec.taints` has it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Taint {
+    /// Such as `kubevirt.io/drain`.
     pub key: String,
+    /// What tolerations may ask for; `None` and empty mean the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
+    /// `timeAdded` as written; `None` where the author of the taint left it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_added: Option<String>,
 }
@@ -42,25 +47,38 @@ impl fmt::Display for Taint {
 /// What a node says about its own health. `Silent` means it never reported a Ready condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Health {
+    /// Its condition Ready is true.
     Ready,
+    /// The kubelet says itself that it is not ready.
     NotReady,
+    /// The kubelet has not been heard of for a while: the node controller says so.
     Unknown,
+    /// There is no condition Ready.
     Silent,
 }
 
 /// A node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
+    /// `metadata.name`.
     pub name: String,
+    /// `metadata.uid`: a machine that is registered anew is another node.
     pub uid: Uid,
+    /// `metadata.resourceVersion`, on which changes are written.
     pub resource_version: Version,
+    /// `spec.unschedulable`: it is cordoned.
     pub unschedulable: bool,
+    /// `spec.taints`.
     pub taints: Vec<Taint>,
+    /// `metadata.labels`.
     pub labels: TextMap,
+    /// What its condition Ready says.
     pub health: Health,
+    /// Since when it says so, by the clock of the writer; `None` if that is not written.
     pub health_since: Option<Timestamp>,
     /// Our ownership annotation, as found.
     pub mark: Option<MarkState>,
+    /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
 }
 

@@ -15,8 +15,11 @@ pub type Amounts = BTreeMap<String, i128>;
 /// A node as the scheduler sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Place {
+    /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
+    /// `spec.taints`.
     pub taints: Vec<Taint>,
+    /// `spec.unschedulable`: it is cordoned.
     pub unschedulable: bool,
     /// What pods have not asked for yet.
     pub free: Amounts,
@@ -24,11 +27,16 @@ pub struct Place {
     pub size: Amounts,
 }
 
+/// An entry of a pod's `spec.tolerations`; what is left out there is empty here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Toleration {
+    /// The taint's key; empty for all keys.
     pub key: String,
+    /// `Exists`, `Equal` or empty, which means the same, `Lt` or `Gt`.
     pub operator: String,
+    /// What the value of the taint is compared with.
     pub value: String,
+    /// The taint's effect; empty for all effects.
     pub effect: String,
 }
 
@@ -48,10 +56,14 @@ impl Toleration {
     }
 }
 
+/// An entry of `matchExpressions` or `matchFields` of a node selector.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Expression {
+    /// A label, or `metadata.name` among the fields.
     pub key: String,
+    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`; any other word matches nothing.
     pub operator: String,
+    /// What the operator compares with.
     pub values: Vec<String>,
 }
 
@@ -64,7 +76,9 @@ impl Expression {
 /// One of several ways to please a required node affinity.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Term {
+    /// `matchExpressions`; all of them have to hold.
     pub labels: Vec<Expression>,
+    /// `matchFields`; only `metadata.name` is known.
     pub fields: Vec<Expression>,
 }
 
@@ -80,10 +94,13 @@ impl Term {
 /// What a guest's pod asks of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wants {
+    /// `spec.nodeSelector`.
     pub selector: BTreeMap<String, String>,
     /// The required node affinity; without it any node will do.
     pub affinity: Option<Vec<Term>>,
+    /// `spec.tolerations`.
     pub tolerations: Vec<Toleration>,
+    /// What the pod takes of a node, overhead included.
     pub requests: Amounts,
 }
 
@@ -118,6 +135,7 @@ impl Wants {
 /// All nodes of the cluster, and what the guests that are to be moved ask of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Places {
+    /// By name.
     pub nodes: BTreeMap<String, Place>,
     /// By launcher pod.
     pub wants: BTreeMap<Key, Wants>,

@@ -16,14 +16,20 @@ use super::version::Version;
 /// How far the life of a pod is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum PodPhase {
+    /// It is not bound to a node yet, or its containers are not all made.
     Pending,
+    /// At least one container runs or is about to.
     Running,
+    /// All containers have ended in good order and stay that way.
     Succeeded,
+    /// All containers have ended, at least one with an error.
     Failed,
+    /// The node did not tell.
     Unknown,
 }
 
 impl PodPhase {
+    /// Its containers have ended and are not started again.
     pub fn is_finished(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -32,11 +38,14 @@ impl PodPhase {
 /// A deletion that was asked for. The API's timestamp lies at the end of the grace period, so both are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deletion {
+    /// `metadata.deletionTimestamp`: when the grace period is over.
     pub ends: Timestamp,
+    /// `metadata.deletionGracePeriodSeconds`.
     pub grace_seconds: i64,
 }
 
 impl Deletion {
+    /// When the deletion was asked for.
     pub fn requested(&self) -> Timestamp {
         self.ends.checked_sub(jiff::SignedDuration::from_secs(self.grace_seconds)).unwrap_or(self.ends)
     }
@@ -65,6 +74,7 @@ pub struct Launcher {
     pub job: Option<Uid>,
     /// The compute container is up, and every other one is ready.
     pub up: bool,
+    /// Of `status.conditions` Ready, PodScheduled and the gate of paused guests.
     pub conditions: Vec<Condition>,
     /// An eviction of the pod was refused for the sake of its guest, and this is noted on it.
     pub eviction_marked: bool,
@@ -73,13 +83,21 @@ pub struct Launcher {
 /// A pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
+    /// Namespace and name.
     pub key: Key,
+    /// `metadata.uid`: evictions name it.
     pub uid: Uid,
+    /// `metadata.resourceVersion`.
     pub version: Version,
+    /// `spec.nodeName`; `None` until it is bound.
     pub node: Option<Text>,
+    /// The owner reference with `controller: true`; `None` for a bare pod.
     pub controller: Option<Owner>,
+    /// `metadata.labels`, by which budgets find it.
     pub labels: TextMap,
+    /// What it has to do with virtual machines.
     pub vm: VmRole,
+    /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
     /// What many pods have alike.
     pub common: Arc<Common>,
@@ -89,13 +107,21 @@ pub struct Pod {
 #[allow(clippy::struct_excessive_bools, reason = "each is a property of its own")]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Common {
+    /// `status.phase`.
     pub phase: PodPhase,
+    /// Whether its condition Ready is true.
     pub ready: bool,
+    /// Set once it is being deleted.
     pub deletion: Option<Deletion>,
+    /// The kubelet made it from a file of its own; deleting it in the API ends nothing.
     pub mirror: bool,
+    /// It has an `emptyDir` volume, whose data are lost with the pod.
     pub empty_dir: bool,
+    /// `metadata.finalizers`: what holds it when its containers have ended.
     pub finalizers: Texts,
+    /// `spec.priorityClassName`.
     pub priority_class: Option<Text>,
+    /// `spec.terminationGracePeriodSeconds`.
     pub grace_seconds: Option<i64>,
 }
 
@@ -164,14 +190,17 @@ impl Pod {
         self.node.as_deref().unwrap_or_default()
     }
 
+    /// Its containers have ended and are not started again.
     pub fn is_finished(&self) -> bool {
         self.phase.is_finished()
     }
 
+    /// Its deletion was asked for.
     pub fn is_deleting(&self) -> bool {
         self.deletion.is_some()
     }
 
+    /// The DaemonSet that it belongs to.
     pub fn daemon_set(&self) -> Option<Key> {
         let owner = self.controller.as_ref()?;
         (owner.kind == "DaemonSet" && owner.api_version == "apps/v1")

@@ -25,12 +25,14 @@ pub trait Object: PartialEq {
     /// By what it is called: a name, or a namespace and a name.
     type Id: Ord + Clone;
 
+    /// What it is called.
     fn id(&self) -> &Self::Id;
     /// Which incarnation of that name it is.
     fn uid(&self) -> &Uid;
     /// Its resource version.
-    fn version(&self) -> &Version;
-    fn version_mut(&mut self) -> &mut Version;
+    fn version(&self) -> &String;
+    /// Where that stands: a table puts a newer version on a state that says the same.
+    fn version_mut(&mut self) -> &mut String;
     /// It is being deleted and nothing holds it any more: the server removes it with this write.
     fn is_ending(&self) -> bool;
 }
@@ -79,6 +81,7 @@ pub struct Revision(pub(super) u64);
 pub enum Kept<T> {
     /// It is older than what is known, or says the same.
     Unchanged,
+    /// Nothing was known under its name.
     Added,
     /// What was known before.
     Replaced(T),
@@ -243,6 +246,7 @@ impl<T: Object> Table<T> {
         self.gone = Tombstones::default();
     }
 
+    /// The object of this name.
     pub fn get(&self, id: &T::Id) -> Option<&T> {
         self.rows.get(id).map(|(_, object)| object.as_ref())
     }
@@ -252,14 +256,17 @@ impl<T: Object> Table<T> {
         self.rows.get(id).map_or(Revision::default(), |(revision, _)| *revision)
     }
 
+    /// Whether an object of this name is known.
     pub fn contains(&self, id: &T::Id) -> bool {
         self.rows.contains_key(id)
     }
 
+    /// The names of all objects, in order.
     pub fn ids(&self) -> impl Iterator<Item = &T::Id> {
         self.rows.keys()
     }
 
+    /// All objects, in the order of their names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
         self.rows.values().map(|(_, object)| object.as_ref())
     }

@@ -5,21 +5,33 @@ use thiserror::Error;
 use crate::cluster::fact::Taint;
 use crate::cluster::selector::{is_label_value, is_qualified_name};
 
-/// Says that whoever put it there knows the machine to be off. Kubernetes then removes its pods and detaches its volumes.
+/// The author of this taint knows the machine to be off. Kubernetes then removes its pods and detaches its volumes.
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
+/// Why words for taints were refused; the sentences are kubectl's.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TaintError {
+    /// The word has not the form `key=value:Effect`, `key:Effect-` or `key-`, or its key or value is no label.
     #[error("invalid taint spec: {0}")]
     Spec(String),
+    /// The effect is none of Kubernetes'.
     #[error("invalid taint effect: {0}, unsupported taint effect")]
     Effect(String),
+    /// Two words put on a taint with the same key and effect.
     #[error("duplicated taints with the same key and effect: {0}")]
     Duplicate(String),
+    /// The same taint is put on and taken off.
     #[error("can not both modify and remove the following taint(s) in the same command: {0}")]
     Contradiction(String),
     #[error("node {node} already has {keys} taint(s) with same effect(s) and --overwrite is false")]
-    Exists { node: String, keys: String },
+    /// The node has such a taint already, and nothing is to be overwritten.
+    Exists {
+        /// Which node.
+        node: String,
+        /// The keys of those taints, separated by commas.
+        keys: String,
+    },
+    /// What is to be taken off is not there.
     #[error("taint \"{0}\" not found")]
     Missing(String),
 }
@@ -27,25 +39,34 @@ pub enum TaintError {
 /// A removal names a key, and perhaps one effect of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
+    /// The taint's key.
     pub key: String,
+    /// Only the taint with this effect; `None` takes all of this key off.
     pub effect: Option<String>,
 }
 
+/// What is to be done to the taints of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaintChange {
+    /// To be put on, or to get another value.
     pub add: Vec<Taint>,
+    /// To be taken off.
     pub remove: Vec<Removal>,
 }
 
 /// The word kubectl prints for what happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changed {
+    /// Taints were put on and taken off, or overwritten.
     Modified,
+    /// Taints were put on.
     Tainted,
+    /// Taints were taken off.
     Untainted,
 }
 
 impl Changed {
+    /// The word that kubectl prints.
     pub fn word(self) -> &'static str {
         match self {
             Self::Modified => "modified",

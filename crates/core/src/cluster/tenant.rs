@@ -48,13 +48,19 @@ impl TenantProgress {
 /// What is written on an instance about its tenant. Texts are as found: what cannot be read is an answer, too.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Marks {
+    /// When it is deleted at the latest, as evac wrote it.
     pub deadline: Option<String>,
+    /// The same as Cluster API's provider for KubeVirt wrote it; counts where evac's is missing.
     pub capk_deadline: Option<String>,
+    /// How long its tenant gets, such as `30m`.
     pub timeout: Option<String>,
+    /// `migrate-first` or `drain`.
     pub policy: Option<String>,
     /// There is a note about progress, even if it cannot be read.
     pub has_progress: bool,
+    /// How far the drain of its node is, if the note can be read.
     pub progress: Option<TenantProgress>,
+    /// The instance for which its node was cordoned.
     pub cordoned: Option<Uid>,
 }
 

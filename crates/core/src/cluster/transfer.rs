@@ -9,9 +9,12 @@ pub struct Sample {
     pub at: Option<Timestamp>,
     /// Bytes copied so far, those that had to be copied again included.
     pub processed: u64,
+    /// Bytes that are still to be copied.
     pub remaining: u64,
+    /// Bytes of the whole guest, if the agent says so.
     pub total: Option<u64>,
     /// Bytes per second that are copied, and that the guest changes.
     pub rate: Option<u64>,
+    /// Bytes per second that the guest changes.
     pub dirty_rate: Option<u64>,
 }

@@ -8,15 +8,22 @@ use crate::cluster::selector::is_qualified_name;
 /// A refusal: a status code, a sentence, and the fields it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
+    /// The HTTP status: 400, 403, 422 or 429.
     pub code: u16,
+    /// The sentence for people; programs match on KubeVirt's.
     pub message: String,
+    /// The fields that are wrong, or a word for programs; may be empty.
     pub causes: Vec<Cause>,
 }
 
+/// An entry of `status.details.causes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
+    /// In one word, such as `FieldValueInvalid`.
     pub reason: &'static str,
+    /// What is wrong, as a sentence.
     pub message: String,
+    /// The path of the field, such as `spec.template`; empty where it is about none.
     pub field: String,
 }
 
@@ -41,8 +48,11 @@ impl Denial {
 /// What a machine says about running, as written.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MachineSpec<'a> {
+    /// `spec.running`, the deprecated field.
     pub running: Option<bool>,
+    /// `spec.runStrategy`.
     pub strategy: Option<&'a str>,
+    /// Whether `spec.template` is there.
     pub has_template: bool,
     /// The eviction strategy of its template.
     pub eviction_strategy: Option<&'a str>,
@@ -62,12 +72,17 @@ pub fn instance(strategy: Option<&str>) -> Option<Denial> {
 /// What the KubeVirt object says about moving guests. A bad setting is refused, so what held before goes on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ClusterSpec<'a> {
+    /// `spec.configuration.evictionStrategy`.
     pub eviction_strategy: Option<&'a str>,
+    /// `spec.configuration.migrations.nodeDrainTaintKey`.
     pub drain_taint_key: Option<&'a str>,
+    /// `spec.configuration.migrations.parallelMigrationsPerCluster`.
     pub parallel_per_cluster: Option<i64>,
+    /// `spec.configuration.migrations.parallelOutboundMigrationsPerNode`.
     pub parallel_outbound_per_node: Option<i64>,
 }
 
+/// The KubeVirt object that is being created or changed.
 pub fn cluster(spec: &ClusterSpec<'_>) -> Option<Denial> {
     let mut causes: Vec<Cause> =
         eviction_strategy(spec.eviction_strategy, "spec.configuration.evictionStrategy")
@@ -94,6 +109,7 @@ pub fn cluster(spec: &ClusterSpec<'_>) -> Option<Denial> {
     Denial::invalid(causes)
 }
 
+/// A machine that is being created or changed.
 pub fn machine(spec: &MachineSpec<'_>) -> Option<Denial> {
     let mut causes = Vec::new();
     if !spec.has_template {

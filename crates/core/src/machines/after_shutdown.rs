@@ -1,6 +1,6 @@
 //! What becomes of a guest whose pod is evicted: does it come back?
 //!
-//! An eviction that shuts a guest down looks like a clean shutdown to whoever owns the guest. So what follows depends on the
+//! An eviction that shuts a guest down looks like a clean shutdown to the owner of the instance. So what follows depends on the
 //! owner, and for a VirtualMachine on its run strategy.
 
 use crate::cluster::index::Index;

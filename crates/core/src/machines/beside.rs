@@ -52,6 +52,7 @@ fn minor(version: &str) -> Option<(u32, u32)> {
 /// How an operator starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrangement {
+    /// What it takes on.
     pub roles: Roles,
     /// The kinds of virtual machines are ours to define.
     pub defines_machines: bool,

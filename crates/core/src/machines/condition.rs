@@ -31,6 +31,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
+    /// The conditions of an object, unchanged yet.
     pub fn of(list: &[Condition]) -> Self {
         Self { list: list.to_vec(), changed: false }
     }
@@ -49,12 +50,14 @@ impl Conditions {
         self.changed = true;
     }
 
+    /// Takes the condition of this type away, if it is there.
     pub fn remove(&mut self, kind: &str) {
         let before = self.list.len();
         self.list.retain(|condition| condition.kind != kind);
         self.changed |= self.list.len() != before;
     }
 
+    /// The conditions as they are by now.
     pub fn list(&self) -> &[Condition] {
         &self.list
     }

@@ -1,4 +1,4 @@
-//! Moves guests off a node that somebody wants: by the drain taint on the node, or by a mark on the instance.
+//! Moves guests off a node that is to be emptied: by the drain taint on the node, or by a mark on the instance.
 //!
 //! ```text
 //!  taint or mark ─▶ migration created ─▶ waits for a slot ─▶ runs ─▶ moved: the mark is gone
@@ -14,11 +14,12 @@
 
 use jiff::Timestamp;
 
-use super::action::{Action, Decision, Kind, Part, Tree};
+use super::action::{Action, Decision, Event, Part, Tree};
 use super::condition::{self, Condition, Conditions};
 use super::line::active_pods;
 use super::strategy::{Course, course};
 use super::{names, retries};
+use crate::action::Asker;
 use crate::cluster::fact::{Instance, Key, MigrationPhase};
 use crate::cluster::index::Index;
 
@@ -29,7 +30,7 @@ const NO_NODE: &str = "no node can take it: ";
 /// Failures in a row after which a guest is called blocked, though it is still tried again.
 const MANY_FAILURES: usize = 3;
 
-/// Whether somebody wants the node of an instance.
+/// Whether an instance is to leave its node.
 pub fn is_wanted(index: &Index, instance: &Instance) -> bool {
     let tainted =
         index.node(&instance.node).is_some_and(|node| node.is_to_be_drained(&index.config.drain_taint_key));
@@ -52,6 +53,8 @@ fn fits_nowhere(index: &Index, instance: &Instance) -> Option<String> {
     before.filter(|_| waits && known.reason.as_deref() == Some(NO_PLACE)).map(str::to_owned)
 }
 
+/// What is done about an instance whose node is wanted: a migration, and a condition while it cannot be moved. When the node is
+/// wanted no more, migrations that have not begun are called off.
 pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     let mut decision = Decision::nothing();
     let Some(instance) = index.instance(key) else { return decision };
@@ -71,12 +74,7 @@ pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
                 && !index.ledger().holds(&one.uid)
         });
         for one in waiting {
-            decision.push(Action::Delete {
-                kind: Kind::Migration,
-                key: one.key.clone(),
-                uid: one.uid.clone(),
-                grace_seconds: None,
-            });
+            decision.delete(*one);
         }
         return decision;
     }
@@ -85,15 +83,17 @@ pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
         return decision;
     }
     let last = migrations.last().map_or("first".into(), |one| one.uid.text());
-    decision.push(Action::CreateMigration {
+    let priority = match instance.eviction_source.as_deref() {
+        Some("descheduler") => "system-maintenance",
+        _ => "system-critical",
+    };
+    decision.push(Action::Migrate {
         instance: key.clone(),
         uid: instance.uid.clone(),
         name: names::evacuation(&key.name, &instance.uid.text(), &last),
         node: instance.node.to_string(),
-        priority: match instance.eviction_source.as_deref() {
-            Some("descheduler") => "system-maintenance",
-            _ => "system-critical",
-        },
+        asker: Asker::Evacuation(priority),
+        dry_run: false,
     });
     decision
 }
@@ -144,25 +144,9 @@ fn say_what_blocks(
         None => conditions.remove(BLOCKED),
     }
     let Some(list) = conditions.changed() else { return };
-    let mut fields = Tree::default();
-    fields.put(&["status", "conditions"], list);
-    decision.push(Action::Patch {
-        kind: Kind::Instance,
-        key: instance.key.clone(),
-        uid: instance.uid.clone(),
-        version: instance.version.clone(),
-        part: Part::Main,
-        fields,
-    });
+    decision.patch(instance, Part::Main, Tree::at(&["status", "conditions"], list));
     if let Some((_, message)) = blocked {
-        decision.push(Action::Event {
-            kind: Kind::Instance,
-            key: instance.key.clone(),
-            uid: instance.uid.clone(),
-            warning: true,
-            reason: BLOCKED,
-            message,
-        });
+        decision.tell(Event::warning(instance, BLOCKED, message));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is answered when somebody asks for the eviction of a pod that belongs to a guest. The words are KubeVirt's: other
+//! What is answered to a request for the eviction of a pod that belongs to a guest. The words are KubeVirt's: other
 //! programs look for them.
 //!
 //! A guest that is to be moved is never shut down by an eviction: the request is refused with 429 and marks the instance, and the
@@ -15,14 +15,19 @@ use crate::cluster::index::Index;
 /// The parts of a pod that the answer depends on.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
+    /// `metadata.name`.
     pub name: String,
+    /// `metadata.namespace`.
     pub namespace: String,
+    /// `metadata.uid`, to compare with the precondition of the eviction.
     pub uid: String,
     /// The label `kubevirt.io`: `virt-launcher` or `hotplug-disk`.
     pub role: String,
+    /// Its phase is Succeeded or Failed: there is no guest in it any more.
     pub finished: bool,
     /// The instance of a launcher.
     pub domain: Option<String>,
+    /// `spec.nodeName`; empty until it is bound.
     pub node: String,
     /// The names of those who own it.
     pub owners: Vec<String>,
@@ -34,9 +39,15 @@ pub enum Question {
     /// Nothing: it is none of ours.
     Allowed,
     /// The instance of this name.
-    Launcher { instance: String },
+    Launcher {
+        /// In the namespace of the pod.
+        instance: String,
+    },
     /// The launcher this hot-plugged volume belongs to.
-    Hotplug { launcher: String },
+    Hotplug {
+        /// The name of the pod that owns it.
+        launcher: String,
+    },
 }
 
 /// Whether an eviction with this precondition is about the pod that is there. One that names another incarnation is refused by the
@@ -50,6 +61,7 @@ pub fn malformed(why: &str) -> Denial {
     Denial { code: 400, message: format!("this is not a review of an eviction: {why}"), causes: Vec::new() }
 }
 
+/// What has to be read before the eviction of this pod can be judged.
 pub fn question(pod: &Asked) -> Question {
     match (pod.role.as_str(), pod.owners.as_slice()) {
         ("hotplug-disk", [launcher]) => Question::Hotplug { launcher: launcher.clone() },
@@ -61,13 +73,18 @@ pub fn question(pod: &Asked) -> Question {
     }
 }
 
+/// What is said to a request for an eviction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
+    /// The guest may be shut down, or there is none.
     Allow,
+    /// The guest stays, and nothing is written.
     Deny(Denial),
     /// Write the mark first, then refuse.
     Mark {
+        /// The node that the guest has to leave, for `status.evacuationNodeName`.
         node: String,
+        /// The refusal that follows.
         denial: Denial,
     },
 }
@@ -99,7 +116,7 @@ pub fn launcher(node: &str, instance: &Instance, config: &Config) -> Answer {
         Course::Migrate | Course::HandOver => {}
     }
     let triggered = format!("Eviction triggered evacuation of VMI \"{name}\"");
-    // A mark for a node that the guest has left is of an earlier evacuation and moves nobody.
+    // A mark for a node that the guest has left is of an earlier evacuation and moves no guest.
     if instance.evacuation_node.as_ref().is_some_and(|node| *node == instance.node) {
         return Answer::Deny(refuse(IN_PROGRESS, format!("Evacuation in progress: {triggered}")));
     }
@@ -110,7 +127,7 @@ pub fn launcher(node: &str, instance: &Instance, config: &Config) -> Answer {
 }
 
 /// Why the eviction of a pod would be refused, as far as it follows from what is known. A refusal may rest on an old view, because
-/// whoever drains a node asks again; a permission may not.
+/// a drain asks again; a permission may not.
 pub fn known_refusal(index: &Index, pod: &Key) -> Option<Denial> {
     let pod = index.launcher(pod).filter(|pod| !pod.is_finished())?;
     let runs = &pod.launcher()?.instance;
@@ -121,15 +138,17 @@ pub fn known_refusal(index: &Index, pod: &Key) -> Option<Denial> {
     }
 }
 
-/// The instance could not be read, or is not there while its launcher runs: nobody can say that it may be shut down.
+/// The instance could not be read, or is not there while its launcher runs: it cannot be said that it may be shut down.
 pub fn unreadable(error: &str) -> Denial {
     refuse(UNREADABLE, format!("kubevirt failed getting the vmi: {error}"))
 }
 
+/// The mark could not be written, so nothing would move the guest.
 pub fn not_marked(error: &str) -> Denial {
     refuse(NOT_MARKED, format!("kubevirt failed marking the vmi for eviction: {error}"))
 }
 
+/// The launcher that a hot-plugged volume belongs to could not be read.
 pub fn owner_unreadable(error: &str) -> Denial {
     refuse(UNREADABLE, format!("failed getting owner for hotplug pod: {error}"))
 }

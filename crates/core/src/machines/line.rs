@@ -32,7 +32,7 @@ pub fn ended(index: &Index) -> impl Iterator<Item = &Migration> {
     index.migrations().filter(|one| has_ended(index, one))
 }
 
-/// Whether somebody has a slot and is not being copied yet.
+/// Whether a migration has a slot and is not being copied yet.
 pub(super) fn is_filling(index: &Index) -> bool {
     let holding = index.ledger().slots.iter().filter_map(|slot| index.migration(&slot.migration));
     let is_copied = |one: &Migration| account(index, one).is_some_and(|state| state.started);

@@ -13,10 +13,13 @@ pub enum Refusal {
     /// It does not fit the state of the machine.
     #[error("{0}")]
     Conflict(String),
+    /// Its parameters make no sense: 400.
     #[error("{0}")]
     BadRequest(String),
+    /// It cannot be carried out now, for reasons that KubeVirt reports as 500.
     #[error("{0}")]
     Internal(String),
+    /// The object does not allow it at all: 403.
     #[error("{0}")]
     Forbidden(String),
 }
@@ -33,7 +36,12 @@ pub enum Change {
     /// `status.stateChangeRequests` of the machine; a recorded start failure is forgotten.
     Requests(Vec<Request>),
     /// The time the guest gets to shut down.
-    Grace { was: Option<i64>, becomes: i64 },
+    Grace {
+        /// `spec.terminationGracePeriodSeconds` of the instance until now.
+        was: Option<i64>,
+        /// The same from now on, in seconds.
+        becomes: i64,
+    },
 }
 
 const NOT_RUNNING: &str = "VM is not running";
@@ -66,6 +74,7 @@ fn requested(machine: &Machine, requests: Vec<Request>) -> Result<Change, Refusa
     }
 }
 
+/// Starts a machine, with the guest paused on request. An empty list is an accepted request that changes nothing.
 pub fn start(machine: &Machine, instance: Option<&Instance>, paused: bool) -> Result<Vec<Change>, Refusal> {
     if instance.is_some_and(|instance| {
         !instance.is_final() && !matches!(instance.phase, Phase::Unknown | Phase::Unset)
@@ -95,6 +104,7 @@ pub fn start(machine: &Machine, instance: Option<&Instance>, paused: bool) -> Re
     }
 }
 
+/// Stops a machine; `grace` is how many seconds the guest gets, if not those of its spec.
 pub fn stop(
     machine: &Machine,
     instance: Option<&Instance>,
@@ -124,6 +134,7 @@ pub fn stop(
     Ok(changes)
 }
 
+/// Restarts a machine; a `grace` of 0 means without waiting for the guest.
 pub fn restart(
     machine: &Machine,
     instance: Option<&Instance>,
@@ -163,10 +174,12 @@ pub fn check_restart_grace(grace: Option<i64>) -> Result<(), Refusal> {
     }
 }
 
+/// Whether a guest may be moved on request: it has to run.
 pub fn migrate(instance: &Instance) -> Result<(), Refusal> {
     if instance.phase == Phase::Running { Ok(()) } else { conflict(NOT_RUNNING) }
 }
 
+/// Whether a guest may be paused: it runs, is not paused, and is not on its way.
 pub fn pause(instance: &Instance) -> Result<(), Refusal> {
     if instance.phase != Phase::Running {
         return conflict(NOT_RUNNING);
@@ -183,6 +196,7 @@ pub fn pause(instance: &Instance) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Whether a guest may go on: it runs and is paused.
 pub fn unpause(instance: &Instance) -> Result<(), Refusal> {
     if instance.phase != Phase::Running {
         return conflict("VMI is not running");

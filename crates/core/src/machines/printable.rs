@@ -6,6 +6,7 @@ use super::line::has_ended;
 use crate::cluster::fact::{Instance, Machine, Migration, Phase, Pod, RunStrategy, StartFailure};
 use crate::cluster::index::Index;
 
+/// The word for a machine, with its live or last instance and how often starting it failed.
 pub fn status(
     machine: &Machine,
     instance: Option<&Instance>,

@@ -12,7 +12,7 @@ use crate::cluster::index::Index;
 
 /// After this long it is known whether a slot is being filled.
 const PAUSE: SignedDuration = SignedDuration::from_millis(100);
-/// Too short for anybody to notice. A target that finds no place does not keep others from being told about.
+/// Too short for a person to notice. A target that finds no place does not keep others from being told about.
 const LONGEST: SignedDuration = SignedDuration::from_secs(1);
 
 /// Until when a decision is put off that could have been carried out since a time. Then it has to be asked about again.
@@ -53,13 +53,12 @@ fn is_about_a_move(index: &Index, subject: &Subject) -> bool {
 /// It changes nothing but what is read about a migration or a machine.
 fn is_told(action: &Action) -> bool {
     match action {
-        Action::Event { .. } => true,
-        Action::Patch { kind, part, .. } => match kind {
+        Action::Patch { object, part, .. } => match object.kind {
             Kind::Migration => true,
             Kind::Machine => *part == Part::Status,
             _ => false,
         },
-        Action::Delete { kind, .. } => *kind == Kind::Migration,
+        Action::Delete { object, .. } => object.kind == Kind::Migration,
         _ => false,
     }
 }

@@ -2,17 +2,36 @@
 
 use crate::cluster::fact::Key;
 
+/// One thing that is left, with the reason as the server or the client said it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remains {
     /// A guest is still marked to be moved away from the node.
-    Mark { instance: Key, node: String, why: String },
+    Mark {
+        /// Which instance.
+        instance: Key,
+        /// The node in `status.evacuationNodeName`.
+        node: String,
+        /// What came back when the mark was to be taken off.
+        why: String,
+    },
     /// A migration away from the node goes on.
-    Migration { migration: Key, why: String },
+    Migration {
+        /// Which migration.
+        migration: Key,
+        /// What came back when it was to be deleted.
+        why: String,
+    },
     /// What is left, if anything, could not be found out.
-    Unread { what: &'static str, why: String },
+    Unread {
+        /// What was looked for.
+        what: &'static str,
+        /// What came back.
+        why: String,
+    },
 }
 
 impl Remains {
+    /// What it is about, for the beginning of a sentence.
     pub fn object(&self) -> String {
         match self {
             Self::Mark { instance, .. } => format!("virtual machine {instance}"),
@@ -21,6 +40,7 @@ impl Remains {
         }
     }
 
+    /// What is left and why.
     pub fn message(&self) -> String {
         match self {
             Self::Mark { node, why, .. } => {
@@ -31,6 +51,7 @@ impl Remains {
         }
     }
 
+    /// What a person can do, a command if there is one.
     pub fn fix(&self) -> String {
         match self {
             Self::Mark { instance, .. } => format!(
@@ -47,6 +68,7 @@ impl Remains {
         }
     }
 
+    /// All of it in one line.
     pub fn sentence(&self) -> String {
         format!("{} {}. To do: {}", self.object(), self.message(), self.fix())
     }

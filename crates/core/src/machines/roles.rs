@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+/// One task; its word stands in `--roles`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Instances, machines, replica sets and migrations.
@@ -21,6 +22,7 @@ pub enum Role {
 }
 
 impl Role {
+    /// Those that `all` means.
     pub const ALL: [Self; 5] =
         [Self::Machines, Self::Evacuation, Self::Budget, Self::Tenants, Self::Maintenance];
     /// Those that `all` does not include.
@@ -33,6 +35,7 @@ impl Role {
         Self::ALL.into_iter().chain(Self::NAMED_ONLY)
     }
 
+    /// The word in `--roles`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Machines => "machines",
@@ -50,22 +53,27 @@ impl Role {
 pub struct Roles(BTreeSet<Role>);
 
 impl Roles {
+    /// Those that `all` means, without the ones that have to be named.
     pub fn all() -> Self {
         Self(Role::ALL.into())
     }
 
+    /// Exactly these.
     pub fn of(roles: impl IntoIterator<Item = Role>) -> Self {
         Self(roles.into_iter().collect())
     }
 
+    /// None: an operator that does nothing.
     pub fn none() -> Self {
         Self(BTreeSet::new())
     }
 
+    /// Whether this one is taken on.
     pub fn has(&self, role: Role) -> bool {
         self.0.contains(&role)
     }
 
+    /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,8 +1,8 @@
 //! How many migrations may run at once, decided in one place.
 //!
 //! The ledger is one object in the cluster that names the running migrations. A migration gets a target pod only after its entry
-//! was written, and every write states which version of the ledger it read. So the limits hold whoever writes: two
-//! operators that both believe to lead, or one with an old view, collide on the ledger and not in the cluster.
+//! was written, and every write states which version of the ledger it read. So the limits hold with any number of writers:
+//! two operators that both believe to lead, or one with an old view, collide on the ledger and not in the cluster.
 //! An entry leaves when nothing is copied for it any more or its migration is gone, both of which can never become untrue again.
 
 use std::cmp::Reverse;
@@ -16,12 +16,16 @@ use crate::cluster::version::is_older;
 /// Whether one more fits, and if not, what is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
+    /// One more fits.
     Free,
+    /// As many are running as the cluster may have at once.
     ClusterFull,
+    /// As many are leaving the node as it may have at once.
     NodeFull,
 }
 
 impl Ledger {
+    /// Whether the migration has an entry.
     pub fn holds(&self, uid: &Uid) -> bool {
         self.slots.iter().any(|slot| slot.uid == *uid)
     }
@@ -38,6 +42,7 @@ impl Ledger {
         Self { version: self.version.clone(), slots }
     }
 
+    /// Whether one more may leave this node.
     pub fn room(&self, config: &Config, node: &str) -> Room {
         if self.slots.len() >= config.parallel_per_cluster as usize {
             return Room::ClusterFull;
@@ -46,7 +51,7 @@ impl Ledger {
         if outbound >= config.parallel_outbound_per_node as usize { Room::NodeFull } else { Room::Free }
     }
 
-    /// Notes migrations that run without an entry: the ledger was lost, or somebody else started them.
+    /// Notes migrations that run without an entry: the ledger was lost, or another controller started them.
     pub fn acknowledge(&mut self, running: impl IntoIterator<Item = Slot>) {
         for slot in running {
             if !self.holds(&slot.uid) {
@@ -71,19 +76,22 @@ impl Ledger {
 /// A migration that lacks nothing but a slot.
 #[derive(Debug, Clone)]
 pub struct Waiting<'a> {
+    /// The migration.
     pub key: &'a Key,
     /// The node the guest leaves.
     pub node: &'a str,
+    /// The higher, the earlier; see [`Migration::rank`](crate::cluster::fact::Migration::rank).
     pub rank: u32,
     /// How often it was tried in vain.
     pub failures: usize,
     /// How long it is expected to take, by the guest's memory; 0 where the order of asking counts alone.
     pub size: u64,
+    /// When it was asked for.
     pub created: Option<jiff::Timestamp>,
 }
 
-/// Whom the free slots go to. The highest rank first; then those never tried in vain, so that a guest that fits nowhere holds up
-/// nobody; then the node with the fewest on their way, so that nodes share; then the largest, which would otherwise
+/// Which migrations the free slots go to. The highest rank first; then those never tried in vain, so that a guest that fits nowhere holds up
+/// no other; then the node with the fewest on their way, so that nodes share; then the largest, which would otherwise
 /// be waited for at the end; then the longest wait. A full node does not hold up others.
 pub fn admitted<'a>(ledger: &Ledger, config: &Config, mut waiting: Vec<Waiting<'a>>) -> Vec<&'a Key> {
     let mut outbound: BTreeMap<&str, usize> = BTreeMap::new();

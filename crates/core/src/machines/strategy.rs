@@ -1,4 +1,4 @@
-//! Eviction strategies: what should become of a guest when somebody wants its node.
+//! Eviction strategies: what should become of a guest when it has to leave its node.
 
 use serde::Serialize;
 
@@ -6,6 +6,7 @@ use super::config::Config;
 use crate::cluster::fact::{Instance, Machine};
 pub use crate::cluster::settings::Origin;
 
+/// `spec.evictionStrategy`, or the default that stands in for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Strategy {
     /// Moved, never shut down.
@@ -14,13 +15,15 @@ pub enum Strategy {
     LiveMigrateIfPossible,
     /// Shut down.
     None,
-    /// Left to whoever looks after it from outside.
+    /// Left to a controller outside, such as that of Cluster API; the mark tells it.
     External,
 }
 
 impl Strategy {
+    /// All words, for sentences about one that is not among them.
     pub const WORDS: &str = "LiveMigrate, LiveMigrateIfPossible, None or External";
 
+    /// Reads a word; `None` for one that is not known.
     pub fn of(word: &str) -> Option<Self> {
         Some(match word {
             "LiveMigrate" => Self::LiveMigrate,
@@ -31,6 +34,7 @@ impl Strategy {
         })
     }
 
+    /// The word in the API.
     pub fn word(self) -> &'static str {
         match self {
             Self::LiveMigrate => "LiveMigrate",
@@ -48,6 +52,7 @@ impl std::fmt::Display for Strategy {
 }
 
 impl Origin {
+    /// Where it comes from, for people.
     pub fn words(self) -> &'static str {
         match self {
             Self::Instance => "on the instance",
@@ -62,7 +67,9 @@ impl Origin {
 /// What holds for an instance, and where that comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Effective {
+    /// The strategy.
     pub strategy: Strategy,
+    /// Who said so.
     pub origin: Origin,
 }
 
@@ -118,13 +125,17 @@ pub fn provenance(instance: &Instance, machine: Option<&Machine>, config: &Confi
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Course {
+    /// It is moved.
     Migrate,
     /// It must be moved and cannot be.
     Stuck,
+    /// It is shut down, as any pod is.
     ShutDown,
+    /// It is left to a controller outside, which is told by the mark.
     HandOver,
 }
 
+/// What an eviction, a mark or the drain taint comes down to for this guest now.
 pub fn course(instance: &Instance, config: &Config) -> Course {
     match (effective(instance, config).strategy, instance.is_migratable()) {
         (Strategy::LiveMigrate | Strategy::LiveMigrateIfPossible, true) => Course::Migrate,

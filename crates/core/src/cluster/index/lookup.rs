@@ -17,14 +17,17 @@ fn oldest_first<T>(mut found: Vec<&T>, by: impl Fn(&T) -> (Option<jiff::Timestam
 }
 
 impl Index {
+    /// The node of this name.
     pub fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.get(&name.to_owned())
     }
 
+    /// All nodes that are followed, by name.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = &Node> {
         self.nodes.iter()
     }
 
+    /// The pod of this name.
     pub fn pod(&self, key: &Key) -> Option<&Pod> {
         self.pods.get(key)
     }
@@ -34,10 +37,12 @@ impl Index {
         self.pods.revision(key)
     }
 
+    /// All pods that are followed, by namespace and name.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
         self.pods.iter()
     }
 
+    /// The pods that are bound to a node, as far as they are followed.
     pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Pod> {
         self.links.pods_on.of(node).filter_map(|key| self.pod(key))
     }
@@ -87,48 +92,59 @@ impl Index {
         self.budgets_visible
     }
 
+    /// The budget of this name.
     pub fn budget(&self, key: &Key) -> Option<&Budget> {
         self.budgets.get(key)
     }
 
+    /// When the budget under this name last changed.
     pub fn budget_revision(&self, key: &Key) -> Revision {
         self.budgets.revision(key)
     }
 
+    /// The machine of this name.
     pub fn machine(&self, key: &Key) -> Option<&Machine> {
         self.machines.get(key)
     }
 
+    /// All machines, by name.
     pub fn machines(&self) -> impl Iterator<Item = &Machine> {
         self.machines.iter()
     }
 
+    /// The instance of this name, of whichever incarnation.
     pub fn instance(&self, key: &Key) -> Option<&Instance> {
         self.instances.get(key)
     }
 
+    /// All instances, by name.
     pub fn instances(&self) -> impl Iterator<Item = &Instance> {
         self.instances.iter()
     }
 
+    /// The instances of one namespace.
     pub fn instances_in<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Instance> {
         self.instances
             .starting_at(Key::new(namespace, ""))
             .take_while(move |instance| instance.key.namespace == namespace)
     }
 
+    /// The instances whose `status.nodeName` is this node.
     pub fn instances_on<'a>(&'a self, node: &str) -> impl Iterator<Item = &'a Instance> {
         self.links.instances_on.of(node).filter_map(|key| self.instance(key))
     }
 
+    /// The replica set of this name.
     pub fn replica_set(&self, key: &Key) -> Option<&ReplicaSet> {
         self.replica_sets.get(key)
     }
 
+    /// The migration of this name.
     pub fn migration(&self, key: &Key) -> Option<&Migration> {
         self.migrations.get(key)
     }
 
+    /// All migrations, finished ones included.
     pub fn migrations(&self) -> impl Iterator<Item = &Migration> {
         self.migrations.iter()
     }
@@ -171,10 +187,12 @@ impl Index {
             .collect()
     }
 
+    /// What can be seen of virtual machines at all.
     pub fn sight(&self) -> &Sight {
         &self.sight
     }
 
+    /// What other nodes have to offer; only where a forecast is made.
     pub fn places(&self) -> Option<&Places> {
         self.places.as_deref()
     }
@@ -184,18 +202,22 @@ impl Index {
         self.transfers.get(instance)
     }
 
+    /// What was found when a DaemonSet was looked up; `None` if that was not done yet.
     pub fn daemon_set(&self, key: &Key) -> Option<&Existence> {
         self.daemon_sets.get(key)
     }
 
+    /// Whether an eviction was refused because this namespace is being deleted. That is never taken back.
     pub fn namespace_is_terminating(&self, name: &str) -> bool {
         self.terminating_namespaces.contains(name)
     }
 
+    /// The lease of this name.
     pub fn lease(&self, key: &Key) -> Option<&Lease> {
         self.leases.get(key)
     }
 
+    /// All leases that are followed, by name.
     pub fn leases(&self) -> impl Iterator<Item = &Lease> {
         self.leases.iter()
     }

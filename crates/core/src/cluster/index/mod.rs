@@ -35,6 +35,7 @@ pub enum Sight {
     Unlooked,
     /// The cluster knows no such kinds.
     Absent,
+    /// Their objects are followed.
     Clear,
     /// We may not look, or cannot.
     Denied(String),
@@ -69,14 +70,17 @@ pub struct Index {
 }
 
 impl Index {
+    /// An index that knows nothing, with KubeVirt's default settings.
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// An index that knows nothing but the settings of the cluster.
     pub fn with(config: Config) -> Self {
         Self { config, ..Self::default() }
     }
 
+    /// The number of the last change.
     pub fn revision(&self) -> Revision {
         self.revision
     }
@@ -341,6 +345,7 @@ impl Index {
         self.leases.forget_gone();
     }
 
+    /// Notes what can be seen of virtual machines.
     pub fn set_sight(&mut self, sight: Sight) {
         self.advance();
         self.sight = sight;

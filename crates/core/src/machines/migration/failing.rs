@@ -6,7 +6,7 @@ use crate::cluster::fact::{MigrationPhase, Pod};
 /// Why a migration ended without its guest having moved.
 pub(super) struct Failure {
     pub text: String,
-    /// Somebody wanted it to end.
+    /// Its deletion was asked for.
     pub aborted: bool,
 }
 
