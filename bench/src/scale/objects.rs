@@ -430,9 +430,9 @@ pub fn pod(number: usize, nodes: usize) -> Value {
 
 /// The budget of a guest, as the operator writes it.
 pub fn guard(number: usize) -> Value {
-    let uid = Uid(uid(3, number).into());
+    let uid = Uid::from(uid(3, number));
     let instance = Key::new(namespace_of(number), instance_name(number));
-    let name = names::budget(&instance.name, &uid.0);
+    let name = names::budget(&instance.name, &uid.text());
     budget_at_rest(render::budget(&instance, &uid, &name), 14, number)
 }
 
