@@ -17,7 +17,7 @@ pub struct Version(Form);
 enum Form {
     /// With zeros after it.
     Short([u8; SHORT]),
-    /// In a box of its own: it is rare, and must not make the others larger.
+    #[allow(clippy::box_collection, reason = "it is rare, and must not make the others larger")]
     Long(Box<String>),
 }
 

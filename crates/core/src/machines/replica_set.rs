@@ -93,7 +93,7 @@ fn own(instance: &Instance, set: Option<&ReplicaSet>, decision: &mut Decision) {
             ("apiVersion", Tree::text("kubevirt.io/v1")),
             ("kind", Tree::text("VirtualMachineInstanceReplicaSet")),
             ("name", Tree::text(&set.key.name)),
-            ("uid", Tree::text(&set.uid.text())),
+            ("uid", Tree::text(set.uid.text())),
             ("controller", Tree::Bool(true)),
             ("blockOwnerDeletion", Tree::Bool(true)),
         ])]

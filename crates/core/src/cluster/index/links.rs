@@ -13,7 +13,7 @@ pub(super) struct Members<K>(BTreeMap<K, Names>);
 #[derive(Debug, Clone)]
 enum Names {
     One(Key),
-    /// In a box of its own, which keeps the sets of one member small.
+    #[allow(clippy::box_collection, reason = "it keeps the sets of one member small")]
     Many(Box<Vec<Key>>),
 }
 

@@ -34,7 +34,7 @@ impl Look<'_> {
         let source = instance::current(self.instance, &launchers);
         let mut state: Vec<(&str, Tree)> = LEFT_OVER.iter().map(|field| (*field, Tree::null())).collect();
         state.extend([
-            ("migrationUid", Tree::text(&self.migration.uid.text())),
+            ("migrationUid", Tree::text(self.migration.uid.text())),
             ("sourceNode", Tree::text(&self.instance.node)),
             ("targetNode", Tree::text(target.node_name())),
             ("targetPod", Tree::text(&target.key.name)),
