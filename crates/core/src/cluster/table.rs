@@ -30,9 +30,9 @@ pub trait Object: PartialEq {
     /// Which incarnation of that name it is.
     fn uid(&self) -> &Uid;
     /// Its resource version.
-    fn version(&self) -> &String;
+    fn version(&self) -> &Version;
     /// Where that stands: a table puts a newer version on a state that says the same.
-    fn version_mut(&mut self) -> &mut String;
+    fn version_mut(&mut self) -> &mut Version;
     /// It is being deleted and nothing holds it any more: the server removes it with this write.
     fn is_ending(&self) -> bool;
 }

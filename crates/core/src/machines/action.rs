@@ -5,7 +5,6 @@ pub use crate::action::{Event, Part, Tree};
 use crate::cluster::fact::{Key, Uid};
 use crate::cluster::fact::{MigrationPhase, Phase};
 pub use crate::cluster::subject::{Kind, Subject};
-use crate::cluster::version::Version;
 
 /// The migration a launcher is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
