@@ -32,7 +32,7 @@ pub fn marks(annotations: &Annotations) -> Option<Marks> {
 
 /// For which instance the node of a machine was cordoned.
 pub fn cordoned(annotations: &Annotations) -> Option<Uid> {
-    annotations.get(CORDONED).map(|uid| Uid::from(uid))
+    annotations.get(CORDONED).map(Uid::from)
 }
 
 /// A Secret: only the annotations and the one key that is used.

@@ -96,10 +96,10 @@ mod tests {
 
     #[test]
     fn it_is_written_again_as_it_was_whether_it_is_a_uuid_or_not() {
-        let uuid = "0f8fad5b-d9cb-469f-a165-70867728950e";
-        assert!(matches!(Uid::from(uuid).0, Form::Uuid(_)));
+        let canonical = "0f8fad5b-d9cb-469f-a165-70867728950e";
+        assert!(matches!(Uid::from(canonical).0, Form::Uuid(_)));
         for text in [
-            uuid,
+            canonical,
             "",
             "u",
             "0F8FAD5B-D9CB-469F-A165-70867728950E",

@@ -57,6 +57,7 @@ pub fn instance(name: &str, phase: Phase) -> Instance {
 
 impl Instance {
     /// The same with some of what many have alike changed.
+    #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Common)) -> Self {
         change(&mut self);
         self
