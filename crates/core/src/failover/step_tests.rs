@@ -169,15 +169,15 @@ impl Bench {
                 self.pass(i64::try_from(span.as_secs()).unwrap());
                 Answer::Done
             }
-            Own::WriteProof { node, proof } => {
-                self.write(&node.resource_version, |node| node.fenced = Some(FencedState::Valid(proof)))
-            }
+            Own::WriteProof { node, proof } => self.write(&node.resource_version, |node| {
+                node.node.life.fenced = Some(FencedState::Valid(proof))
+            }),
             Own::Release { node, proof, how } => {
                 assert_eq!(how, Release::Taint);
                 let released = Box::new(Fenced { released: true, ..*proof });
                 self.write(&node.resource_version, |node| {
                     node.node.taints.push(out_of_service());
-                    node.fenced = Some(FencedState::Valid(released));
+                    node.node.life.fenced = Some(FencedState::Valid(released));
                 })
             }
             Own::Publish(notices) => {
