@@ -144,6 +144,7 @@ impl Void {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::fact::Uid;
     use crate::failover::suspect::testing::{lease, ready, silent};
     use crate::testing::at;
 

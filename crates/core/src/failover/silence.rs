@@ -346,7 +346,7 @@ mod tests {
             assert_eq!(Signs::of(&seen).news(&Signs::of(&before)), Some(sign));
         }
         let mut less = before.clone();
-        (less.lease, less.heartbeat) = (None, None);
+        (less.lease, less.node.life.heartbeat) = (None, None);
         assert_eq!(Signs::of(&less).news(&Signs::of(&before)), None, "others delete, too");
     }
 
