@@ -1,0 +1,196 @@
+//! `evac-sim`: runs scenarios under faults, and replays one of them so that a person can read what happened.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
+
+use std::ops::Range;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::{Parser, Subcommand};
+use evac_sim::mode::{self, Mode};
+use evac_sim::plan::{Plan, Point};
+use evac_sim::run::{Verdict, run};
+use evac_sim::scenario::{self, Scenario, WINDOW};
+use evac_sim::tally::Tally;
+
+/// Deterministic fault simulation of a cluster with evac in it
+#[derive(Parser)]
+#[command(name = "evac-sim")]
+struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Run scenarios for many seeds
+    Run {
+        /// Its name, or `all`
+        #[arg(long, default_value = "all")]
+        scenario: String,
+        /// The first and the one after the last, such as 1..1001
+        #[arg(long, default_value = "1..101", value_parser = seeds)]
+        seeds: Range<u64>,
+        /// storm, single, crash, pairs or calm
+        #[arg(long, default_value = "storm")]
+        mode: Mode,
+        /// Runs at the same time
+        #[arg(long)]
+        jobs: Option<usize>,
+        /// Run each seed twice, and compare the logs
+        #[arg(long)]
+        twice: bool,
+        /// Go on after this many failures
+        #[arg(long, default_value_t = 5)]
+        failures: u64,
+    },
+    /// Run one seed again and print what happened
+    Replay {
+        seed: u64,
+        #[arg(long)]
+        scenario: String,
+        /// Faults at requests, such as lost@operator-1#17, instead of those of the seed's storm
+        #[arg(long, value_delimiter = ',')]
+        at: Option<Vec<Point>>,
+        /// Without a storm: how far clocks are off, at most, in seconds
+        #[arg(long, default_value_t = 0)]
+        skew: u64,
+        /// Without a storm: people do things meanwhile
+        #[arg(long)]
+        people: bool,
+        /// Find the fewest faults that are needed first
+        #[arg(long)]
+        minimise: bool,
+    },
+    /// The scenarios
+    List,
+}
+
+fn seeds(text: &str) -> Result<Range<u64>, String> {
+    let wrong = || format!("'{text}' is no range of seeds such as 1..101");
+    let (from, to) = text.split_once("..").ok_or_else(wrong)?;
+    let range = from.parse().map_err(|_| wrong())?..to.parse().map_err(|_| wrong())?;
+    if range.is_empty() { Err(format!("the range {text} has no seed in it")) } else { Ok(range) }
+}
+
+fn main() -> ExitCode {
+    match work(Args::parse().what) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn work(what: What) -> Result<bool> {
+    match what {
+        What::List => {
+            for one in scenario::ALL {
+                println!("{:<20} {}", one.name, one.about);
+            }
+            Ok(true)
+        }
+        What::Run { scenario, seeds, mode, jobs, twice, failures } => {
+            let threads = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+            let mut all = Tally::default();
+            for scenario in chosen(&scenario)? {
+                let jobs = mode::jobs(scenario, mode, seeds.clone())?;
+                let failed = std::sync::atomic::AtomicU64::new(0);
+                let tally = mode::carry_out(jobs, threads, |verdict| {
+                    let same = !twice || is_same(scenario, verdict);
+                    if verdict.is_clean() && same {
+                        return true;
+                    }
+                    tell(scenario, verdict);
+                    failed.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1 < failures
+                })?;
+                println!("{:<20} {tally}", scenario.name);
+                all.merge(&tally);
+                all.failed = all.failed.max(failed.into_inner());
+            }
+            println!("{:<20} seeds {}..{} {all}", "all", seeds.start, seeds.end);
+            Ok(all.failed == 0)
+        }
+        What::Replay { seed, scenario, at, skew, people, minimise } => {
+            let [scenario] = chosen(&scenario)?[..] else { bail!("one scenario is replayed at a time") };
+            let plan = match at {
+                Some(points) => Plan { points, skew, people, ..Plan::default() },
+                None => Plan::storm(seed, WINDOW),
+            };
+            let mut plan = plan;
+            if minimise {
+                let found = run(scenario, seed, &plan, false)?;
+                plan = mode::minimise(scenario, &found, 400)?.plan;
+            }
+            let verdict = run(scenario, seed, &plan, true)?;
+            for line in &verdict.log.trace {
+                println!("{line}");
+            }
+            println!("{}", command(&verdict));
+            println!("log {}", verdict.log.hash);
+            for one in &verdict.log.violations {
+                println!("{:>9.3} {}: {}", one.at as f64 / 1000.0, one.rule, one.words);
+            }
+            Ok(verdict.is_clean())
+        }
+    }
+}
+
+fn chosen(name: &str) -> Result<Vec<Scenario>> {
+    if name == "all" {
+        return Ok(scenario::ALL.to_vec());
+    }
+    match scenario::named(name) {
+        Some(found) => Ok(vec![found]),
+        None => bail!("there is no scenario '{name}'; `evac-sim list` has all of them"),
+    }
+}
+
+fn is_same(scenario: Scenario, verdict: &Verdict) -> bool {
+    match run(scenario, verdict.seed, &verdict.plan, false) {
+        Ok(again) if again.log.hash == verdict.log.hash => true,
+        Ok(again) => {
+            println!(
+                "{} seed {}: the log is {} and then {}",
+                scenario.name, verdict.seed, verdict.log.hash, again.log.hash
+            );
+            false
+        }
+        Err(error) => {
+            println!("{} seed {}: {error:#}", scenario.name, verdict.seed);
+            false
+        }
+    }
+}
+
+/// A failed run: what is wrong, and the command that shows it.
+fn tell(scenario: Scenario, verdict: &Verdict) {
+    for one in verdict.log.violations.iter().take(6) {
+        println!(
+            "{} seed {}: {:.3} {}: {}",
+            scenario.name,
+            verdict.seed,
+            one.at as f64 / 1000.0,
+            one.rule,
+            one.words
+        );
+    }
+    println!("  {}", command(verdict));
+}
+
+fn command(verdict: &Verdict) -> String {
+    let plan = &verdict.plan;
+    let mut words = format!("evac-sim replay --scenario {} {}", verdict.scenario, verdict.seed);
+    if plan.storms.is_empty() {
+        let points: Vec<String> = plan.points.iter().map(ToString::to_string).collect();
+        words += &format!(" --at '{}'", points.join(","));
+        if plan.skew > 0 {
+            words += &format!(" --skew {}", plan.skew);
+        }
+        if plan.people {
+            words += " --people";
+        }
+    }
+    words
+}

@@ -1,0 +1,134 @@
+//! Which faults a run has: points, which hit one request of one actor, and storms, which hit requests by chance while they last.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::book::Class;
+use crate::draw;
+use crate::fault::Kind;
+
+/// One fault at one request.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Point {
+    pub actor: String,
+    pub request: usize,
+    pub kind: Kind,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}#{}", self.kind, self.actor, self.request)
+    }
+}
+
+impl FromStr for Point {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is no fault such as lost@operator-1#17");
+        let (kind, place) = text.split_once('@').ok_or_else(wrong)?;
+        let (actor, request) = place.rsplit_once('#').ok_or_else(wrong)?;
+        Ok(Self {
+            actor: actor.to_owned(),
+            request: request.parse().map_err(|_| wrong())?,
+            kind: kind.parse()?,
+        })
+    }
+}
+
+/// A fault that hits requests by chance.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Storm {
+    pub kind: Kind,
+    /// The share of the requests that it fits.
+    pub rate: f64,
+    /// Since faults may begin.
+    pub from: Duration,
+    pub until: Duration,
+}
+
+/// The faults of one run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    pub points: Vec<Point>,
+    pub storms: Vec<Storm>,
+    /// How many seconds the calendars of actors are off, at most: each actor has its own offset, and some are stepped midway.
+    pub skew: u64,
+    /// People edit, restart and delete what is not evac's.
+    pub people: bool,
+}
+
+impl Plan {
+    pub fn at_points(points: Vec<Point>) -> Self {
+        Self { points, ..Self::default() }
+    }
+
+    /// A storm of faults that the seed picks, with rates that it picks.
+    pub fn storm(seed: u64, window: Duration) -> Self {
+        let mut storms = Vec::new();
+        for kind in crate::fault::ALL {
+            let name = ["storm", kind.word()];
+            // Some of all faults in each run: with all of them nothing ever goes far enough.
+            if draw::share(seed, &name) > 0.35 {
+                continue;
+            }
+            let often = draw::share(seed, &["rate", kind.word()]);
+            // What kills or stops a process is rare; what delays it may be common.
+            let most = match kind {
+                Kind::DiesBefore | Kind::DiesAfter | Kind::Frozen => 0.03,
+                Kind::Late | Kind::Silent => 0.05,
+                _ => 0.25,
+            };
+            storms.push(Storm { kind, rate: most * often * often, from: Duration::ZERO, until: window });
+        }
+        let skew = if draw::share(seed, &["skew"]) < 0.3 { 240 } else { 0 };
+        Self { points: Vec::new(), storms, skew, people: draw::share(seed, &["people"]) < 0.5 }
+    }
+
+    /// What happens to a request. Of several faults the first one that is due happens.
+    pub fn at(&self, seed: u64, actor: &str, request: usize, class: Class, since: Duration) -> Option<Kind> {
+        let point = self.points.iter().find(|one| one.request == request && one.actor == actor);
+        if let Some(point) = point {
+            return point.kind.fits(class).then_some(point.kind);
+        }
+        let number = request.to_string();
+        let hit = |storm: &&Storm| {
+            storm.kind.fits(class)
+                && since >= storm.from
+                && since < storm.until
+                && draw::share(seed, &[actor, &number, storm.kind.word()]) < storm.rate
+        };
+        self.storms.iter().find(hit).map(|storm| storm.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_is_written_as_it_is_read() {
+        let text = "dies-after@operator-1#17";
+        assert_eq!(text.parse::<Point>().map(|point| point.to_string()), Ok(text.to_owned()));
+        for wrong in ["lost", "lost@a", "lost@a#x", "lots@a#1"] {
+            assert!(wrong.parse::<Point>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_storm_ends_with_its_window() {
+        let plan = Plan {
+            storms: vec![Storm {
+                kind: Kind::Lost,
+                rate: 1.0,
+                from: Duration::from_secs(1),
+                until: Duration::from_secs(2),
+            }],
+            ..Plan::default()
+        };
+        let at = |millis| plan.at(1, "a", 0, Class::Write, Duration::from_millis(millis));
+        assert_eq!((at(999), at(1000), at(1999), at(2000)), (None, Some(Kind::Lost), Some(Kind::Lost), None));
+        assert_eq!(plan.at(1, "a", 0, Class::Read, Duration::from_millis(1500)), None, "it is about writes");
+    }
+}

@@ -1,0 +1,150 @@
+//! The processes of evac: operators with their leases of leadership, and `evac drain`. Whoever dies is started again, as a Deployment does, or a person.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use evac_clock::Clock;
+use evac_core::Policy;
+use evac_core::drain::run::End;
+use evac_core::machines::Roles;
+use evac_engine::operator::leader::Candidate;
+use evac_engine::operator::{Operator, Reviewer, Settings};
+use evac_engine::{DrainRequest, Http, drain};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::draw;
+use crate::line::Line;
+use crate::stage::{Serving, Stage};
+
+/// Starts an operator that is started again whenever it dies.
+pub fn operator(stage: &Arc<Stage>, name: &str, roles: &Roles) {
+    let (stage, name, roles) = (stage.clone(), name.to_owned(), roles.clone());
+    tokio::spawn(async move {
+        let clock = clock_of(&stage, &name);
+        for life in 1_u32.. {
+            let line = Line::new(&stage.field, &name);
+            let http = Http::new(line.client(), clock, Duration::ZERO);
+            let candidate = Candidate::run(http.clone(), format!("{name}-{life}"));
+            let acting = http.clone().behind(candidate.gate().clone());
+            let operator = Operator::start_set(acting, roles.clone(), Settings::default());
+            let reviewer = Reviewer::new(http.clone(), operator.view());
+            stage.serves(&name, Some(Serving { reviewer, http, config: operator.config() }));
+            tokio::select! {
+                biased;
+                () = stage.over.cancelled() => return,
+                () = line.died() => {}
+            }
+            stage.serves(&name, None);
+            candidate.halt();
+            operator.halt();
+            drop(operator);
+            let pause = draw::between(stage.seed, &[&name, &life.to_string(), "restart"], 500, 20_000);
+            stage.pass(Duration::from_millis(pause)).await;
+        }
+    });
+}
+
+/// A clock whose time of day is off, and perhaps stepped in the middle, where the plan says so.
+fn clock_of(stage: &Arc<Stage>, name: &str) -> Clock {
+    let most = stage.field.plan.skew;
+    if most == 0 {
+        return stage.clock;
+    }
+    // As many as there are actors, in a program that ends.
+    let seconds: &'static AtomicI64 = Box::leak(Box::default());
+    let off = |what: &str| draw::between(stage.seed, &[name, what], 0, 2 * most) as i64 - most as i64;
+    seconds.store(off("offset"), Ordering::Relaxed);
+    if draw::share(stage.seed, &[name, "step"]) < 0.5 {
+        let (after, step) = (draw::between(stage.seed, &[name, "step at"], 5, 90), off("step to"));
+        let stage = stage.clone();
+        tokio::spawn(async move {
+            stage.pass(Duration::from_secs(after)).await;
+            stage.book.note("a clock is stepped");
+            seconds.store(step, Ordering::Relaxed);
+        });
+    }
+    stage.clock.stepped_by(seconds)
+}
+
+/// What has become of a drain that a person runs.
+#[derive(Debug, Clone, Default)]
+pub struct Ran {
+    /// How often it was started.
+    pub runs: u32,
+    /// The ends of the last run that came to one.
+    pub ends: Vec<(String, End)>,
+    /// It has ended, and is not started again.
+    pub over: bool,
+    /// Why the last run failed.
+    pub error: Option<String>,
+}
+
+impl Ran {
+    pub fn drained(&self) -> bool {
+        self.over && self.ends.iter().all(|(_, end)| matches!(end, End::Drained { .. }))
+    }
+}
+
+/// Who gives up before this many tries would not be a test of anything.
+const RUNS: u32 = 40;
+
+/// A person who runs `evac drain` until the nodes are empty. The name is the owner's.
+pub fn drainer(stage: &Arc<Stage>, name: &str, nodes: &[&str], policy: Policy) -> watch::Receiver<Ran> {
+    let (sender, receiver) = watch::channel(Ran::default());
+    let (stage, name) = (stage.clone(), name.to_owned());
+    let nodes: Vec<String> = nodes.iter().map(|node| (*node).to_owned()).collect();
+    tokio::spawn(async move {
+        let clock = clock_of(&stage, &name);
+        for run in 1..=RUNS {
+            let line = Line::new(&stage.field, &name);
+            let request = DrainRequest {
+                nodes: nodes.clone(),
+                policy: policy.clone(),
+                owner: name.clone(),
+                instance: Some(format!("box:{run}")),
+                options: Vec::new(),
+                page: None,
+            };
+            let http = Http::new(line.client(), clock, Duration::ZERO);
+            let mut hear = |_, event: &evac_core::drain::step::Event| {
+                stage.book.note(&format!("{name} says {}", words(event)))
+            };
+            let result = tokio::select! {
+                biased;
+                () = stage.over.cancelled() => return,
+                () = line.died() => None,
+                result = drain(http, request, CancellationToken::new(), &mut hear) => Some(result),
+            };
+            sender.send_modify(|ran| {
+                ran.runs = run;
+                match result {
+                    Some(Ok(ends)) => {
+                        ran.over = ends.iter().all(|(_, end)| matches!(end, End::Drained { .. }));
+                        stage.book.note(&format!("{name} ends: {ends:?}"));
+                        ran.ends = ends;
+                    }
+                    Some(Err(error)) => {
+                        stage.book.note(&format!("{name} fails: {error}"));
+                        ran.error = Some(error.to_string());
+                    }
+                    None => {}
+                }
+            });
+            if sender.borrow().over {
+                return;
+            }
+            let pause = draw::between(stage.seed, &[&name, &run.to_string(), "again"], 1_000, 15_000);
+            stage.pass(Duration::from_millis(pause)).await;
+        }
+    });
+    receiver
+}
+
+/// The first word of an event, and what it is about.
+fn words(event: &evac_core::drain::step::Event) -> String {
+    let mut words = format!("{event:?}");
+    words.truncate(words.floor_char_boundary(160));
+    words
+}
