@@ -17,12 +17,12 @@ use evac_apiserver::server::Api;
 use evac_clock::Clock;
 use futures::stream;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use kube::client::Body;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,7 @@ use tower::ServiceExt;
 use crate::book::{Book, Class};
 use crate::draw;
 use crate::fault::Kind;
+use crate::mutant::{Bug, Instead, Sent};
 use crate::plan::{Plan, Point};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -207,6 +208,9 @@ impl Line {
         }
         self.awake().await;
         match kind {
+            Some(Kind::Lost) if self.field.plan.bug == Some(Bug::LostIsUnsent) => {
+                Err("connection refused".into())
+            }
             Some(Kind::Lost) => Err("broken pipe".into()),
             _ if class == Class::Watch => Ok(self.tell(answer, number, kind)),
             _ => Ok(answer),
@@ -228,18 +232,60 @@ impl Line {
         if kind == Some(Kind::Frozen) {
             self.awake().await;
         }
-        let service = Service::trusted(self.field.api.clone(), Identity::admin());
         if kind == Some(Kind::Rival) {
             self.overtake(request.uri().path().to_owned()).await?;
         }
-        let inner = Box::pin(service.oneshot(request));
-        let answer = By { name: self.actor.clone(), book: self.field.book.clone(), inner }.await?;
+        let answer = match self.field.plan.bug {
+            Some(bug) if *request.method() != Method::GET => self.send_with(bug, request, number).await?,
+            _ => self.send(request).await?,
+        };
         let back = match kind {
             Some(Kind::Slow) => self.draw(number, "slow answer", 0, 3_000),
             _ => self.draw(number, "back", 0, 4),
         };
         tokio::time::sleep(Duration::from_millis(back)).await;
+        Ok(answer)
+    }
+
+    async fn send(&self, request: Request<Body>) -> Result<Answer, BoxError> {
+        let service = Service::trusted(self.field.api.clone(), Identity::admin());
+        let inner = Box::pin(service.oneshot(request));
+        let answer = By { name: self.actor.clone(), book: self.field.book.clone(), inner }.await?;
         Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+    }
+
+    /// What evac would do if it had this bug.
+    async fn send_with(&self, bug: Bug, request: Request<Body>, number: usize) -> Result<Answer, BoxError> {
+        let (parts, body) = request.into_parts();
+        let kind = parts.headers.get(CONTENT_TYPE).cloned();
+        let body = body.collect().await?.to_bytes();
+        let sent = Sent {
+            method: parts.method.to_string(),
+            path: parts.uri.to_string(),
+            body: serde_json::from_slice(&body).unwrap_or_default(),
+        };
+        let asked = sent.body.clone();
+        let request = |sent: &Sent| -> Result<Request<Body>, BoxError> {
+            let request = Request::builder().method(sent.method.as_str()).uri(&sent.path);
+            let kind = kind.clone().unwrap_or(HeaderValue::from_static("application/json"));
+            Ok(request.header(CONTENT_TYPE, kind).body(Body::from(sent.body.to_string().into_bytes()))?)
+        };
+        match bug.send(sent, number) {
+            Instead::Nothing => done(&asked),
+            Instead::Twice(sent) => {
+                let answer = self.send(request(&sent)?).await;
+                self.send(request(&sent)?).await?;
+                answer
+            }
+            Instead::Send(sent) => {
+                let answer = self.send(request(&sent)?).await?;
+                if bug == Bug::ConflictIsSuccess && answer.status() == StatusCode::CONFLICT {
+                    let read = Request::get(parts.uri.path()).body(Body::empty())?;
+                    return self.send(read).await;
+                }
+                Ok(answer)
+            }
+        }
     }
 
     /// Somebody else changes the object just before, so that the version that was read is not the last one.
@@ -367,4 +413,9 @@ fn status(code: u16, reason: &str, message: &str, retry_after: Option<u64>) -> R
         answer = answer.header(RETRY_AFTER, seconds);
     }
     Ok(answer.body(Full::from(body.to_string()).map_err(Into::into).boxed_unsync())?)
+}
+
+/// An answer by which the sender believes that it was done.
+fn done(object: &Value) -> Result<Answer, BoxError> {
+    Ok(Response::new(Full::from(object.to_string()).map_err(Into::into).boxed_unsync()))
 }

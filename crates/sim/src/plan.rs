@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::book::Class;
 use crate::draw;
 use crate::fault::Kind;
+use crate::mutant::Bug;
 
 /// One fault at one request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +58,8 @@ pub struct Plan {
     pub skew: u64,
     /// People edit, restart and delete what is not evac's.
     pub people: bool,
+    /// A bug that evac does not have.
+    pub bug: Option<Bug>,
 }
 
 impl Plan {
@@ -83,7 +86,7 @@ impl Plan {
             storms.push(Storm { kind, rate: most * often * often, from: Duration::ZERO, until: window });
         }
         let skew = if draw::share(seed, &["skew"]) < 0.3 { 240 } else { 0 };
-        Self { points: Vec::new(), storms, skew, people: draw::share(seed, &["people"]) < 0.5 }
+        Self { storms, skew, people: draw::share(seed, &["people"]) < 0.5, ..Self::default() }
     }
 
     /// What happens to a request. Of several faults the first one that is due happens.

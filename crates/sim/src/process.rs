@@ -7,27 +7,34 @@ use std::time::Duration;
 use evac_clock::Clock;
 use evac_core::Policy;
 use evac_core::drain::run::End;
-use evac_core::machines::Roles;
+use evac_engine::operator::failover as role;
 use evac_engine::operator::leader::Candidate;
 use evac_engine::operator::{Operator, Reviewer, Settings};
 use evac_engine::{DrainRequest, Http, drain};
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::draw;
 use crate::line::Line;
-use crate::stage::{Serving, Stage};
+use crate::mutant::Bug;
+use crate::power::Controller;
+use crate::stage::{Cast, Serving, Stage};
 
 /// Starts an operator that is started again whenever it dies.
-pub fn operator(stage: &Arc<Stage>, name: &str, roles: &Roles) {
-    let (stage, name, roles) = (stage.clone(), name.to_owned(), roles.clone());
+pub fn operator(stage: &Arc<Stage>, name: &str, cast: &Cast) {
+    let (stage, name, roles, fences) = (stage.clone(), name.to_owned(), cast.roles.clone(), cast.fences);
     tokio::spawn(async move {
         let clock = clock_of(&stage, &name);
         for life in 1_u32.. {
             let line = Line::new(&stage.field, &name);
             let http = Http::new(line.client(), clock, Duration::ZERO);
             let candidate = Candidate::run(http.clone(), format!("{name}-{life}"));
-            let acting = http.clone().behind(candidate.gate().clone());
+            let acting = if stage.field.plan.bug == Some(Bug::ActsWithoutLeading) {
+                http.clone()
+            } else {
+                http.clone().behind(candidate.gate().clone())
+            };
+            let fencing = fences.then(|| fence(&stage, acting.clone()));
             let operator = Operator::start_set(acting, roles.clone(), Settings::default());
             let reviewer = Reviewer::new(http.clone(), operator.view());
             stage.serves(&name, Some(Serving { reviewer, http, config: operator.config() }));
@@ -39,11 +46,20 @@ pub fn operator(stage: &Arc<Stage>, name: &str, roles: &Roles) {
             stage.serves(&name, None);
             candidate.halt();
             operator.halt();
-            drop(operator);
+            drop((operator, fencing));
             let pause = draw::between(stage.seed, &[&name, &life.to_string(), "restart"], 500, 20_000);
             stage.pass(Duration::from_millis(pause)).await;
         }
     });
+}
+
+/// The role `failover`, with simulated controllers in the place of fence agents. It ends when what is returned is dropped.
+fn fence(stage: &Arc<Stage>, http: Http) -> DropGuard {
+    let stop = CancellationToken::new();
+    let controller = Controller::of(stage);
+    let switches: role::Switches = Arc::new(move |_, _, _| Ok(controller.clone()));
+    tokio::spawn(role::run(http, switches, stop.clone(), mpsc::channel(1).1));
+    stop.drop_guard()
 }
 
 /// A clock whose time of day is off, and perhaps stepped in the middle, where the plan says so.
@@ -82,8 +98,10 @@ pub struct Ran {
 }
 
 impl Ran {
-    pub fn drained(&self) -> bool {
-        self.over && self.ends.iter().all(|(_, end)| matches!(end, End::Drained { .. }))
+    /// What has not come about yet.
+    pub fn in_the_way(&self) -> Option<String> {
+        let Self { runs, ends, over, error } = self;
+        (!over).then(|| format!("the drain has not succeeded after {runs} runs: {ends:?} {error:?}"))
     }
 }
 

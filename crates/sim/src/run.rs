@@ -62,7 +62,7 @@ pub fn run(scenario: Scenario, seed: u64, plan: &Plan, trace: bool) -> Result<Ve
 async fn story(stage: &Arc<Stage>, play: &mut dyn Play) -> Result<Option<Duration>> {
     let cast = play.cast();
     for number in 1..=cast.operators {
-        crate::process::operator(stage, &format!("operator-{number}"), &cast.roles);
+        crate::process::operator(stage, &format!("operator-{number}"), &cast);
     }
     play.furnish(stage).await?;
     stage.field.begin();

@@ -26,6 +26,7 @@ use crate::book::Book;
 use crate::line::Field;
 use crate::oracle;
 use crate::plan::Plan;
+use crate::power::Power;
 
 pub const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json";
@@ -39,6 +40,8 @@ pub struct Cast {
     pub roles: Roles,
     /// How many operators there are; one of them leads.
     pub operators: usize,
+    /// They also fail nodes over, by the simulated power supply.
+    pub fences: bool,
 }
 
 /// An operator that answers requests.
@@ -60,6 +63,7 @@ pub struct Stage {
     /// Ends the processes of evac.
     pub over: CancellationToken,
     person: Http,
+    power: Power,
     serving: Arc<Mutex<BTreeMap<String, Serving>>>,
 }
 
@@ -86,7 +90,18 @@ impl Stage {
         );
         world.answer_for_agents(&api);
         let (over, serving) = (CancellationToken::new(), Arc::default());
-        let stage = Arc::new(Self { api, clock, seed, field, book, world, over, person, serving });
+        let stage = Arc::new(Self {
+            api,
+            clock,
+            seed,
+            field,
+            book,
+            world,
+            over,
+            person,
+            power: Power::default(),
+            serving,
+        });
         stage.route();
         install::reviews(&stage.person, Reviews::of(&Roles::all())).await?;
         Ok(stage)
@@ -136,6 +151,10 @@ impl Stage {
 
     pub fn person(&self) -> &Http {
         &self.person
+    }
+
+    pub fn power(&self) -> &Power {
+        &self.power
     }
 
     pub async fn pass(&self, time: Duration) {

@@ -1,5 +1,6 @@
 //! What stories have in common: workloads, guests, and what must be left of evac on a node: nothing.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -79,26 +80,31 @@ pub async fn budget(stage: &Stage, name: &str, unavailable: u32) -> Result<()> {
     Ok(())
 }
 
-/// A machine that can be moved and writes to a disk of its own.
+/// A guest that can be moved, and takes so many seconds for it.
+pub fn template(seconds: u32) -> Value {
+    json!({
+        "metadata": {"labels": {"app": "guest"}, "annotations": {"evac.dev/migration-seconds": seconds.to_string()}},
+        "spec": {
+            "evictionStrategy": "LiveMigrate",
+            "terminationGracePeriodSeconds": 30,
+            "domain": {
+                "resources": {"requests": {"memory": "128Mi"}},
+                "devices": {
+                    "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+                    "interfaces": [{"name": "default", "masquerade": {}}],
+                },
+            },
+            "networks": [{"name": "default", "pod": {}}],
+            "volumes": [{"name": "root", "containerDisk": {"image": "example/guest"}}],
+        },
+    })
+}
+
+/// A machine that runs, and can be moved.
 pub async fn machine(stage: &Stage, name: &str, seconds: u32) -> Result<()> {
     let object = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": name},
-        "spec": {"runStrategy": "Always", "template": {
-            "metadata": {"labels": {"app": "guest"}, "annotations": {"evac.dev/migration-seconds": seconds.to_string()}},
-            "spec": {
-                "evictionStrategy": "LiveMigrate",
-                "terminationGracePeriodSeconds": 30,
-                "domain": {
-                    "resources": {"requests": {"memory": "128Mi"}},
-                    "devices": {
-                        "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
-                        "interfaces": [{"name": "default", "masquerade": {}}],
-                    },
-                },
-                "networks": [{"name": "default", "pod": {}}],
-                "volumes": [{"name": "root", "containerDisk": {"image": "example/guest"}}],
-            },
-        }},
+        "spec": {"runStrategy": "Always", "template": template(seconds)},
     });
     stage.create(MACHINES, &object).await?;
     let movable = |one: &Value| {
@@ -110,36 +116,87 @@ pub async fn machine(stage: &Stage, name: &str, seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// The uids of all instances: a guest that was only moved keeps its own.
-pub async fn guests(stage: &Stage) -> Result<Vec<(String, String)>> {
-    let all = stage.items(INSTANCES).await?;
-    let text = |one: &Value, field: &str| one["metadata"][field].as_str().unwrap_or_default().to_owned();
-    Ok(all.iter().map(|one| (text(one, "name"), text(one, "uid"))).collect())
+/// Guests that nobody wants to end.
+#[derive(Default)]
+pub struct Guests(Vec<(String, String)>);
+
+impl Guests {
+    /// Those that are there now, with their uids: a guest that was only moved keeps its own.
+    pub async fn seen(stage: &Stage) -> Result<Self> {
+        let text = |one: &Value, field: &str| one["metadata"][field].as_str().unwrap_or_default().to_owned();
+        Ok(Self(
+            stage.items(INSTANCES).await?.iter().map(|one| (text(one, "name"), text(one, "uid"))).collect(),
+        ))
+    }
+
+    pub fn all(&self) -> &[(String, String)] {
+        &self.0
+    }
+
+    /// They run as they were, none of them on the node that was emptied, nothing about them is under way, and each was moved once at most.
+    pub async fn wrong(&self, stage: &Stage, emptied: Option<&str>) -> Result<Vec<String>> {
+        let mut wrong = unfinished(stage).await?;
+        let now = Self::seen(stage).await?;
+        if now.0 != self.0 {
+            wrong.push(format!("the guests were {:?} and are {:?}", self.0, now.0));
+        }
+        for one in stage.items(INSTANCES).await? {
+            if emptied.is_some_and(|node| one["status"]["nodeName"] == node) {
+                wrong.push(format!("guest {} is on the node that was emptied", one["metadata"]["name"]));
+            }
+        }
+        let mut moves = BTreeMap::<String, u32>::new();
+        for one in stage.items(MIGRATIONS).await? {
+            if one["status"]["phase"] == "Succeeded" {
+                *moves.entry(one["spec"]["vmiName"].to_string()).or_default() += 1;
+            }
+        }
+        let often = moves.into_iter().filter(|(_, count)| *count > 1);
+        wrong.extend(often.map(|(guest, count)| format!("I11: guest {guest} was moved {count} times")));
+        Ok(wrong)
+    }
+}
+
+/// Puts a taint of a person on a node, or takes it off, as `kubectl taint` does.
+pub async fn taint(stage: &Stage, path: &str, key: &str, effect: Option<&str>) -> Result<()> {
+    for _ in 0..20 {
+        let node = stage.get(path).await?.unwrap_or_default();
+        let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        taints.retain(|taint| taint["key"] != key);
+        taints.extend(effect.map(|effect| json!({"key": key, "effect": effect})));
+        let version = &node["metadata"]["resourceVersion"];
+        let body = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
+        if stage.try_send("PATCH", path, crate::stage::MERGE, &body).await?.0 != 409 {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("{path} kept changing")
 }
 
 /// A node as far as evac may touch it, without what people have written on it meanwhile.
 pub async fn image(stage: &Stage, node: &str) -> Result<Value> {
-    let mut node = stage.get(&format!("{NODES}/{node}")).await?.unwrap_or_default();
+    let node = stage.get(&format!("{NODES}/{node}")).await?.unwrap_or_default();
+    let kept = |pointer: &str, keep: &dyn Fn(&str) -> bool| {
+        let map = node.pointer(pointer).and_then(Value::as_object);
+        let kept: serde_json::Map<_, _> = map
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| keep(name))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
+        Value::Object(kept)
+    };
     let theirs = |name: &str| name.starts_with(THEIRS);
-    if let Some(map) = node["metadata"]["annotations"].as_object_mut() {
+    let mut spec = kept("/spec", &|field| field != "taints");
+    let taints = node["spec"]["taints"].as_array();
+    let taints = taints.into_iter().flatten().filter(|taint| !taint["key"].as_str().is_some_and(theirs));
+    spec["taints"] = taints.cloned().collect();
+    Ok(json!({
+        "spec": spec,
+        "labels": kept("/metadata/labels", &|name| !theirs(name)),
         // Heartbeats of the simulated hypervisor go on.
-        map.retain(|name, _| name.starts_with("evac.dev/"));
-    }
-    if let Some(map) = node["metadata"]["labels"].as_object_mut() {
-        map.retain(|name, _| !theirs(name));
-    }
-    if let Some(taints) = node["spec"]["taints"].as_array_mut() {
-        taints.retain(|taint| !taint["key"].as_str().is_some_and(theirs));
-    }
-    let mut spec = node["spec"].take();
-    if spec["taints"] == json!([])
-        && let Some(map) = spec.as_object_mut()
-    {
-        map.remove("taints");
-    }
-    let annotations = node["metadata"]["annotations"].take();
-    let annotations = if annotations == json!({}) { Value::Null } else { annotations };
-    Ok(json!({"spec": spec, "labels": node["metadata"]["labels"], "annotations": annotations}))
+        "annotations": kept("/metadata/annotations", &|name| name.starts_with("evac.dev/")),
+    }))
 }
 
 /// Pods that have to leave a node and are still on it.
@@ -195,7 +252,17 @@ pub async fn served(stage: &Stage, name: &str, replicas: usize) -> Result<Option
     Ok((*available != replicas).then(|| format!("{available} of {replicas} pods of {name} are available")))
 }
 
-/// The difference of two images in words.
+/// What differs between two images, in words.
 pub fn differs(node: &str, before: &Value, after: &Value) -> Option<String> {
-    (before != after).then(|| format!("node {node} was {before} and is {after}"))
+    let mut found = Vec::new();
+    for (part, was) in before.as_object().into_iter().flatten() {
+        let is = &after[part];
+        let fields = was.as_object().into_iter().chain(is.as_object()).flatten().map(|(field, _)| field);
+        for field in fields.collect::<BTreeSet<_>>() {
+            if was[field] != is[field] {
+                found.push(format!("{part}.{field} was {} and is {}", was[field], is[field]));
+            }
+        }
+    }
+    (!found.is_empty()).then(|| format!("node {node}: {}", found.join("; ")))
 }

@@ -32,7 +32,7 @@ struct DrainBudgets {
 
 impl Play for DrainBudgets {
     fn cast(&self) -> Cast {
-        Cast { nodes: NODES, roles: Roles::of([]), operators: 0 }
+        Cast { nodes: NODES, roles: Roles::of([]), operators: 0, fences: false }
     }
 
     fn furnish<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {
@@ -72,16 +72,8 @@ impl Play for DrainBudgets {
 
     fn wrong<'a>(&'a self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<Vec<String>>> {
         async move {
-            let mut wrong = Vec::new();
-            for ran in &self.ran {
-                let ran = ran.borrow().clone();
-                if !ran.drained() {
-                    wrong.push(format!(
-                        "a drain has not succeeded after {} runs: {:?} {:?}",
-                        ran.runs, ran.ends, ran.error
-                    ));
-                }
-            }
+            let mut wrong: Vec<String> =
+                self.ran.iter().filter_map(|ran| ran.borrow().in_the_way()).collect();
             for node in ["node-1", "node-2"] {
                 wrong.extend(pods_on(stage, node).await?.iter().map(|pod| format!("pod {pod} is on {node}")));
             }

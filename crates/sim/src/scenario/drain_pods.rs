@@ -32,7 +32,7 @@ struct DrainPods {
 
 impl Play for DrainPods {
     fn cast(&self) -> Cast {
-        Cast { nodes: NODES, roles: Roles::of([]), operators: 0 }
+        Cast { nodes: NODES, roles: Roles::of([]), operators: 0, fences: false }
     }
 
     fn furnish<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {
@@ -62,14 +62,8 @@ impl Play for DrainPods {
 
     fn wrong<'a>(&'a self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<Vec<String>>> {
         async move {
-            let mut wrong = Vec::new();
-            let ran = self.ran.as_ref().map(|ran| ran.borrow().clone()).unwrap_or_default();
-            if !ran.drained() {
-                wrong.push(format!(
-                    "the drain has not succeeded after {} runs: {:?} {:?}",
-                    ran.runs, ran.ends, ran.error
-                ));
-            }
+            let mut wrong: Vec<String> =
+                self.ran.iter().filter_map(|ran| ran.borrow().in_the_way()).collect();
             wrong.extend(
                 pods_on(stage, "node-1").await?.iter().map(|pod| format!("pod {pod} is on the node")),
             );

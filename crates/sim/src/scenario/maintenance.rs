@@ -10,8 +10,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::common::{
-    MAINTENANCES, deploy, differs, guests, hosts, image, leases, machine, only_first, pods_on, served,
-    unfinished,
+    Guests, MAINTENANCES, deploy, differs, hosts, image, leases, machine, only_first, pods_on, served,
 };
 use super::{BOUND, Play, Scenario, WINDOW};
 use crate::stage::{Cast, Stage};
@@ -29,13 +28,13 @@ const OBJECT: &str = "disk-swap";
 #[derive(Default)]
 struct Maintenance {
     before: Value,
-    guests: Vec<(String, String)>,
+    guests: Guests,
     emptied: bool,
 }
 
 impl Play for Maintenance {
     fn cast(&self) -> Cast {
-        Cast { nodes: NODES, roles: Roles::all(), operators: 2 }
+        Cast { nodes: NODES, roles: Roles::all(), operators: 2, fences: false }
     }
 
     fn furnish<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {
@@ -49,7 +48,7 @@ impl Play for Maintenance {
             only_first(stage, NODES, false).await?;
             stage.pass(Duration::from_secs(10)).await;
             self.before = image(stage, "node-1").await?;
-            self.guests = guests(stage).await?;
+            self.guests = Guests::seen(stage).await?;
             Ok(())
         }
         .boxed()
@@ -81,11 +80,7 @@ impl Play for Maintenance {
             wrong.extend(differs("node-1", &self.before, &image(stage, "node-1").await?));
             wrong.extend(served(stage, "web", PODS).await?);
             wrong.extend(leases(stage, true).await?);
-            wrong.extend(unfinished(stage).await?);
-            let now = guests(stage).await?;
-            if now != self.guests {
-                wrong.push(format!("the guests were {:?} and are {now:?}", self.guests));
-            }
+            wrong.extend(self.guests.wrong(stage, Some("node-1")).await?);
             Ok(wrong)
         }
         .boxed()

@@ -1,10 +1,17 @@
 //! What is done in a cluster, and how it has to end, whatever fails on the way.
 
+mod cancel;
 mod common;
 mod drain_budgets;
 mod drain_pods;
+mod drains_share;
+mod eviction;
+mod failover;
 mod maintenance;
 pub mod people;
+mod replica_set;
+mod restart;
+mod taint;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +56,18 @@ pub const WINDOW: Duration = Duration::from_secs(90);
 pub const BOUND: Duration = Duration::from_secs(420);
 
 /// All of them.
-pub const ALL: [Scenario; 3] = [drain_pods::SCENARIO, drain_budgets::SCENARIO, maintenance::SCENARIO];
+pub const ALL: [Scenario; 10] = [
+    drain_pods::SCENARIO,
+    drain_budgets::SCENARIO,
+    drains_share::SCENARIO,
+    taint::SCENARIO,
+    eviction::SCENARIO,
+    maintenance::SCENARIO,
+    cancel::SCENARIO,
+    failover::SCENARIO,
+    restart::SCENARIO,
+    replica_set::SCENARIO,
+];
 
 pub fn named(name: &str) -> Option<Scenario> {
     ALL.into_iter().find(|scenario| scenario.name == name)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::common::{NODES, PODS};
+use super::common::{NODES, PODS, taint};
 use crate::draw;
 use crate::stage::Stage;
 
@@ -45,7 +45,10 @@ async fn act(stage: &Stage, step: &str, nodes: usize) -> Result<()> {
             let notes = json!({format!("{THEIRS}note"): draw("value", 9).to_string()});
             stage.patch(&path, &json!({"metadata": {"annotations": notes}})).await?;
         }
-        2 => taint(stage, &path, draw("value", 9)).await?,
+        2 => {
+            let key = format!("{THEIRS}careful-{}", draw("value", 3));
+            taint(stage, &path, &key, Some("PreferNoSchedule")).await?;
+        }
         _ => {
             let pods = stage.items(PODS).await?;
             let apps: Vec<&Value> =
@@ -55,23 +58,6 @@ async fn act(stage: &Stage, step: &str, nodes: usize) -> Result<()> {
                 // It may be gone already.
                 stage.try_send("DELETE", &format!("{PODS}/{name}"), "application/json", &json!({})).await?;
             }
-        }
-    }
-    Ok(())
-}
-
-/// As `kubectl taint` does: on the version that was read, and again if that has changed.
-async fn taint(stage: &Stage, path: &str, value: usize) -> Result<()> {
-    for _ in 0..5 {
-        let node = stage.get(path).await?.unwrap_or_default();
-        let key = format!("{THEIRS}careful");
-        let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-        taints.retain(|taint| taint["key"] != key);
-        taints.push(json!({"key": key, "value": value.to_string(), "effect": "PreferNoSchedule"}));
-        let version = &node["metadata"]["resourceVersion"];
-        let body = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
-        if stage.try_send("PATCH", path, crate::stage::MERGE, &body).await?.0 != 409 {
-            return Ok(());
         }
     }
     Ok(())
