@@ -1,6 +1,6 @@
 //! What happened in a run: the log and its hash, who writes at the moment, requests, faults, and what must never have happened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evac_apiserver::store::Change;
@@ -35,6 +35,9 @@ pub struct Asked {
     pub words: String,
 }
 
+/// Nobody has a reason to send so many requests in so many milliseconds in clusters as small as these.
+const HASTE: (usize, i64) = (400, 10_000);
+
 /// What faults can be about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
@@ -62,6 +65,8 @@ struct Pages {
     /// By actor, since faults may begin.
     requests: BTreeMap<String, usize>,
     asked: Vec<Asked>,
+    /// When each actor has sent its last requests.
+    recent: BTreeMap<String, VecDeque<i64>>,
     activated: Vec<Point>,
     violations: Vec<Violation>,
     trace: Option<Vec<String>>,
@@ -77,6 +82,7 @@ impl Book {
             stirrings: 0,
             requests: BTreeMap::new(),
             asked: Vec::new(),
+            recent: BTreeMap::new(),
             activated: Vec::new(),
             violations: Vec::new(),
             trace: trace.then(Vec::new),
@@ -137,6 +143,19 @@ impl Book {
         };
         pages.asked.push(Asked { actor: actor.to_owned(), number, class, words: words.to_owned() });
         pages.line(at, &format!("{actor} #{number} {words}"));
+        let recent = pages.recent.entry(actor.to_owned()).or_default();
+        recent.push_back(at);
+        while recent.front().is_some_and(|first| at - first > HASTE.1) {
+            recent.pop_front();
+        }
+        let hasty = recent.len() > HASTE.0;
+        drop(pages);
+        if hasty {
+            self.violate(
+                "I14",
+                format!("{actor} sends more than {} requests in {} s", HASTE.0, HASTE.1 / 1000),
+            );
+        }
         number
     }
 

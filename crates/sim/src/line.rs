@@ -40,6 +40,9 @@ type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 /// The annotation by which somebody else's writes are seen.
 pub const RIVAL: &str = "rival.example.com/was-here";
 
+/// Who sends more than this in one run sends without end. What is stopped there does not stop the run.
+const MOST: usize = 6000;
+
 /// What all lines of a run have in common.
 pub struct Field {
     pub api: Arc<Api>,
@@ -77,6 +80,11 @@ impl Field {
 
     pub fn calm(&self) -> bool {
         !matches!(self.span(), (Some(_), false))
+    }
+
+    /// The bug that is planted; before anything is attacked there is none.
+    fn bug(&self) -> Option<Bug> {
+        self.plan.bug.filter(|_| self.span().0.is_some())
     }
 
     fn fault(&self, actor: &str, number: usize, class: Class) -> Option<Kind> {
@@ -145,6 +153,10 @@ impl Line {
         self.dead.cancel();
     }
 
+    pub fn is_dead(&self) -> bool {
+        self.dead.is_cancelled()
+    }
+
     /// Waits until a fault has killed the process.
     pub async fn died(&self) {
         self.dead.cancelled().await;
@@ -184,6 +196,10 @@ impl Line {
         let class = class_of(&request);
         let words = format!("{} {}", request.method(), request.uri().path());
         let number = self.field.book.request(&self.actor, class, &words);
+        if number > MOST {
+            self.field.book.violate("I14", format!("{} has sent {MOST} requests", self.actor));
+            return std::future::pending().await;
+        }
         let kind = self.field.fault(&self.actor, number, class);
         match kind {
             Some(Kind::DiesBefore) => {
@@ -208,7 +224,7 @@ impl Line {
         }
         self.awake().await;
         match kind {
-            Some(Kind::Lost) if self.field.plan.bug == Some(Bug::LostIsUnsent) => {
+            Some(Kind::Lost) if self.field.bug() == Some(Bug::LostIsUnsent) => {
                 Err("connection refused".into())
             }
             Some(Kind::Lost) => Err("broken pipe".into()),
@@ -235,7 +251,7 @@ impl Line {
         if kind == Some(Kind::Rival) {
             self.overtake(request.uri().path().to_owned()).await?;
         }
-        let answer = match self.field.plan.bug {
+        let answer = match self.field.bug() {
             Some(bug) if *request.method() != Method::GET => self.send_with(bug, request, number).await?,
             _ => self.send(request).await?,
         };

@@ -2,11 +2,13 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Parser, Subcommand};
-use evac_sim::mode::{self, Mode};
+use evac_sim::mode::{self, Found, Mode};
+use evac_sim::mutant::Bug;
 use evac_sim::plan::{Plan, Point};
 use evac_sim::run::{Verdict, run};
 use evac_sim::scenario::{self, Scenario, WINDOW};
@@ -31,8 +33,11 @@ enum What {
         #[arg(long, default_value = "1..101", value_parser = seeds)]
         seeds: Range<u64>,
         /// storm, single, crash, pairs or calm
-        #[arg(long, default_value = "storm")]
+        #[arg(long, default_value = "storm", conflicts_with = "faults")]
         mode: Mode,
+        /// A file of faults for every seed, instead of a mode
+        #[arg(long)]
+        faults: Option<PathBuf>,
         /// Runs at the same time
         #[arg(long)]
         jobs: Option<usize>,
@@ -60,6 +65,19 @@ enum What {
         /// Find the fewest faults that are needed first
         #[arg(long)]
         minimise: bool,
+    },
+    /// Look for bugs that are planted between evac and the server
+    Mutants {
+        #[arg(long, default_value = "1..21", value_parser = seeds)]
+        seeds: Range<u64>,
+        /// Only this one
+        #[arg(long)]
+        bug: Option<Bug>,
+        #[arg(long)]
+        jobs: Option<usize>,
+        /// Write the table into this file, between its marks
+        #[arg(long)]
+        write: Option<PathBuf>,
     },
     /// The scenarios
     List,
@@ -91,11 +109,16 @@ fn work(what: What) -> Result<bool> {
             }
             Ok(true)
         }
-        What::Run { scenario, seeds, mode, jobs, twice, failures } => {
-            let threads = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        What::Mutants { seeds, bug, jobs, write } => mutants(&seeds, bug, threads(jobs), write.as_deref()),
+        What::Run { scenario, seeds, mode, faults, jobs, twice, failures } => {
+            let mode = match faults {
+                Some(path) => Mode::Given(given(&path)?),
+                None => mode,
+            };
+            let threads = threads(jobs);
             let mut all = Tally::default();
             for scenario in chosen(&scenario)? {
-                let jobs = mode::jobs(scenario, mode, seeds.clone())?;
+                let jobs = mode::jobs(scenario, &mode, seeds.clone())?;
                 let failed = std::sync::atomic::AtomicU64::new(0);
                 let tally = mode::carry_out(jobs, threads, |verdict| {
                     let same = !twice || is_same(scenario, verdict);
@@ -135,6 +158,44 @@ fn work(what: What) -> Result<bool> {
             Ok(verdict.is_clean())
         }
     }
+}
+
+fn threads(jobs: Option<usize>) -> usize {
+    jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+fn given(path: &Path) -> Result<Plan> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    Plan::read(&text).map_err(|why| anyhow!("{}, {why}", path.display()))
+}
+
+const BEGIN: &str = "<!-- planted bugs, written by evac-sim mutants -->\n";
+const END: &str = "<!-- end of planted bugs -->\n";
+
+fn mutants(seeds: &Range<u64>, only: Option<Bug>, threads: usize, write: Option<&Path>) -> Result<bool> {
+    let all = mode::hunt_all(only, seeds, threads)?;
+    let mut table = String::from("| planted bug | breaks | found by |\n|---|---|---|\n");
+    for (planted, found) in &all {
+        let by = match found {
+            Some(Found { scenario, seed, in_storm, rule }) => {
+                let how = if *in_storm { "storm" } else { "no fault" };
+                format!("{rule} in `{scenario}`, seed {seed}, {how}")
+            }
+            None => format!("not found with {} seeds", seeds.end - seeds.start),
+        };
+        table += &format!("| {} | {} | {by} |\n", planted.words, planted.breaks);
+    }
+    let hits = all.iter().filter(|(_, found)| found.is_some()).count();
+    table +=
+        &format!("\nFound: {hits} of {}, with at most {} seeds each.\n", all.len(), seeds.end - seeds.start);
+    println!("{table}");
+    if let Some(path) = write {
+        let text = std::fs::read_to_string(path)?;
+        let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+        let Some((before, after)) = parts else { bail!("{} has no place for the table", path.display()) };
+        std::fs::write(path, format!("{before}{BEGIN}{table}{END}{after}"))?;
+    }
+    Ok(hits == all.len())
 }
 
 fn chosen(name: &str) -> Result<Vec<Scenario>> {

@@ -1,8 +1,9 @@
-//! Which runs are made of a scenario: storms, one fault at every request, crashes around every write, and pairs of faults.
+//! Which runs are made of a scenario: storms, one fault at every request, crashes around every write, pairs of faults, and the hunt for planted bugs.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,12 +12,13 @@ use anyhow::{Result, anyhow};
 use crate::book::{Asked, Class};
 use crate::draw;
 use crate::fault::{ALL, Kind};
+use crate::mutant::{self, Bug, Planted};
 use crate::plan::{Plan, Point};
 use crate::run::{Verdict, run};
-use crate::scenario::{Scenario, WINDOW};
+use crate::scenario::{Scenario, WINDOW, named};
 use crate::tally::Tally;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Mode {
     /// Faults at random, for each seed others.
     Storm,
@@ -28,6 +30,8 @@ pub enum Mode {
     Pairs,
     /// No fault at all: only another order of things.
     Calm,
+    /// The same faults for each seed.
+    Given(Plan),
 }
 
 impl FromStr for Mode {
@@ -54,15 +58,16 @@ pub struct Job {
 }
 
 /// The runs of a scenario for these seeds. A sweep first runs once without faults, to see which requests there are.
-pub fn jobs(scenario: Scenario, mode: Mode, seeds: Range<u64>) -> Result<Vec<Job>> {
+pub fn jobs(scenario: Scenario, mode: &Mode, seeds: Range<u64>) -> Result<Vec<Job>> {
     let mut jobs = Vec::new();
     for seed in seeds {
         let job = |plan| Job { scenario, seed, plan };
         match mode {
             Mode::Calm => jobs.push(job(Plan::default())),
+            Mode::Given(plan) => jobs.push(job(plan.clone())),
             Mode::Storm => jobs.push(job(Plan::storm(seed, WINDOW))),
             Mode::Single | Mode::Crash => {
-                let points = points(&asked(scenario, seed)?, mode == Mode::Crash);
+                let points = points(&asked(scenario, seed)?, *mode == Mode::Crash);
                 jobs.extend(points.into_iter().map(|point| job(Plan::at_points(vec![point]))));
             }
             Mode::Pairs => {
@@ -117,13 +122,7 @@ pub fn carry_out(jobs: Vec<Job>, threads: usize, tell: impl Fn(&Verdict) -> bool
             }
         }
     };
-    std::thread::scope(|scope| -> Result<()> {
-        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
-        for thread in threads {
-            thread.join().map_err(|_| anyhow!("a run panicked"))??;
-        }
-        Ok(())
-    })?;
+    on_threads(threads, work)?;
     let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
     tally.wall = Duration::try_from(evac_clock::time_of_day().duration_since(began)).unwrap_or_default();
     Ok(tally)
@@ -155,4 +154,64 @@ pub fn minimise(scenario: Scenario, verdict: &Verdict, most: usize) -> Result<Ve
         chunk = if chunk == 1 { 0 } else { chunk.div_ceil(2) };
     }
     Ok(least)
+}
+
+/// Where a planted bug was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    pub scenario: &'static str,
+    pub seed: u64,
+    /// It took faults to find it.
+    pub in_storm: bool,
+    pub rule: &'static str,
+}
+
+/// Looks for the effects of a planted bug: for each seed first without faults, then in a storm.
+pub fn hunt(planted: &Planted, seeds: Range<u64>) -> Result<Option<Found>> {
+    for seed in seeds {
+        for name in planted.scenarios {
+            let scenario = named(name).ok_or_else(|| anyhow!("there is no scenario {name}"))?;
+            for in_storm in [false, true] {
+                let plan = if in_storm { Plan::storm(seed, WINDOW) } else { Plan::default() };
+                let plan = Plan { bug: Some(planted.bug), ..plan };
+                let verdict = run(scenario, seed, &plan, false)?;
+                if let Some(violation) = verdict.log.violations.first() {
+                    return Ok(Some(Found { scenario: name, seed, in_storm, rule: violation.rule }));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Hunts all planted bugs, or one, on so many threads; in the order of the list.
+pub fn hunt_all(
+    only: Option<Bug>,
+    seeds: &Range<u64>,
+    threads: usize,
+) -> Result<Vec<(&'static Planted, Option<Found>)>> {
+    let wanted: Vec<&'static Planted> =
+        mutant::ALL.iter().filter(|one| only.is_none_or(|only| one.bug == only)).collect();
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(BTreeMap::new());
+    let work = || -> Result<()> {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(planted) = wanted.get(number) else { return Ok(()) };
+            let result = hunt(planted, seeds.clone())?;
+            found.lock().unwrap_or_else(PoisonError::into_inner).insert(number, (*planted, result));
+        }
+    };
+    on_threads(threads, work)?;
+    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect())
+}
+
+fn on_threads(count: usize, work: impl Fn() -> Result<()> + Sync) -> Result<()> {
+    std::thread::scope(|scope| -> Result<()> {
+        let threads: Vec<_> = (0..count.max(1)).map(|_| scope.spawn(&work)).collect();
+        for thread in threads {
+            thread.join().map_err(|_| anyhow!("a run panicked"))??;
+        }
+        Ok(())
+    })
 }

@@ -67,6 +67,53 @@ impl Plan {
         Self { points, ..Self::default() }
     }
 
+    /// Reads a file of faults. Each line is a storm (`lost 0.1 0..60`: the fault, its rate, and from which to which second), a point
+    /// (`lost@operator-1#17`), `skew 240` or `people`. What stands after a `#` at the beginning of a line is for people.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let mut plan = Self::default();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            plan.take(line).map_err(|why| format!("line {}: {why}", number + 1))?;
+        }
+        Ok(plan)
+    }
+
+    fn take(&mut self, line: &str) -> Result<(), String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["people"] => self.people = true,
+            ["skew", seconds] => {
+                let wrong = |_| format!("'{seconds}' is no number of seconds");
+                self.skew = seconds.parse().map_err(wrong)?;
+            }
+            [point] if point.contains('@') => self.points.push(point.parse()?),
+            [kind, rate, window] => {
+                let kind = kind.parse()?;
+                let share = rate.parse::<f64>().ok().filter(|rate| (0.0..=1.0).contains(rate));
+                let rate = share.ok_or_else(|| format!("the rate '{rate}' is not a number from 0 to 1"))?;
+                let span = window
+                    .split_once("..")
+                    .and_then(|(from, until)| Some((from.parse::<u32>().ok()?, until.parse::<u32>().ok()?)));
+                let (from, until) =
+                    span.ok_or_else(|| format!("'{window}' is no window of seconds such as 0..60"))?;
+                if until < from {
+                    return Err(format!("the window {window} ends before it begins"));
+                }
+                let second = |second: u32| Duration::from_secs(u64::from(second));
+                self.storms.push(Storm { kind, rate, from: second(from), until: second(until) });
+            }
+            _ => {
+                return Err(format!(
+                    "'{line}' is neither a storm such as 'lost 0.1 0..60' nor a point such as 'lost@operator-1#17'"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// A storm of faults that the seed picks, with rates that it picks.
     pub fn storm(seed: u64, window: Duration) -> Self {
         let mut storms = Vec::new();
@@ -116,6 +163,30 @@ mod tests {
         assert_eq!(text.parse::<Point>().map(|point| point.to_string()), Ok(text.to_owned()));
         for wrong in ["lost", "lost@a", "lost@a#x", "lots@a#1"] {
             assert!(wrong.parse::<Point>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_faults_is_read_line_by_line() {
+        let plan = Plan::read("# faults\nlost 0.5 0..60\n\nfrozen@operator-1#3\nskew 30\npeople\n").unwrap();
+        assert_eq!((plan.storms.len(), plan.points.len(), plan.skew, plan.people), (1, 1, 30, true));
+        assert_eq!(plan.storms[0].until, Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_wrong_line_is_named_in_one_sentence() {
+        for (text, said) in [
+            ("lost 0.1 0..60\nlots 0.1 0..60", "line 2: there is no fault 'lots'; there are "),
+            ("lost 1.5 0..60", "line 1: the rate '1.5' is not a number from 0 to 1"),
+            ("lost NaN 0..60", "line 1: the rate 'NaN' is not a number from 0 to 1"),
+            ("\nlost 0.1 60..10", "line 2: the window 60..10 ends before it begins"),
+            ("lost 0.1 soon", "line 1: 'soon' is no window of seconds such as 0..60"),
+            ("lost", "line 1: 'lost' is neither a storm"),
+            ("skew much", "line 1: 'much' is no number of seconds"),
+            ("lost@operator-1", "line 1: 'lost@operator-1' is no fault such as"),
+        ] {
+            let error = Plan::read(text).unwrap_err();
+            assert!(error.starts_with(said) && !error.contains('\n'), "{error}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The processes of evac: operators with their leases of leadership, and `evac drain`. Whoever dies is started again, as a Deployment does, or a person.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -18,39 +19,128 @@ use crate::draw;
 use crate::line::Line;
 use crate::mutant::Bug;
 use crate::power::Controller;
+use crate::scenario::PODS;
 use crate::stage::{Cast, Serving, Stage};
 
 /// Starts an operator that is started again whenever it dies.
 pub fn operator(stage: &Arc<Stage>, name: &str, cast: &Cast) {
-    let (stage, name, roles, fences) = (stage.clone(), name.to_owned(), cast.roles.clone(), cast.fences);
+    let (stage, name, cast) = (stage.clone(), name.to_owned(), cast.clone());
     tokio::spawn(async move {
         let clock = clock_of(&stage, &name);
-        for life in 1_u32.. {
-            let line = Line::new(&stage.field, &name);
-            let http = Http::new(line.client(), clock, Duration::ZERO);
-            let candidate = Candidate::run(http.clone(), format!("{name}-{life}"));
-            let acting = if stage.field.plan.bug == Some(Bug::ActsWithoutLeading) {
-                http.clone()
-            } else {
-                http.clone().behind(candidate.gate().clone())
-            };
-            let fencing = fences.then(|| fence(&stage, acting.clone()));
-            let operator = Operator::start_set(acting, roles.clone(), Settings::default());
-            let reviewer = Reviewer::new(http.clone(), operator.view());
-            stage.serves(&name, Some(Serving { reviewer, http, config: operator.config() }));
+        for number in 1_u32.. {
+            let life = Life::begin(&stage, &name, number, &cast, clock);
             tokio::select! {
                 biased;
                 () = stage.over.cancelled() => return,
-                () = line.died() => {}
+                () = life.line.died() => {}
             }
-            stage.serves(&name, None);
-            candidate.halt();
-            operator.halt();
-            drop((operator, fencing));
-            let pause = draw::between(stage.seed, &[&name, &life.to_string(), "restart"], 500, 20_000);
+            life.halt();
+            let pause = draw::between(stage.seed, &[&name, &number.to_string(), "restart"], 500, 20_000);
             stage.pass(Duration::from_millis(pause)).await;
         }
     });
+}
+
+/// How often the pods of operators are looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Runs an operator for each running pod of this app, as its kubelet would: it is told to end when its pod is, and dies with it.
+pub fn operators_in_pods(stage: &Arc<Stage>, app: &'static str, cast: &Cast) {
+    let (stage, cast) = (stage.clone(), cast.clone());
+    tokio::spawn(async move {
+        let mut lives: BTreeMap<String, Life> = BTreeMap::new();
+        let mut number = 0;
+        while !stage.over.is_cancelled() {
+            let pods = stage.items(PODS).await.unwrap_or_default();
+            let mut running = BTreeSet::new();
+            for pod in pods.iter().filter(|pod| pod["metadata"]["labels"]["app"] == app) {
+                let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+                let ends = pod["metadata"]["deletionTimestamp"].is_string();
+                let runs = pod["status"]["phase"] == "Running";
+                let dead = lives.get(&uid).is_some_and(|life| life.line.is_dead());
+                if runs && !ends && !lives.contains_key(&uid) {
+                    number += 1;
+                    let name = format!("operator-{number}");
+                    let clock = clock_of(&stage, &name);
+                    lives.insert(uid.clone(), Life::begin(&stage, &name, 1, &cast, clock));
+                } else if ends && let Some(life) = lives.get_mut(&uid) {
+                    life.end();
+                } else if dead && runs {
+                    // Its container starts anew after a crash.
+                    let next = lives.remove(&uid).map(Life::again);
+                    lives.extend(next.map(|next| (uid.clone(), next)));
+                }
+                if runs {
+                    running.insert(uid);
+                }
+            }
+            let gone: Vec<String> = lives.keys().filter(|uid| !running.contains(*uid)).cloned().collect();
+            for life in gone.into_iter().filter_map(|uid| lives.remove(&uid)) {
+                life.line.kill();
+                life.halt();
+            }
+            stage.pass(LOOK).await;
+        }
+    });
+}
+
+/// One life of an operator.
+struct Life {
+    stage: Arc<Stage>,
+    name: String,
+    number: u32,
+    cast: Cast,
+    clock: Clock,
+    line: Line,
+    candidate: Option<Candidate>,
+    operator: Operator,
+    fencing: Option<DropGuard>,
+}
+
+impl Life {
+    fn begin(stage: &Arc<Stage>, name: &str, number: u32, cast: &Cast, clock: Clock) -> Self {
+        let line = Line::new(&stage.field, name);
+        let http = Http::new(line.client(), clock, Duration::ZERO);
+        let candidate = Candidate::run(http.clone(), format!("{name}-{number}"));
+        let acting = if stage.field.plan.bug == Some(Bug::ActsWithoutLeading) {
+            http.clone()
+        } else {
+            http.clone().behind(candidate.gate().clone())
+        };
+        let fencing = cast.fences.then(|| fence(stage, acting.clone()));
+        let operator = Operator::start_set(acting, cast.roles.clone(), Settings::default());
+        let reviewer = Reviewer::new(http.clone(), operator.view());
+        stage.serves(name, Some(Serving { reviewer, http, config: operator.config() }));
+        let (stage, name, cast) = (stage.clone(), name.to_owned(), cast.clone());
+        Self { stage, name, number, cast, clock, line, candidate: Some(candidate), operator, fencing }
+    }
+
+    /// The next life of a process that is dead.
+    fn again(self) -> Self {
+        let (stage, name, cast) = (self.stage.clone(), self.name.clone(), self.cast.clone());
+        let (number, clock) = (self.number + 1, self.clock);
+        self.halt();
+        Self::begin(&stage, &name, number, &cast, clock)
+    }
+
+    /// It is told to end: what is under way comes to its end, and another one may lead.
+    fn end(&mut self) {
+        if let Some(candidate) = self.candidate.take() {
+            self.stage.book.note(&format!("{} is told to end", self.name));
+            self.stage.serves(&self.name, None);
+            tokio::spawn(candidate.hand_over());
+        }
+    }
+
+    /// It is dead.
+    fn halt(mut self) {
+        self.fencing = None;
+        if let Some(candidate) = self.candidate.take() {
+            candidate.halt();
+        }
+        self.operator.halt();
+        self.stage.serves(&self.name, None);
+    }
 }
 
 /// The role `failover`, with simulated controllers in the place of fence agents. It ends when what is returned is dropped.

@@ -34,6 +34,7 @@ const JSON: &str = "application/json";
 const BEGINNING: &str = "2026-01-01T00:00:00Z";
 
 /// Who is on the stage.
+#[derive(Clone)]
 pub struct Cast {
     pub nodes: usize,
     /// The roles of each operator.

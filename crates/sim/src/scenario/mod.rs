@@ -8,6 +8,7 @@ mod drains_share;
 mod eviction;
 mod failover;
 mod maintenance;
+mod own_node;
 pub mod people;
 mod replica_set;
 mod restart;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use anyhow::Result;
 use futures::future::BoxFuture;
 
+pub use self::common::PODS;
 use crate::stage::{Cast, Stage};
 
 /// One story. A value of it lives as long as one run.
@@ -56,7 +58,7 @@ pub const WINDOW: Duration = Duration::from_secs(90);
 pub const BOUND: Duration = Duration::from_secs(420);
 
 /// All of them.
-pub const ALL: [Scenario; 10] = [
+pub const ALL: [Scenario; 11] = [
     drain_pods::SCENARIO,
     drain_budgets::SCENARIO,
     drains_share::SCENARIO,
@@ -67,6 +69,7 @@ pub const ALL: [Scenario; 10] = [
     failover::SCENARIO,
     restart::SCENARIO,
     replica_set::SCENARIO,
+    own_node::SCENARIO,
 ];
 
 pub fn named(name: &str) -> Option<Scenario> {
