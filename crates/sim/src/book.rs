@@ -8,7 +8,6 @@ use evac_clock::Clock;
 use jiff::Timestamp;
 use ring::digest::{Context, SHA256};
 
-use crate::fault::Kind;
 use crate::oracle::is_evac;
 use crate::plan::Point;
 
@@ -68,6 +67,7 @@ struct Pages {
     /// When each actor has sent its last requests.
     recent: BTreeMap<String, VecDeque<i64>>,
     activated: Vec<Point>,
+    happened: BTreeMap<&'static str, u64>,
     violations: Vec<Violation>,
     trace: Option<Vec<String>>,
 }
@@ -84,6 +84,7 @@ impl Book {
             asked: Vec::new(),
             recent: BTreeMap::new(),
             activated: Vec::new(),
+            happened: BTreeMap::new(),
             violations: Vec::new(),
             trace: trace.then(Vec::new),
         };
@@ -173,6 +174,14 @@ impl Book {
         pages.activated.push(point);
     }
 
+    /// A fault that is not about a request.
+    pub fn happen(&self, words: &str, class: &'static str) {
+        let at = self.millis();
+        let mut pages = self.pages();
+        pages.line(at, &format!("FAULT {words}"));
+        *pages.happened.entry(class).or_default() += 1;
+    }
+
     pub fn violate(&self, rule: &'static str, words: String) {
         let at = self.millis();
         let mut pages = self.pages();
@@ -193,9 +202,9 @@ impl Book {
         let mut pages = self.pages();
         let pages = &mut *pages;
         let digest = pages.hash.clone().finish();
-        let mut by_kind: BTreeMap<Kind, u64> = BTreeMap::new();
+        let mut by_class = std::mem::take(&mut pages.happened);
         for point in &pages.activated {
-            *by_kind.entry(point.kind).or_default() += 1;
+            *by_class.entry(point.kind.class()).or_default() += 1;
         }
         Closed {
             hash: digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect(),
@@ -203,7 +212,7 @@ impl Book {
             requests: pages.asked.len() as u64,
             asked: std::mem::take(&mut pages.asked),
             activated: std::mem::take(&mut pages.activated),
-            by_kind,
+            by_class,
             violations: std::mem::take(&mut pages.violations),
             trace: pages.trace.take().unwrap_or_default(),
         }
@@ -229,7 +238,7 @@ pub struct Closed {
     pub requests: u64,
     pub asked: Vec<Asked>,
     pub activated: Vec<Point>,
-    pub by_kind: BTreeMap<Kind, u64>,
+    pub by_class: BTreeMap<&'static str, u64>,
     pub violations: Vec<Violation>,
     pub trace: Vec<String>,
 }

@@ -287,7 +287,7 @@ impl Line {
             Ok(request.header(CONTENT_TYPE, kind).body(Body::from(sent.body.to_string().into_bytes()))?)
         };
         match bug.send(sent, number) {
-            Instead::Nothing => done(&asked),
+            Instead::Nothing => Ok(done(&asked)),
             Instead::Twice(sent) => {
                 let answer = self.send(request(&sent)?).await;
                 self.send(request(&sent)?).await?;
@@ -432,6 +432,6 @@ fn status(code: u16, reason: &str, message: &str, retry_after: Option<u64>) -> R
 }
 
 /// An answer by which the sender believes that it was done.
-fn done(object: &Value) -> Result<Answer, BoxError> {
-    Ok(Response::new(Full::from(object.to_string()).map_err(Into::into).boxed_unsync()))
+fn done(object: &Value) -> Answer {
+    Response::new(Full::from(object.to_string()).map_err(Into::into).boxed_unsync())
 }

@@ -56,12 +56,12 @@ enum What {
         /// Faults at requests, such as lost@operator-1#17, instead of those of the seed's storm
         #[arg(long, value_delimiter = ',')]
         at: Option<Vec<Point>>,
-        /// Without a storm: how far clocks are off, at most, in seconds
+        /// With --at: how far clocks are off, at most, in seconds
         #[arg(long, default_value_t = 0)]
         skew: u64,
-        /// Without a storm: people do things meanwhile
-        #[arg(long)]
-        people: bool,
+        /// With --at: what happens besides: people, compacts, flaps
+        #[arg(long, value_delimiter = ',')]
+        besides: Vec<String>,
         /// Find the fewest faults that are needed first
         #[arg(long)]
         minimise: bool,
@@ -135,13 +135,15 @@ fn work(what: What) -> Result<bool> {
             println!("{:<20} seeds {}..{} {all}", "all", seeds.start, seeds.end);
             Ok(all.failed == 0)
         }
-        What::Replay { seed, scenario, at, skew, people, minimise } => {
+        What::Replay { seed, scenario, at, skew, besides, minimise } => {
             let [scenario] = chosen(&scenario)?[..] else { bail!("one scenario is replayed at a time") };
-            let plan = match at {
-                Some(points) => Plan { points, skew, people, ..Plan::default() },
+            let mut plan = match at {
+                Some(points) => {
+                    let besides = Plan::read(&besides.join("\n")).map_err(|why| anyhow!(why))?;
+                    Plan { points, skew, ..besides }
+                }
                 None => Plan::storm(seed, WINDOW),
             };
-            let mut plan = plan;
             if minimise {
                 let found = run(scenario, seed, &plan, false)?;
                 plan = mode::minimise(scenario, &found, 400)?.plan;
@@ -249,8 +251,11 @@ fn command(verdict: &Verdict) -> String {
         if plan.skew > 0 {
             words += &format!(" --skew {}", plan.skew);
         }
-        if plan.people {
-            words += " --people";
+        let besides = [("people", plan.people), ("compacts", plan.compacts), ("flaps", plan.flaps)];
+        let besides: Vec<&str> =
+            besides.into_iter().filter(|(_, there)| *there).map(|(word, _)| word).collect();
+        if !besides.is_empty() {
+            words += &format!(" --besides {}", besides.join(","));
         }
     }
     words

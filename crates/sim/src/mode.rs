@@ -133,20 +133,37 @@ pub fn minimise(scenario: Scenario, verdict: &Verdict, most: usize) -> Result<Ve
     let broken = |verdict: &Verdict| verdict.log.violations.first().map(|one| one.rule);
     let wanted = broken(verdict);
     let mut tries = 0;
-    let mut attempt = |points: Vec<Point>| -> Result<Option<Verdict>> {
+    let mut attempt = |plan: Plan| -> Result<Option<Verdict>> {
         tries += 1;
-        let plan = Plan { points, storms: Vec::new(), ..verdict.plan.clone() };
         let tried = if tries > most { None } else { Some(run(scenario, verdict.seed, &plan, false)?) };
         Ok(tried.filter(|tried| broken(tried) == wanted))
     };
-    let Some(mut least) = attempt(verdict.log.activated.clone())? else { return Ok(verdict.clone()) };
+    let points = verdict.log.activated.clone();
+    let points = Plan { points, storms: Vec::new(), ..verdict.plan.clone() };
+    let Some(mut least) = attempt(points)? else { return Ok(verdict.clone()) };
+    // What happens besides is needed seldom.
+    let calmer: [fn(&mut Plan); 4] = [
+        |plan| plan.people = false,
+        |plan| plan.compacts = false,
+        |plan| plan.flaps = false,
+        |plan| plan.skew = 0,
+    ];
+    for change in calmer {
+        let mut plan = least.plan.clone();
+        change(&mut plan);
+        if plan != least.plan
+            && let Some(found) = attempt(plan)?
+        {
+            least = found;
+        }
+    }
     let mut chunk = least.plan.points.len().div_ceil(2);
     while chunk > 0 {
         let mut at = 0;
         while at < least.plan.points.len() {
             let mut points = least.plan.points.clone();
             points.drain(at..(at + chunk).min(points.len()));
-            match attempt(points)? {
+            match attempt(Plan { points, ..least.plan.clone() })? {
                 Some(found) => least = found,
                 None => at += chunk,
             }

@@ -58,6 +58,10 @@ pub struct Plan {
     pub skew: u64,
     /// People edit, restart and delete what is not evac's.
     pub people: bool,
+    /// The history is compacted again and again.
+    pub compacts: bool,
+    /// Nodes are cut off for a while.
+    pub flaps: bool,
     /// A bug that evac does not have.
     pub bug: Option<Bug>,
 }
@@ -68,7 +72,7 @@ impl Plan {
     }
 
     /// Reads a file of faults. Each line is a storm (`lost 0.1 0..60`: the fault, its rate, and from which to which second), a point
-    /// (`lost@operator-1#17`), `skew 240` or `people`. What stands after a `#` at the beginning of a line is for people.
+    /// (`lost@operator-1#17`), `skew 240`, `people`, `compacts` or `flaps`. What stands after a `#` at the beginning of a line is for people.
     pub fn read(text: &str) -> Result<Self, String> {
         let mut plan = Self::default();
         for (number, line) in text.lines().enumerate() {
@@ -85,6 +89,8 @@ impl Plan {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
             ["people"] => self.people = true,
+            ["compacts"] => self.compacts = true,
+            ["flaps"] => self.flaps = true,
             ["skew", seconds] => {
                 let wrong = |_| format!("'{seconds}' is no number of seconds");
                 self.skew = seconds.parse().map_err(wrong)?;
@@ -133,7 +139,15 @@ impl Plan {
             storms.push(Storm { kind, rate: most * often * often, from: Duration::ZERO, until: window });
         }
         let skew = if draw::share(seed, &["skew"]) < 0.3 { 240 } else { 0 };
-        Self { storms, skew, people: draw::share(seed, &["people"]) < 0.5, ..Self::default() }
+        let often = |what: &str| draw::share(seed, &[what]);
+        Self {
+            storms,
+            skew,
+            people: often("people") < 0.5,
+            compacts: often("compacts") < 0.3,
+            flaps: often("flaps") < 0.25,
+            ..Self::default()
+        }
     }
 
     /// What happens to a request. Of several faults the first one that is due happens.

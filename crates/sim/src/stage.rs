@@ -243,6 +243,11 @@ impl Stage {
         }
     }
 
+    /// Something happens to the cluster itself.
+    pub fn happens(&self, what: &str, number: usize, class: &'static str) {
+        self.book.happen(&format!("{class} {what} {number}"), class);
+    }
+
     /// What hypervisors have on record: two writers on one disk, one machine in two places.
     pub async fn look(&self) {
         for violation in self.world.violations().await {

@@ -26,8 +26,8 @@ impl Tally {
         self.simulated += verdict.simulated;
         self.commits += verdict.log.commits;
         self.requests += verdict.log.requests;
-        for (kind, count) in &verdict.log.by_kind {
-            *self.activated.entry(kind.class()).or_default() += count;
+        for (class, count) in &verdict.log.by_class {
+            *self.activated.entry(class).or_default() += count;
         }
         self.failed += u64::from(!verdict.is_clean());
         self.slowest = self.slowest.max(verdict.settled.unwrap_or_default());

@@ -11,7 +11,7 @@ mod progress;
 use std::cell::OnceCell;
 
 use evac_apiserver::server::Api;
-use evac_apiserver::store::{Change, ChangeKind};
+use evac_apiserver::store::{Change, ChangeKind, Object};
 use serde_json::Value;
 
 use crate::book::Book;
@@ -49,7 +49,7 @@ impl Seen<'_> {
 
     /// As it was; null if there was nothing.
     pub fn before(&self) -> &Value {
-        self.before.get_or_init(|| self.change.previous.as_ref().map(|one| one.value()).unwrap_or_default())
+        self.before.get_or_init(|| self.change.previous.as_ref().map(Object::value).unwrap_or_default())
     }
 }
 

@@ -13,6 +13,7 @@ pub mod people;
 mod replica_set;
 mod restart;
 mod taint;
+pub mod upheaval;
 
 use std::sync::Arc;
 use std::time::Duration;
