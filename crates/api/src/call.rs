@@ -110,7 +110,7 @@ pub fn call_for<O>(action: &Action<O>) -> Option<Call> {
         Action::Delete { object, grace_seconds, dry_run } => delete(object, *grace_seconds, *dry_run),
         Action::Patch { object, version, part, fields } => patch(object, version, *part, fields),
         Action::Migrate { instance, name, node, asker, dry_run, .. } => {
-            migrate(instance, name, node, asker, *dry_run)
+            migrate(&instance.key, name, node, asker, *dry_run)
         }
         Action::Hold { lease, node, uid, holder, at, seconds, answered, over, record } => {
             let (marks, mut notes) = match lease {

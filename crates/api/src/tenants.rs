@@ -119,10 +119,10 @@ impl From<TenantNode> for Machine {
 /// The request of what is one write to annotations on the host. All of them name the incarnation they mean.
 pub fn call_for(own: &Own, instance: &ObjectRef) -> Option<Call> {
     let (object, annotations) = match own {
-        Own::Anchor { deadline } => {
+        Own::Anchor(deadline) => {
             (instance, json!({DEADLINE: evac_core::machines::condition::seconds(*deadline)}))
         }
-        Own::Note { progress } => {
+        Own::Note(progress) => {
             (instance, json!({PROGRESS: serde_json::to_string(progress).unwrap_or_default()}))
         }
         Own::Clear => (instance, json!({DEADLINE: null, CAPK_DEADLINE: null, PROGRESS: null})),

@@ -8,6 +8,7 @@ use crate::cluster::fact::{
     Budget, Deletion, Health, Key, Launcher, Node, Owner, Pod, PodPhase, Taint, Uid, UnhealthyPolicy, VmRole,
 };
 use crate::cluster::index::{Index, ListedAt};
+use crate::cluster::life::Life;
 use crate::cluster::pod::Common;
 use crate::cluster::selector::Selector;
 use crate::cluster::text_map::TextMap;
@@ -30,6 +31,7 @@ pub fn node(name: &str) -> Node {
         health_since: None,
         mark: None,
         deleting: false,
+        life: Life::default(),
     }
 }
 

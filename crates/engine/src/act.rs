@@ -124,8 +124,8 @@ pub async fn perform(http: &Http, action: Action) -> Done {
 
 async fn attempt(http: &Http, action: &Action) -> Result<(Outcome, Vec<Learned>), HttpError> {
     let learned = match action {
-        Action::Own(Own::Prove { node }) => or_absent(node, read_node(http, node).await)?,
-        Action::Own(Own::LookUp { node }) => {
+        Action::Own(Own::Prove(node)) => or_absent(node, read_node(http, node).await)?,
+        Action::Own(Own::LookUp(node)) => {
             let found = http.read_patiently::<wire::Node>(&Call::get(call::node_path(node))).await;
             let fact = found.map(|found| vec![Learned::Fact(Fact::Node(Box::new(found.into())))]);
             or_absent(node, fact)?

@@ -14,7 +14,7 @@ pub use tree::{Part, Tree};
 
 use jiff::Timestamp;
 
-use crate::cluster::fact::{Key, Lease, Taint, Uid};
+use crate::cluster::fact::{Lease, Taint, Uid};
 use crate::cluster::mark::{DrainMark, Record};
 use crate::cluster::subject::{Kind, ObjectRef};
 use crate::cluster::version::Version;
@@ -69,9 +69,7 @@ pub enum Action<O> {
     /// Asks for a live migration of exactly this instance. The name follows from what is known of the instance.
     Migrate {
         /// The instance.
-        instance: Key,
-        /// The incarnation of the instance.
-        uid: Uid,
+        instance: ObjectRef,
         /// The name of the migration.
         name: String,
         /// The node that is to become empty.

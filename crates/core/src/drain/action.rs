@@ -31,15 +31,9 @@ pub enum Own {
         at: Timestamp,
     },
     /// Reads the node and its pods from the store itself, for the proof at the end.
-    Prove {
-        /// The node.
-        node: String,
-    },
+    Prove(String),
     /// Reads the node from the store itself, because the answer to its cordon was lost and what is on it is to be told.
-    LookUp {
-        /// The node.
-        node: String,
-    },
+    LookUp(String),
 }
 
 /// One wanted change or reading.

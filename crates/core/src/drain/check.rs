@@ -81,7 +81,7 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
                     violations.push(Violation::LatePreImage(node.clone()));
                 }
             }
-            Action::Migrate { instance, uid, node, .. } => {
+            Action::Migrate { instance: ObjectRef { key: instance, uid, .. }, node, .. } => {
                 let there = index
                     .instance(instance)
                     .is_some_and(|found| found.uid == *uid && found.node == *node && !found.is_final());

@@ -71,7 +71,7 @@ pub(crate) fn advance(view: &NodeLook<'_>, run: &mut Run, position: usize, step:
         }
         let reading = Reading::Asked(draining.readings);
         run.nodes[position].phase = NodePhase::Proving { since, reading };
-        step.actions.push(Action::Own(Own::Prove { node: name }));
+        step.actions.push(Action::Own(Own::Prove(name)));
         return;
     }
     if let Some(timeout) = policy.timeout {

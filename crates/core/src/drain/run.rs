@@ -114,8 +114,8 @@ impl Run {
         let seen = index.revision();
         match action {
             Action::Cordon { node, .. } => self.on_node(node, |node| node.record_cordon(&outcome, now)),
-            Action::Own(Own::Prove { node }) => self.on_node(node, |node| node.record_reading(&outcome, now)),
-            Action::Own(Own::LookUp { node }) => {
+            Action::Own(Own::Prove(node)) => self.on_node(node, |node| node.record_reading(&outcome, now)),
+            Action::Own(Own::LookUp(node)) => {
                 let owner = self.owner.clone();
                 self.on_node(node, |node| node.record_look_up(index, &owner, &outcome));
             }

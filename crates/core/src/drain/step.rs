@@ -49,7 +49,7 @@ pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> St
         if let NodePhase::LookingUp { asked, .. } = phase
             && !std::mem::replace(asked, true)
         {
-            step.actions.push(Action::Own(Own::LookUp { node: name.clone() }));
+            step.actions.push(Action::Own(Own::LookUp(name.clone())));
         }
     }
     // All nodes are cordoned before the first pod leaves: it must not land on the next one to be emptied. A node that cannot be

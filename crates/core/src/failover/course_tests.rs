@@ -26,7 +26,7 @@ fn looked(suspect: &Suspect, since: i64) -> Silence {
 }
 
 fn with(mut suspect: Suspect, record: Fenced) -> Suspect {
-    suspect.fenced = Some(FencedState::Valid(Box::new(record)));
+    suspect.node.life.fenced = Some(FencedState::Valid(Box::new(record)));
     suspect
 }
 
@@ -65,7 +65,7 @@ fn without_a_record_nothing_is_released_and_with_one_once() {
     assert_eq!(next_of(&silent("n"), 0, 100), Next::Prove);
     let mut suspect = recorded(statement(), 100);
     assert_eq!(next_of(&suspect, 80, 101), Next::Release, "silent before the statement");
-    if let Some(FencedState::Valid(record)) = &mut suspect.fenced {
+    if let Some(FencedState::Valid(record)) = &mut suspect.node.life.fenced {
         record.released = true;
     }
     assert_eq!(next_of(&suspect, 80, 102), Next::Await);
@@ -127,7 +127,7 @@ fn a_record_that_life_refuted_asks_for_a_new_proof() {
     let mut suspect = recorded(statement(), 100);
     suspect.lease = Some(lease("n", at(150)));
     assert_eq!(next_of(&suspect, 0, 160), Next::Prove);
-    suspect.fenced = Some(FencedState::Unreadable("yes".into()));
+    suspect.node.life.fenced = Some(FencedState::Unreadable("yes".into()));
     assert_eq!(next_of(&suspect, 0, 160), Next::Prove);
 }
 
@@ -186,7 +186,7 @@ fn d19_d23_time_counts_from_the_last_sign_of_any_kind_that_we_saw() {
     );
     assert!(accept(&suspect, &silence, how(), "op", at(230)).is_ok());
     // A sign that is dated long ago and came just now.
-    suspect.heartbeat = Some(at(-500));
+    suspect.node.life.heartbeat = Some(at(-500));
     silence.see(&suspect, at(200));
     assert_eq!(
         accept(&suspect, &silence, how(), "op", at(230)),
@@ -224,7 +224,7 @@ fn what_changed_since_the_last_look_keeps_a_machine_from_being_switched_off() {
         (|it| it.node.health = Health::Ready, "is Ready"),
         (|it| it.lease = Some(lease("n", at(-700))), "its kubelet renewed its lease while"),
         (|it| it.node.health = Health::NotReady, "its kubelet reported while"),
-        (|it| it.boot = Some("boot-2".into()), "its machine was started while"),
+        (|it| it.node.life.boot = Some("boot-2".into()), "its machine was started while"),
         (|it| it.node.mark = None, "mark of this failover was taken from the node"),
         (|it| it.node.mark = marked("kim").node.mark, "kim is draining it now"),
         (|it| it.node.mark = Some(MarkState::Unreadable("x".into())), "cannot be read"),
@@ -307,7 +307,7 @@ fn what_was_chosen_or_begun_needs_no_version() {
     assert_eq!(settled(Some(Release::DeleteNode), &silent("n")), Some(Release::DeleteNode));
     let mut suspect = recorded(statement(), 100);
     assert_eq!(settled(None, &suspect), None);
-    if let Some(FencedState::Valid(record)) = &mut suspect.fenced {
+    if let Some(FencedState::Valid(record)) = &mut suspect.node.life.fenced {
         record.released = true;
     }
     assert_eq!(settled(None, &suspect), Some(Release::Taint));

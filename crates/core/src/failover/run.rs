@@ -152,15 +152,9 @@ pub enum Own {
         until: Timestamp,
     },
     /// Notes outside the node how it was before this failover wrote on it.
-    Note {
-        /// The node as it was judged.
-        node: Box<Node>,
-    },
+    Note(Box<Node>),
     /// Drains the node, whose kubelet answers.
-    Drain {
-        /// How long the drain may take.
-        limit: Duration,
-    },
+    Drain(Duration),
     /// Looks whether the machine may be switched off now: the node, the policy, and last who leads.
     LookOut,
     /// Switches the machine off and sees it off.
@@ -191,10 +185,7 @@ pub enum Own {
         guests: bool,
     },
     /// Takes the taint away that released the node, if it still is as it was read.
-    Untaint {
-        /// The node as it was judged.
-        node: Box<Node>,
-    },
+    Untaint(Box<Node>),
 }
 
 /// What is to be done now.

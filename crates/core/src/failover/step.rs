@@ -209,7 +209,7 @@ fn watched(run: &mut FailoverRun, found: &Look, begun: Begun, view: &mut View<'_
         return noted(run, found, begun, view);
     }
     let node = Box::new(found.suspect.node.clone());
-    Turn::ask(Own::Note { node }, Phase::Noting(begun))
+    Turn::ask(Own::Note(node), Phase::Noting(begun))
 }
 
 /// A node that is not Ready but answers can still be emptied in good order, at least in part.
@@ -217,7 +217,7 @@ fn noted(run: &mut FailoverRun, found: &Look, begun: Begun, view: &mut View<'_>)
     if run.silence.answered(&found.suspect, view.now).is_some() {
         let limit = run.wish.drain;
         view.tell(Event::Drains { limit_seconds: limit.as_secs() });
-        return Turn::ask(Own::Drain { limit }, Phase::Draining { how: begun.how });
+        return Turn::ask(Own::Drain(limit), Phase::Draining { how: begun.how });
     }
     let Begun { owned, how } = begun;
     let cordoning = Cordoning { how, suspect: Box::new(found.suspect.clone()), owned, tries: 0 };

@@ -115,15 +115,6 @@ impl Bench {
     }
 
     fn perform(&mut self, action: Action) -> Answer {
-        let own = match action {
-            Action::Own(own) => own,
-            Action::Cordon { mark, resource_version, .. } => {
-                return self.write(&resource_version, |node| {
-                    (node.node.unschedulable, node.node.mark) = (true, Some(MarkState::Valid(mark)));
-                });
-            }
-            other => panic!("{other:?}"),
-        };
         let name = name(&action);
         if name == self.stops_at {
             self.run.stop();
@@ -134,7 +125,16 @@ impl Bench {
             self.node.node.resource_version = format!("{}x", self.node.node.resource_version).into();
         }
         self.done.push(name);
-        match action {
+        let own = match action {
+            Action::Own(own) => own,
+            Action::Cordon { mark, resource_version, .. } => {
+                return self.write(&resource_version, |node| {
+                    (node.node.unschedulable, node.node.mark) = (true, Some(MarkState::Valid(mark)));
+                });
+            }
+            other => panic!("{other:?}"),
+        };
+        match own {
             Own::Look { .. } => {
                 self.facts.look = Some(self.look());
                 Answer::Done
@@ -151,8 +151,8 @@ impl Bench {
                 self.run.silence.see(&self.node, until);
                 Answer::Done
             }
-            Own::Note { .. } => Answer::Done,
-            Own::Drain { .. } => Answer::Drained(None),
+            Own::Note(_) => Answer::Done,
+            Own::Drain(_) => Answer::Drained(None),
             Own::LookOut => {
                 let (suspect, policy) = (Box::new(self.node.clone()), self.policy.clone());
                 Answer::LookedOut { suspect, policy, leads: self.leads }
@@ -169,15 +169,15 @@ impl Bench {
                 self.pass(i64::try_from(span.as_secs()).unwrap());
                 Answer::Done
             }
-            Own::WriteProof { node, proof } => {
-                self.write(&node.resource_version, |node| node.fenced = Some(FencedState::Valid(proof)))
-            }
+            Own::WriteProof { node, proof } => self.write(&node.resource_version, |node| {
+                node.node.life.fenced = Some(FencedState::Valid(proof))
+            }),
             Own::Release { node, proof, how } => {
                 assert_eq!(how, Release::Taint);
                 let released = Box::new(Fenced { released: true, ..*proof });
                 self.write(&node.resource_version, |node| {
                     node.node.taints.push(out_of_service());
-                    node.fenced = Some(FencedState::Valid(released));
+                    node.node.life.fenced = Some(FencedState::Valid(released));
                 })
             }
             Own::Publish(notices) => {
@@ -189,7 +189,7 @@ impl Bench {
                 self.facts.after.index = guests(self.return_at_once);
                 Answer::Done
             }
-            Own::Untaint { node } => self.write(&node.resource_version, |node| {
+            Own::Untaint(node) => self.write(&node.resource_version, |node| {
                 node.node.taints.retain(|taint| !taint.same_as(&out_of_service()));
             }),
         }
@@ -240,8 +240,8 @@ fn name(action: &Action) -> &'static str {
         Own::AskQuorum => "quorum",
         Own::AskVersion => "version",
         Own::Watch { .. } => "watch",
-        Own::Note { .. } => "note",
-        Own::Drain { .. } => "drain",
+        Own::Note(_) => "note",
+        Own::Drain(_) => "drain",
         Own::LookOut => "look out",
         Own::SwitchOff => "switch off",
         Own::Pause(_) => "pause",
@@ -249,7 +249,7 @@ fn name(action: &Action) -> &'static str {
         Own::Release { .. } => "release",
         Own::Publish(_) => "publish",
         Own::Follow { .. } => "follow",
-        Own::Untaint { .. } => "untaint",
+        Own::Untaint(_) => "untaint",
     }
 }
 

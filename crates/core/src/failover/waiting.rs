@@ -114,7 +114,7 @@ pub(super) fn restore(tries: u32, end: End, outcome: &Answer, view: &View<'_>) -
         return Turn::end(end);
     }
     let node = Box::new(node.clone());
-    Turn::ask(Own::Untaint { node }, Phase::Untainting { tries: tries + 1, end })
+    Turn::ask(Own::Untaint(node), Phase::Untainting { tries: tries + 1, end })
 }
 
 pub(super) fn restored(tries: u32, end: End, outcome: &Answer, view: &mut View<'_>) -> Turn {

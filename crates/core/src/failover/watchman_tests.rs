@@ -356,7 +356,7 @@ fn a_release_that_was_cut_off_is_finished_whatever_the_quorum() {
     let node = cluster.nodes.get_mut("n1").unwrap();
     let mut record = Fenced::new(node, How::Agent { program: "fence_x".into() }, "operator", at(DUE));
     record.released = true;
-    node.fenced = Some(FencedState::Valid(Box::new(record)));
+    node.node.life.fenced = Some(FencedState::Valid(Box::new(record)));
     node.node.taints.push(crate::failover::suspect::out_of_service());
     assert_eq!(cluster.code(DUE + 10, "n1"), "Act", "the machine is off already");
     cluster.nodes.get_mut("n1").unwrap().lease = Some(lease("n1", at(DUE + 20)));
@@ -477,7 +477,7 @@ fn what_was_failed_over_is_not_failed_over_again_unless_it_was_cut_off() {
     let node = cluster.nodes.get_mut("n1").unwrap();
     let mut record = Fenced::new(node, How::Agent { program: "fence_x".into() }, "operator", at(DUE));
     record.released = true;
-    node.fenced = Some(FencedState::Valid(Box::new(record)));
+    node.node.life.fenced = Some(FencedState::Valid(Box::new(record)));
     node.node.taints.push(crate::failover::suspect::out_of_service());
     assert_eq!(cluster.code(DUE + 10, "n1"), "Act", "the taint is still there");
     cluster.nodes.get_mut("n1").unwrap().node.taints.clear();
@@ -536,7 +536,7 @@ fn without_a_way_to_proof_a_node_is_not_even_begun() {
     let node = cluster.nodes.get_mut("n1").unwrap();
     let how = How::Statement { by: "kim".into(), reason: "off".into() };
     let record = Fenced::new(node, how, "kim", at(300));
-    node.fenced = Some(FencedState::Valid(Box::new(record)));
+    node.node.life.fenced = Some(FencedState::Valid(Box::new(record)));
     assert_eq!(cluster.code(DUE, "n1"), "Act");
     cluster.nodes.get_mut("n1").unwrap().lease = Some(lease("n1", at(310)));
     assert_eq!(cluster.code(DUE, "n1"), "AwaitingProof", "seen alive after the statement");
@@ -599,7 +599,7 @@ fn an_agent_that_switched_off_another_machine_is_not_called_again_for_this_polic
     let how = How::Agent { program: "fence_x".into() };
     let mut record = Fenced::new(node, how, "operator", at(DUE));
     record.policy = Some(policy("p").reference());
-    node.fenced = Some(FencedState::Valid(Box::new(record)));
+    node.node.life.fenced = Some(FencedState::Valid(Box::new(record)));
     cluster.change("n1", DUE + 10, |node| node.lease = Some(lease("n1", at(-400))));
     let later = DUE + 100_000;
     for second in (0..=later).step_by(10) {
@@ -613,6 +613,6 @@ fn an_agent_that_switched_off_another_machine_is_not_called_again_for_this_polic
     cluster.policies.insert("p".into(), Ok(corrected));
     assert_eq!(cluster.code(later, "n1"), "Act", "the policy is another now");
     cluster.policies.insert("p".into(), Ok(policy("p")));
-    cluster.nodes.get_mut("n1").unwrap().fenced = None;
+    cluster.nodes.get_mut("n1").unwrap().node.life.fenced = None;
     assert_eq!(cluster.code(later, "n1"), "Act", "a person took the record away");
 }

@@ -2,9 +2,9 @@
 
 use super::slots::Slot;
 pub use crate::action::{Event, Part, Tree};
-use crate::cluster::fact::{Key, Uid};
+use crate::cluster::fact::Uid;
 use crate::cluster::fact::{MigrationPhase, Phase};
-pub use crate::cluster::subject::{Kind, Subject};
+pub use crate::cluster::subject::{Kind, ObjectRef, Subject};
 
 /// The migration a launcher is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,10 +36,8 @@ pub enum Own {
     /// Renders the launcher from the instance as it is now and creates it.
     CreateLauncher {
         /// The instance.
-        instance: Key,
-        /// The incarnation that is meant.
-        uid: Uid,
-        /// The name of what is created.
+        instance: ObjectRef,
+        /// The name of the launcher.
         name: String,
         /// The migration it is made for; none for the first home of the guest.
         job: Option<Job>,
@@ -47,30 +45,14 @@ pub enum Own {
     /// Renders an instance from the machine's template; it has the machine's name.
     CreateInstance {
         /// The machine.
-        machine: Key,
-        /// The incarnation that is meant.
-        uid: Uid,
+        machine: ObjectRef,
         /// The guest begins paused.
         paused: bool,
     },
-    /// Renders an instance from the set's template.
-    CreateReplica {
-        /// The replica set.
-        set: Key,
-        /// The incarnation that is meant.
-        uid: Uid,
-        /// The name of the instance.
-        name: String,
-    },
-    /// Creates the budget that protects the instance.
-    CreateBudget {
-        /// The instance.
-        instance: Key,
-        /// The incarnation that is meant.
-        uid: Uid,
-        /// The name of what is created.
-        name: String,
-    },
+    /// Renders an instance of this name from the set's template.
+    CreateReplica(ObjectRef, String),
+    /// Creates the budget of this name that protects the instance.
+    CreateBudget(ObjectRef, String),
 }
 
 /// One wanted change.

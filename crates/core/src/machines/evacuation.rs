@@ -88,8 +88,7 @@ pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
         _ => "system-critical",
     };
     decision.push(Action::Migrate {
-        instance: key.clone(),
-        uid: instance.uid.clone(),
+        instance: instance.into(),
         name: names::evacuation(&key.name, &instance.uid.text(), &last),
         node: instance.node.to_string(),
         asker: Asker::Evacuation(priority),

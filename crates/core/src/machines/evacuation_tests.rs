@@ -6,7 +6,7 @@ use crate::cluster::fact::{Node, Taint};
 use crate::machines::testing::{
     Known, deletes, events, instance, later, launcher, migration, now, target, view,
 };
-use crate::machines::{Config, Migration, Phase};
+use crate::machines::{Config, Kind, Migration, Phase};
 use crate::testing::node;
 
 fn vmi(name: &str) -> Instance {

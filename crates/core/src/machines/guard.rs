@@ -50,9 +50,8 @@ pub fn decide(index: &Index, key: &Key) -> Decision {
         }
     }
     if let Some((instance, name)) = needed.zip(name).filter(|_| !guarded && name_is_free) {
-        let (instance, uid) = (key.clone(), instance.uid.clone());
         // Creations come first: between two budgets there is never none.
-        let mut all = Decision::of([Action::Own(Own::CreateBudget { instance, uid, name })]);
+        let mut all = Decision::of([Action::Own(Own::CreateBudget(instance.into(), name))]);
         all.append(decision);
         return all;
     }
@@ -63,6 +62,7 @@ pub fn decide(index: &Index, key: &Key) -> Decision {
 mod tests {
     use super::*;
     use crate::cluster::fact::Fact;
+    use crate::machines::Kind;
     use crate::machines::testing::{deletes, instance, protection, view};
     use crate::machines::{Condition, Phase};
 
@@ -83,7 +83,7 @@ mod tests {
         let guards = guards.iter().map(|guard| Fact::Budget(Box::new(guard.clone())));
         let decision = decide(&view(seen.into_iter().chain(guards)), &Key::new("default", "a"));
         let created =
-            decision.actions.iter().filter(|action| matches!(action, Action::Own(Own::CreateBudget { .. })));
+            decision.actions.iter().filter(|action| matches!(action, Action::Own(Own::CreateBudget(..))));
         (created.count(), deletes(&decision, Kind::Budget))
     }
 

@@ -184,8 +184,7 @@ fn advance(
             }
             Some(_) => change.phase(Phase::Scheduling, now),
             None => decision.push(Action::Own(Own::CreateLauncher {
-                instance: instance.key.clone(),
-                uid: instance.uid.clone(),
+                instance: instance.into(),
                 name: names::launcher(&instance.key.name, &instance.uid.text(), None),
                 job: None,
             })),

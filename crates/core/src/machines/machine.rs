@@ -146,11 +146,7 @@ impl Plan {
             decision.patch(machine, Part::Main, Tree::at(&["spec", field], value));
         }
         if let Some(Paused(paused)) = self.create {
-            decision.push(Action::Own(Own::CreateInstance {
-                machine: machine.key.clone(),
-                uid: machine.uid.clone(),
-                paused,
-            }));
+            decision.push(Action::Own(Own::CreateInstance { machine: machine.into(), paused }));
         }
         if let Some(instance) = instance.filter(|instance| self.delete && !instance.deleting) {
             delete(machine, instance, decision);

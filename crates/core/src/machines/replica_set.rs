@@ -60,8 +60,7 @@ fn scale(
         // Names count up from what is there, so two looks at one state choose the same ones.
         let names = (0_u64..).map(|n| names::replica(&set.prefix, &set.uid.text(), n)).filter(free);
         for name in names.take(missing) {
-            let (set, uid) = (set.key.clone(), set.uid.clone());
-            decision.push(Action::Own(Own::CreateReplica { set, uid, name }));
+            decision.push(Action::Own(Own::CreateReplica(set.into(), name)));
         }
     }
     let surplus = active.len().saturating_sub(wanted).min(BURST);
@@ -168,7 +167,7 @@ mod tests {
 
     fn created(decision: &Decision) -> Vec<String> {
         let name = |action: &Action| match action {
-            Action::Own(Own::CreateReplica { name, .. }) => Some(name.clone()),
+            Action::Own(Own::CreateReplica(_, name)) => Some(name.clone()),
             _ => None,
         };
         decision.actions.iter().filter_map(name).collect()

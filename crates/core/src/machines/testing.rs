@@ -239,11 +239,11 @@ pub fn view(seen: impl IntoIterator<Item = Fact>) -> Index {
 
 /// The fields patched on objects of a kind, one tree per patch.
 pub fn patches(decision: &Decision, wanted: Kind) -> Vec<&Tree> {
-    let of = |action| match action {
+    let patched = decision.actions.iter().filter_map(|action| match action {
         Action::Patch { object, fields, .. } if object.kind == wanted => Some(fields),
         _ => None,
-    };
-    decision.actions.iter().filter_map(of).collect()
+    });
+    patched.collect()
 }
 
 pub fn part_of(decision: &Decision, wanted: Kind) -> Option<Part> {

@@ -96,7 +96,7 @@ impl<'a> Case<'a> {
 
     fn end_drain_of(&mut self, id: &Id) {
         if let Some(node) = self.registry.ordered_by(id) {
-            self.act(Own::End { node: node.to_owned() });
+            self.act(Own::End(node.to_owned()));
         }
     }
 
@@ -165,7 +165,7 @@ impl<'a> Case<'a> {
     /// Our mark without an object: the request that wrote it came through after we had given up on it, or it was forged. Either
     /// way it has to go, and what goes with it is what the record says.
     fn sweep(&mut self, node: &Node) {
-        self.act(Own::Ascertain { node: node.name.clone() });
+        self.act(Own::Ascertain(node.name.clone()));
         self.restore_node(node);
     }
 
@@ -273,7 +273,7 @@ impl<'a> Case<'a> {
                 false
             }
             None => {
-                self.act(Own::AskQuorum { node: node.name.clone() });
+                self.act(Own::AskQuorum(node.name.clone()));
                 false
             }
         }

@@ -201,10 +201,7 @@ pub enum Own {
         may_shut_down: bool,
     },
     /// Nothing more is started on the node.
-    End {
-        /// The node.
-        node: String,
-    },
+    End(String),
     /// Gives the node back, as far as it is ours to say and the record says it too, and its guests with it: see
     /// [`give_back`](crate::drain::give_back).
     GiveBack {
@@ -216,15 +213,9 @@ pub enum Own {
         record: Option<Box<Record>>,
     },
     /// Makes sure that no object is about the node: what follows would be wrong otherwise.
-    Ascertain {
-        /// The node.
-        node: String,
-    },
+    Ascertain(String),
     /// Finds out whether the control plane can spare the node.
-    AskQuorum {
-        /// The node.
-        node: String,
-    },
+    AskQuorum(String),
     /// Replaces the status of the object.
     WriteStatus {
         /// The object.

@@ -123,7 +123,7 @@ fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestam
     // A clock that was set forward takes nothing from the time a tenant was given.
     let due = |deadline: Timestamp| deadline.checked_add(work.leap).unwrap_or(Timestamp::MAX);
     if written.is_none() && now < due(original) {
-        return Decision::of([Action::Own(Own::Anchor { deadline: original })]).until(due(original));
+        return Decision::of([Action::Own(Own::Anchor(original))]).until(due(original));
     }
     let deadline = written.unwrap_or(original);
     if now >= due(deadline) {
@@ -162,11 +162,11 @@ fn anchor(view: &View<'_>, instance: &Instance, member: &Member, now: Timestamp)
     let marks = &marks(instance);
     // Of Cluster API's provider, or of an operator that kept nothing else.
     if let Some(deadline) = deadline::written(marks, view.limits, now) {
-        return Decision::of([Action::Own(Own::KeepFirst { first: First { seen: now, deadline } })]);
+        return Decision::of([Action::Own(Own::KeepFirst(First { seen: now, deadline }))]);
     }
     let own = marks.timeout.as_deref().and_then(deadline::span);
     let cluster = match (&own, &view.work.cluster_timeout) {
-        (None, None) => return Decision::of([Action::Own(Own::Look { member: member.clone() })]),
+        (None, None) => return Decision::of([Action::Own(Own::Look(member.clone()))]),
         (_, said) => said.clone().flatten(),
     };
     let deadline = deadline::fresh(marks, cluster.as_deref(), view.limits, now);
@@ -177,8 +177,8 @@ fn anchor(view: &View<'_>, instance: &Instance, member: &Member, now: Timestamp)
         condition::seconds(deadline)
     );
     Decision::of([
-        Action::Own(Own::KeepFirst { first: First { seen: now, deadline } }),
-        Action::Own(Own::Anchor { deadline }),
+        Action::Own(Own::KeepFirst(First { seen: now, deadline })),
+        Action::Own(Own::Anchor(deadline)),
     ])
     .telling(Event::normal(instance, "TenantDrainStarted", message))
 }
@@ -204,8 +204,7 @@ fn migrate(index: &Index, instance: &Instance) -> Decision {
     let last = all.last().map_or("first".into(), |one| one.uid.text());
     let name = names::evacuation(&instance.key.name, &instance.uid.text(), &last);
     Decision::of([Action::Migrate {
-        instance: instance.key.clone(),
-        uid: instance.uid.clone(),
+        instance: instance.into(),
         name,
         node: instance.node.to_string(),
         asker: Asker::Evacuation("system-critical"),
@@ -219,7 +218,7 @@ fn begin(index: &Index, instance: &Instance, marks: &Marks, member: &Member) -> 
     if cordoned.as_ref() != Some(&instance.uid) {
         return Decision::of([Action::Own(Own::Remember { at, instance: Some(instance.uid.clone()) })]);
     }
-    Decision::of([Action::Own(Own::Begin { member: member.clone() })])
+    Decision::of([Action::Own(Own::Begin(member.clone()))])
 }
 
 /// Where the cordon is remembered: on the machine that starts the next incarnation, if there is one.
@@ -283,7 +282,7 @@ fn say(
     if let Some(at) = work.noted.map(|noted| after(noted, NOTE_EVERY)).filter(|at| *at > now) {
         return decision.until(at);
     }
-    decision.push(Action::Own(Own::Note { progress }));
+    decision.push(Action::Own(Own::Note(progress)));
     decision
 }
 
@@ -319,7 +318,7 @@ fn release(view: &View<'_>, instance: &Instance, member: Member, now: Timestamp)
         }
         Some(_) => match view.work.not_before.filter(|at| *at > now) {
             Some(at) => Decision::default().until(at),
-            None => Decision::of([Action::Own(Own::Uncordon { member })]),
+            None => Decision::of([Action::Own(Own::Uncordon(member))]),
         },
     }
 }

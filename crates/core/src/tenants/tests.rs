@@ -63,17 +63,17 @@ fn about_new(vmi: &Instance, work: &Work, at: Timestamp) -> Decision {
 fn words(decision: &Decision) -> Vec<&'static str> {
     let word = |action: &Action| match action {
         Action::Own(own) => match own {
-            Own::Look { .. } => "look",
-            Own::KeepFirst { .. } => "keep first",
+            Own::Look(_) => "look",
+            Own::KeepFirst(_) => "keep first",
             Own::ForgetFirst => "forget first",
-            Own::Anchor { .. } => "anchor",
+            Own::Anchor(_) => "anchor",
             Own::Remember { instance: Some(_), .. } => "remember",
             Own::Remember { instance: None, .. } => "forget",
-            Own::Note { .. } => "note",
+            Own::Note(_) => "note",
             Own::Clear => "clear",
-            Own::Begin { .. } => "begin",
+            Own::Begin(_) => "begin",
             Own::Stop => "stop",
-            Own::Uncordon { .. } => "uncordon",
+            Own::Uncordon(_) => "uncordon",
             Own::LetGo => "delete",
         },
         Action::Patch { .. } => "conditions",
@@ -177,15 +177,12 @@ fn the_deadline_is_written_before_the_tenant_is_touched() {
     let decision = about_new(&bare, &work, now());
     assert_eq!(words(&decision), ["keep first", "anchor", "TenantDrainStarted"]);
     let first = First { seen: now(), deadline: later(600) };
-    assert_eq!(decision.actions[0], Action::Own(Own::KeepFirst { first }));
-    assert_eq!(decision.actions[1], Action::Own(Own::Anchor { deadline: later(600) }));
+    assert_eq!(decision.actions[0], Action::Own(Own::KeepFirst(first)));
+    assert_eq!(decision.actions[1], Action::Own(Own::Anchor(later(600))));
     work.record(Report::Looked(Some("20m".into())), now());
-    assert_eq!(about_new(&bare, &work, now()).actions[1], Action::Own(Own::Anchor { deadline: later(1200) }));
+    assert_eq!(about_new(&bare, &work, now()).actions[1], Action::Own(Own::Anchor(later(1200))));
     let own = with(bare, |marks| marks.timeout = Some("90s".into()));
-    assert_eq!(
-        about_new(&own, &Work::default(), now()).actions[1],
-        Action::Own(Own::Anchor { deadline: later(90) })
-    );
+    assert_eq!(about_new(&own, &Work::default(), now()).actions[1], Action::Own(Own::Anchor(later(90))));
 }
 
 #[test]
@@ -198,7 +195,7 @@ fn a_deadline_that_is_removed_spoilt_or_moved_too_far_comes_back_as_it_was_first
         });
         for at in [now(), later(599)] {
             let decision = asked_since(Some(first), &view([vmi.known()]), &Work::default(), at);
-            assert_eq!(decision.actions, [Action::Own(Own::Anchor { deadline: later(600) })], "{text:?}");
+            assert_eq!(decision.actions, [Action::Own(Own::Anchor(later(600)))], "{text:?}");
             assert_eq!(decision.look_again, Some(later(600)));
         }
         let up = words(&about(&vmi, &Work::default(), later(600)));
@@ -220,7 +217,7 @@ fn a_deadline_that_is_removed_spoilt_or_moved_too_far_comes_back_as_it_was_first
 fn a_deadline_of_which_nothing_was_kept_is_kept_first_and_a_withdrawn_eviction_is_forgotten() {
     let decision = about_new(&recorded(), &Work::default(), later(30));
     let first = First { seen: later(30), deadline: later(600) };
-    assert_eq!(decision.actions, [Action::Own(Own::KeepFirst { first })]);
+    assert_eq!(decision.actions, [Action::Own(Own::KeepFirst(first))]);
     let mut vmi = recorded();
     vmi.evacuation_node = None;
     let decision = asked_since(Some(first), &view([vmi.known()]), &Work::default(), now());
@@ -238,7 +235,7 @@ fn a_deadline_that_cannot_be_read_or_is_too_far_away_is_written_anew() {
             marks.timeout = Some("1m".into());
         });
         let anchor = about_new(&vmi, &Work::default(), now()).actions.into_iter().nth(1);
-        assert_eq!(anchor, Some(Action::Own(Own::Anchor { deadline: later(60) })), "{text:?}");
+        assert_eq!(anchor, Some(Action::Own(Own::Anchor(later(60)))), "{text:?}");
     }
 }
 
@@ -268,7 +265,7 @@ fn the_cordon_is_remembered_where_it_outlives_the_instance_before_it_is_made() {
     );
     let cordoned = VirtualMachine { tenant_cordoned: Some(vmi.uid.clone()), ..vm };
     let decision = asked(&view([cordoned.known(), vmi.known()]), &Work::default(), now());
-    let [Action::Own(Own::Begin { member })] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    let [Action::Own(Own::Begin(member))] = decision.actions.as_slice() else { panic!("{decision:?}") };
     assert_eq!(
         member.node, "worker-1",
         "the node has the name of the machine, not of the host or the instance"
@@ -461,7 +458,7 @@ fn progress_is_written_when_it_changes_and_not_more_often_than_every_second() {
     assert!(does(&recorded(), &work).is_empty(), "nothing is known yet");
     work.record(Report::Counted(Count { left: 3, total: 3, blocker: None }), now());
     let decision = about(&recorded(), &work, now());
-    let [Action::Own(Own::Note { progress })] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    let [Action::Own(Own::Note(progress))] = decision.actions.as_slice() else { panic!("{decision:?}") };
     assert_eq!((progress.left, progress.deadline), (Some(3), later(600)));
     let noted = with(recorded(), |marks| marks.progress = Some(progress.clone()));
     assert!(does(&noted, &work).is_empty());

@@ -84,11 +84,11 @@ impl<'a> Performer<'a> {
                 vigil::keep(http, &suspect, &mut run.silence, until, self.stop).await?;
                 Answer::Done
             }
-            Own::Note { node } => {
+            Own::Note(node) => {
                 nodes::keep_record(http, &node, &request.owner, vec![out_of_service()]).await?;
                 Answer::Done
             }
-            Own::Drain { limit } => Answer::Drained(self.drain(limit, tell).await?),
+            Own::Drain(limit) => Answer::Drained(self.drain(limit, tell).await?),
             Own::LookOut => self.look_out().await?,
             Own::SwitchOff => self.switch_off().await,
             Own::Pause(span) => {
@@ -110,7 +110,7 @@ impl<'a> Performer<'a> {
                 self.follower = Some(Follower::begin(http, name, guests));
                 Answer::Done
             }
-            Own::Untaint { node } => self.write(&requests::untaint(&node, &out_of_service())).await?,
+            Own::Untaint(node) => self.write(&requests::untaint(&node, &out_of_service())).await?,
         })
     }
 

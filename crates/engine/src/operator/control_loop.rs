@@ -320,23 +320,17 @@ impl Loop {
     fn list(&mut self, feed: Feed, list: Vec<Word>, at: &ListedAt) {
         self.followed.listed(feed);
         self.can_read(feed);
-        let (mut facts, mut seen, mut suspects, mut policies) = <(Vec<_>, Vec<_>, Vec<_>, Vec<_>)>::default();
+        let (mut facts, mut seen, mut policies) = <(Vec<_>, Vec<_>, Vec<_>)>::default();
         for word in list {
             match word {
                 Word::Fact(fact) => facts.push(fact),
                 Word::Maintenance(one) => seen.push(one),
-                Word::Suspect(suspect) => {
-                    facts.push(Fact::Node(Box::new(suspect.node.clone())));
-                    suspects.push(*suspect);
-                }
                 Word::Policy(policy) => policies.push(*policy),
                 Word::PolicyGone(_) => {}
             }
         }
-        match (&mut self.failover, feed) {
-            (Some(failover), Feed::Of(Kind::Node)) => failover.list_nodes(suspects),
-            (Some(failover), Feed::Of(Kind::Policy)) => failover.list_policies(policies),
-            _ => {}
+        if let Some(failover) = self.failover.as_mut().filter(|_| feed == Feed::Of(Kind::Policy)) {
+            failover.list_policies(policies);
         }
         let touched = match feed {
             Feed::Of(Kind::Lease) => {
@@ -371,13 +365,6 @@ impl Loop {
     fn learn(&mut self, word: Word) {
         match word {
             Word::Fact(fact) => self.learn_all(vec![fact]),
-            Word::Suspect(suspect) => {
-                let node = suspect.node.clone();
-                if let Some(failover) = &mut self.failover {
-                    failover.see_node(*suspect);
-                }
-                self.learn_all(vec![Fact::Node(Box::new(node))]);
-            }
             Word::Policy(policy) => {
                 if let Some(failover) = &mut self.failover {
                     failover.learn(*policy);

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evac_api::call::{named, on_node};
-use evac_api::failover::SuspectNode;
 use evac_api::failover::policy::PolicyObject;
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::settings::HyperConverged;
@@ -19,7 +18,6 @@ use evac_api::wire::{Budget, Lease, Node, Pod};
 use evac_clock::Clock;
 use evac_core::cluster::index::ListedAt;
 use evac_core::drain::ownership::LEASE_NAMESPACE;
-use evac_core::failover::Suspect;
 use evac_core::machines::slots::Ledger;
 use evac_core::machines::{Kind, Role, Roles};
 use evac_core::maintenance::vouched::{self, Reviewing};
@@ -89,8 +87,6 @@ impl Feed {
 /// One observation: of the cluster, or of what only one role looks at.
 pub(super) enum Word {
     Fact(Fact),
-    /// A node with what tells whether it lives.
-    Suspect(Box<Suspect>),
     Maintenance(Seen),
     Policy(Box<PolicyObject>),
     PolicyGone(String),
@@ -101,7 +97,6 @@ impl Word {
     fn gone(self) -> Self {
         match self {
             Self::Fact(last) => Self::Fact(last.gone()),
-            Self::Suspect(last) => Self::Fact(Fact::NodeGone(last.node.name, last.node.uid)),
             Self::Maintenance(Seen::Object(last)) => Self::Maintenance(Seen::ObjectGone(last.id, last.uid)),
             Self::Maintenance(Seen::Reviewing(_)) => reviewing(Reviewing::Absent),
             Self::Policy(last) => Self::PolicyGone(last.metadata.name),
@@ -279,12 +274,6 @@ impl Feeds<'_> {
             Feed::Of(Kind::ReplicaSet) => self.objects::<wire::ReplicaSet>(""),
             Feed::Of(Kind::Migration) => self.objects::<wire::Migration>(""),
             Feed::Of(Kind::Pod) => self.objects::<Pod>("labelSelector=kubevirt.io%3Dvirt-launcher"),
-            Feed::Of(Kind::Node) if self.roles.has(Role::Failover) => self.words(
-                feed,
-                whole(request::collection(Kind::Node)),
-                |node: &SuspectNode| node.metadata.resource_version.clone(),
-                |node: SuspectNode| Some(Word::Suspect(Box::new(node.into()))),
-            ),
             Feed::Of(Kind::Node) => self.objects::<Node>(""),
             Feed::Of(Kind::Policy) => self.words(
                 feed,

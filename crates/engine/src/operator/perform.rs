@@ -53,14 +53,6 @@ pub(super) struct Performer {
     ledger: Mutex<(u64, Ledger)>,
 }
 
-/// A launcher that is to be created.
-struct Launcher<'a> {
-    instance: &'a Key,
-    uid: &'a Uid,
-    name: &'a str,
-    job: Option<&'a Job>,
-}
-
 enum Stop {
     Conflict,
     Failed(Option<Trouble>),
@@ -68,10 +60,7 @@ enum Stop {
 
 impl From<HttpError> for Stop {
     fn from(error: HttpError) -> Self {
-        match error {
-            HttpError::Status { status: 404 | 409 | 410, .. } => Self::Conflict,
-            _ => Self::Failed(None),
-        }
+        if error.is_outdated() { Self::Conflict } else { Self::Failed(None) }
     }
 }
 
@@ -126,30 +115,25 @@ impl Performer {
 
     async fn perform(&self, action: &Action, slots: &Slots, done: &mut Done) -> Result<(), Stop> {
         match action {
-            Action::Own(Own::CreateLauncher { instance, uid, name, job }) => {
-                let wanted = Launcher { instance, uid, name, job: job.as_ref() };
-                self.create_launcher(wanted, slots, done).await
+            Action::Own(Own::CreateLauncher { instance, name, job }) => {
+                self.create_launcher(instance, name, job.as_ref(), slots, done).await
             }
-            Action::Own(Own::CreateInstance { machine, uid, paused }) => {
-                let from = ObjectRef::new(Kind::Machine, machine.clone(), uid.clone());
-                let object = render::instance(&self.template(&from).await?, *paused);
-                self.create::<wire::VirtualMachineInstance>(&object, from, done).await
+            Action::Own(Own::CreateInstance { machine, paused }) => {
+                let object = render::instance(&self.template(machine).await?, *paused);
+                self.create::<wire::VirtualMachineInstance>(&object, machine, done).await
             }
-            Action::Own(Own::CreateReplica { set, uid, name }) => {
-                let from = ObjectRef::new(Kind::ReplicaSet, set.clone(), uid.clone());
-                let object = render::replica(&self.template(&from).await?, name);
-                self.create::<wire::VirtualMachineInstance>(&object, from, done).await
+            Action::Own(Own::CreateReplica(set, name)) => {
+                let object = render::replica(&self.template(set).await?, name);
+                self.create::<wire::VirtualMachineInstance>(&object, set, done).await
             }
-            Action::Own(Own::CreateBudget { instance, uid, name }) => {
-                let object = render::budget(instance, uid, name);
-                let about = ObjectRef::new(Kind::Instance, instance.clone(), uid.clone());
-                self.create::<Budget>(&object, about, done).await
+            Action::Own(Own::CreateBudget(instance, name)) => {
+                let object = render::budget(&instance.key, &instance.uid, name);
+                self.create::<Budget>(&object, instance, done).await
             }
-            Action::Migrate { instance, uid, name, .. } => {
+            Action::Migrate { instance, name, .. } => {
                 let answer = act::send(&self.http, action).await?;
-                let about = ObjectRef::new(Kind::Instance, instance.clone(), uid.clone());
-                let key = Key::new(instance.namespace.clone(), name.as_str());
-                self.created::<wire::Migration>(&answer, &key, about, done).await
+                let key = Key::new(instance.key.namespace.clone(), name.as_str());
+                self.created::<wire::Migration>(&answer, &key, instance, done).await
             }
             action => {
                 let answer = act::send(&self.http, action).await?;
@@ -175,19 +159,19 @@ impl Performer {
 
     async fn create_launcher(
         &self,
-        wanted: Launcher<'_>,
+        instance: &ObjectRef,
+        name: &str,
+        job: Option<&Job>,
         slots: &Slots,
         done: &mut Done,
     ) -> Result<(), Stop> {
-        let Launcher { instance, uid, name, job } = wanted;
         let asker = job.map(|job| {
-            let key = Key::new(instance.namespace.clone(), job.name.clone());
+            let key = Key::new(instance.key.namespace.clone(), job.name.clone());
             ObjectRef::new(Kind::Migration, key, job.uid.clone())
         });
-        let instance = ObjectRef::new(Kind::Instance, instance.clone(), uid.clone());
         // All at once: a slot lies idle meanwhile.
         let (object, migration, ledger) = tokio::join!(
-            self.template(&instance),
+            self.template(instance),
             async {
                 match &asker {
                     Some(migration) => self.template(migration).await.map(Some),
@@ -218,14 +202,14 @@ impl Performer {
             migration.as_ref().and_then(|migration| migration["spec"]["addedNodeSelector"].as_object());
         let target = job.map(|job| Target { job, added_selector: added });
         let pod = launcher::render(&object, name, target);
-        self.create::<Pod>(&pod, asker.unwrap_or(instance), done).await
+        self.create::<Pod>(&pod, asker.as_ref().unwrap_or(instance), done).await
     }
 
     /// Creates an object and learns it.
     async fn create<T: Follow + DeserializeOwned>(
         &self,
         object: &Value,
-        about: ObjectRef,
+        about: &ObjectRef,
         done: &mut Done,
     ) -> Result<(), Stop> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -240,7 +224,7 @@ impl Performer {
         &self,
         answer: &Answer,
         key: &Key,
-        about: ObjectRef,
+        about: &ObjectRef,
         done: &mut Done,
     ) -> Result<(), Stop> {
         if answer.status == 409 {
@@ -257,7 +241,7 @@ impl Performer {
                 _ => "virtual machine instance",
             };
             let said = format!("Error creating {what}: {message}");
-            done.events.push(Event::warning(about, "FailedCreate", said));
+            done.events.push(Event::warning(about.clone(), "FailedCreate", said));
             return Err(refused(answer, "FailedCreate", true));
         }
         let created: T = parse(answer)?;
@@ -273,7 +257,7 @@ impl Performer {
             _ if T::KIND == Kind::Budget => format!("Created PodDisruptionBudget {name}"),
             _ => format!("Created virtual machine pod {name}"),
         };
-        done.events.push(Event::normal(about, "SuccessfulCreate", message));
+        done.events.push(Event::normal(about.clone(), "SuccessfulCreate", message));
         Ok(())
     }
 

@@ -24,6 +24,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::action::{Asker, Outcome};
 use crate::cluster::fact::{Key, Pod, Uid};
 use crate::cluster::index::Index;
+use crate::cluster::subject::{Kind, ObjectRef};
 use crate::drain::action::{Action, Own};
 use crate::drain::assess::Fate;
 use crate::drain::look::{Look, NodeLook};
@@ -470,8 +471,7 @@ pub(crate) fn send(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
             attempt,
         });
         step.actions.push(Action::Migrate {
-            instance,
-            uid: candidate.instance,
+            instance: ObjectRef::new(Kind::Instance, instance, candidate.instance),
             name,
             node: node.clone(),
             asker: Asker::Drain { owner: run.owner.clone(), pod: candidate.pod },

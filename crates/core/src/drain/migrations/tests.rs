@@ -103,7 +103,7 @@ impl Case {
         let Action::Migrate { instance, name, node, asker: Asker::Drain { owner, .. }, .. } = action else {
             panic!("{action:?}")
         };
-        let vmi = self.index.instance(instance).unwrap().clone();
+        let vmi = self.index.instance(&instance.key).unwrap().clone();
         let mut made = migration(name, &vmi, MigrationPhase::Unset);
         made.created = Some(at(self.now));
         made.annotations = [
@@ -134,7 +134,7 @@ pub(crate) fn moved(step: &Step) -> Vec<&str> {
     step.actions
         .iter()
         .filter_map(|action| match action {
-            Action::Migrate { instance, .. } => Some(instance.name.as_str()),
+            Action::Migrate { instance, .. } => Some(instance.key.name.as_str()),
             _ => None,
         })
         .collect()
@@ -359,7 +359,7 @@ fn a_move_is_told_from_its_phases_to_its_new_node() {
     let pod = launcher(&vmi);
     case.index.apply(Fact::PodGone(pod.key, pod.uid));
     let last = case.later(1);
-    assert!(matches!(last.actions.as_slice(), [Action::Own(Own::Prove { .. })]), "{:?}", last.actions);
+    assert!(matches!(last.actions.as_slice(), [Action::Own(Own::Prove(_))]), "{:?}", last.actions);
     assert!(!last.events.iter().any(|event| matches!(event, Event::Left { .. })), "its guest was told of");
 }
 
@@ -639,6 +639,8 @@ fn where_the_drain_taint_asks_the_control_plane_too_both_want_the_same_name() {
     node.taints = vec![crate::testing::taint("kubevirt.io/drain", "NoSchedule")];
     case.index.apply(Fact::Node(Box::new(node)));
     let sent = case.cordoned();
-    let [Action::Migrate { name, uid, .. }] = sent.actions.as_slice() else { panic!("{:?}", sent.actions) };
-    assert_eq!(*name, crate::machines::names::evacuation("a", &uid.text(), "first"));
+    let [Action::Migrate { name, instance, .. }] = sent.actions.as_slice() else {
+        panic!("{:?}", sent.actions)
+    };
+    assert_eq!(*name, crate::machines::names::evacuation("a", &instance.uid.text(), "first"));
 }

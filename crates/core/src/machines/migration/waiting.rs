@@ -48,8 +48,7 @@ impl Look<'_> {
     fn create_target(&self, slot: Option<Slot>, decision: &mut Decision) {
         let (instance, migration) = (self.instance, self.migration);
         decision.push(Action::Own(Own::CreateLauncher {
-            instance: instance.key.clone(),
-            uid: instance.uid.clone(),
+            instance: instance.into(),
             name: names::launcher(&instance.key.name, &instance.uid.text(), Some(&migration.uid.text())),
             job: Some(Job {
                 name: migration.key.name.to_string(),

@@ -203,7 +203,7 @@ fn a_drain_ends_with_its_object_even_if_nobody_kept_it() {
     let mut case = begun();
     let object = case.registry.object(&id("a")).unwrap().clone();
     case.apply(Seen::ObjectGone(object.id, object.uid));
-    assert_eq!(case.decide("a").actions, [Action::Own(Own::End { node: "n".into() })]);
+    assert_eq!(case.decide("a").actions, [Action::Own(Own::End("n".into()))]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod turns;
 use super::queue::{Limits, Turns};
 use super::status::{BLOCKED, DRAINED, PERMISSION_IGNORED, WAITING, YIELDED};
 use super::*;
-use crate::cluster::fact::{Fact, Health, Node};
+use crate::cluster::fact::{Fact, Health, Key, Lease, Node};
 use crate::cluster::index::{Index, ListedAt};
 use crate::drain::ownership::{MarkState, lease_key, new_mark};
 use crate::drain::proof::Proof;
@@ -166,7 +166,7 @@ impl Case {
                     node.mark = Some(MarkState::Valid(Box::new(mark)));
                 });
             }
-            Action::Own(Own::End { node }) => {
+            Action::Own(Own::End(node)) => {
                 self.apply(Seen::Ended(node.clone()));
             }
             Action::Own(Own::GiveBack { node, keep_cordon, record }) => self.edit_node(node, |node| {
@@ -180,7 +180,7 @@ impl Case {
             Action::Own(Own::WriteStatus { id, status, .. }) => {
                 self.edit(&id.name, |object| object.status = *status.clone());
             }
-            Action::Own(Own::AskQuorum { .. } | Own::Ascertain { .. }) => {}
+            Action::Own(Own::AskQuorum(_) | Own::Ascertain(_)) => {}
             other => panic!("{other:?}"),
         }
     }

@@ -27,7 +27,7 @@ use evac_core::failover::policy::Agent as AgentPolicy;
 use evac_core::failover::watchman::{Standing, Verdict, View, Watchman};
 use evac_core::failover::{AgentError, FailoverPolicy, KubeletLease, PolicyError, Proof, Silence, Suspect};
 use evac_core::machines::{Kind, Role, Roles, Subject};
-use evac_core::{Index, Lease};
+use evac_core::{Index, Lease, Node};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -200,28 +200,19 @@ impl Failover {
         }
     }
 
-    /// A fresh list of nodes.
-    pub fn list_nodes(&mut self, list: Vec<Suspect>) {
-        let mut before = std::mem::take(&mut self.nodes);
-        for suspect in list {
-            let lease = before.remove(&suspect.node.name).and_then(|node| node.lease);
-            self.put(suspect, lease);
-        }
-        self.silences.retain(|name, _| self.nodes.contains_key(name));
-    }
-
-    pub fn see_node(&mut self, suspect: Suspect) {
-        let lease = self.nodes.get(&suspect.node.name).and_then(|node| node.lease.clone());
-        self.put(suspect, lease);
-    }
-
-    /// Nodes that are not in the index any more are gone.
+    /// Takes in the nodes that have changed, and forgets those that are not in the index any more.
     pub fn hear(&mut self, index: &Index, touched: &BTreeSet<Subject>) {
         for Subject { kind, key } in touched {
             self.touched |= matches!(kind, Kind::Node | Kind::Lease);
-            if *kind == Kind::Node && index.node(&key.name).is_none() {
-                self.nodes.remove(key.name.as_str());
-                self.silences.remove(key.name.as_str());
+            if *kind != Kind::Node {
+                continue;
+            }
+            match index.node(&key.name) {
+                Some(node) => self.see(node.clone()),
+                None => {
+                    self.nodes.remove(key.name.as_str());
+                    self.silences.remove(key.name.as_str());
+                }
             }
         }
     }
@@ -286,10 +277,10 @@ impl Failover {
         }
     }
 
-    fn put(&mut self, suspect: Suspect, lease: Option<KubeletLease>) {
-        let suspect = Suspect { lease, ..suspect };
-        let name = suspect.node.name.clone();
-        let now = self.http.clock().now();
+    fn see(&mut self, node: Node) {
+        let (name, now) = (node.name.clone(), self.http.clock().now());
+        let lease = self.nodes.get_mut(&name).and_then(|known| known.lease.take());
+        let suspect = Suspect { node, lease };
         self.silences.entry(name.clone()).or_default().see_node(&suspect, now);
         self.nodes.insert(name, suspect);
     }
@@ -408,6 +399,7 @@ impl Failover {
             let ended = stop.clone();
             tokio::spawn(async move {
                 tokio::select! {
+                    biased;
                     () = ended.cancelled() => {}
                     () = following => {}
                 }

@@ -1,10 +1,10 @@
 //! Carries out the actions of one object, one after the other, and says what was learned. The first that fails ends it: what follows
 //! depends on it.
 
+use evac_api::Answer;
 use evac_api::call::key_of;
 use evac_api::maintenance::{Object, request};
 use evac_api::wire::Lease;
-use evac_api::{Answer, Call};
 use evac_clock::Clock;
 use evac_core::Fact;
 use evac_core::drain::give_back::{Cordon, Evidence, GiveBack, Giver, OfGuests, OfNode, Whose};
@@ -22,7 +22,7 @@ use super::review;
 use crate::act;
 use crate::events::publish;
 use crate::give_back::{Told as Undone, give_back};
-use crate::http::{Http, HttpError, parse};
+use crate::http::{Http, parse, refused};
 use crate::nodes::NodeError;
 use crate::operator::agenda::Ending;
 use crate::operator::feeds::{Input, Sender, Word, measured, observed};
@@ -73,19 +73,19 @@ impl Performer {
             *at = clock.on_calendar(*at);
             is_new = over.is_none();
         }
-        let mut answer = self.sent(act::send(&self.http, &action).await)?;
+        let mut answer = act::send(&self.http, &action).await?;
         if answer.status == 404 && is_new {
             self.make_namespace().await?;
-            answer = self.sent(act::send(&self.http, &action).await)?;
+            answer = act::send(&self.http, &action).await?;
         }
         if let Action::Release { lease, node, .. } = &action {
             if answer.status != 404 {
-                succeeded(answer)?;
+                refused(&answer)?;
             }
             learned.push(Word::Fact(Fact::LeaseAbsent(key_of(*lease, node))));
             return Ok(());
         }
-        let lease: Lease = parse(&succeeded(answer)?).map_err(|error| failed(&error))?;
+        let lease: Lease = parse(&answer)?;
         learned.push(Word::Fact(Fact::Lease(Box::new(measured(lease, clock)))));
         Ok(())
     }
@@ -94,21 +94,22 @@ impl Performer {
         match own {
             Own::Finalize { id, uid, resource_version, others, held } => {
                 let call = request::finalizers(id, uid, resource_version, others, *held);
-                let answer = self.send(&call).await?;
+                let answer = self.http.send(&call).await?;
                 if answer.status == 404 {
                     learned.push(Word::Maintenance(Seen::ObjectGone(id.clone(), uid.clone())));
                     return Ok(());
                 }
-                let body = succeeded(answer)?.body;
-                learned.extend(object_in(id.family, &body, self.http.clock()).map(Word::Maintenance));
+                refused(&answer)?;
+                learned.extend(object_in(id.family, &answer.body, self.http.clock()).map(Word::Maintenance));
                 Ok(())
             }
             Own::WriteStatus { id, uid, status } => {
                 let clock = self.http.clock();
                 let written = status.as_ref().clone().shifted(clock.ahead());
-                let answer = self.send(&request::status(id, uid, &written)).await;
-                let refused = |answer: &Answer| !answer.is_success() && !matches!(answer.status, 404 | 409);
-                if answer.as_ref().map_or(true, refused) {
+                let answer = self.http.send(&request::status(id, uid, &written)).await;
+                let is_refused =
+                    |answer: &Answer| !answer.is_success() && !matches!(answer.status, 404 | 409);
+                if answer.as_ref().map_or(true, is_refused) {
                     self.http.metrics().status_unwritten("NodeMaintenance");
                 }
                 let answer = answer?;
@@ -116,7 +117,8 @@ impl Performer {
                     learned.push(Word::Maintenance(Seen::ObjectGone(id.clone(), uid.clone())));
                     return Err(Ending::Conflict);
                 }
-                learned.extend(object_in(id.family, &succeeded(answer)?.body, clock).map(Word::Maintenance));
+                refused(&answer)?;
+                learned.extend(object_in(id.family, &answer.body, clock).map(Word::Maintenance));
                 Ok(())
             }
             Own::Begin { node, attire, may_shut_down, .. } => {
@@ -124,7 +126,7 @@ impl Performer {
                 self.order(Order::Begin(node.clone(), wanted));
                 Ok(())
             }
-            Own::End { node } => {
+            Own::End(node) => {
                 let (done, over) = oneshot::channel();
                 self.order(Order::End(node.clone(), done));
                 // Dropped unanswered where the drain itself was given up.
@@ -132,14 +134,14 @@ impl Performer {
                 learned.push(Word::Maintenance(Seen::Ended(node.clone())));
                 Ok(())
             }
-            Own::Ascertain { node } => {
-                let others = review::others_for(&self.http, node).await.map_err(|error| failed(&error))?;
+            Own::Ascertain(node) => {
+                let others = review::others_for(&self.http, node).await?;
                 if others.is_empty() { Ok(()) } else { Err(Ending::Conflict) }
             }
             Own::GiveBack { node, keep_cordon, record } => {
                 self.give_back(node, *keep_cordon, record.as_deref(), learned).await
             }
-            Own::AskQuorum { node } => {
+            Own::AskQuorum(node) => {
                 let verdict = quorum::ask(&self.http, node).await;
                 let verdict = verdict.map_err(|shortage| cannot_spare(node, &shortage));
                 learned.push(Word::Maintenance(Seen::Quorum(node.clone(), verdict, self.http.clock().now())));
@@ -170,7 +172,7 @@ impl Performer {
         };
         match give_back(&self.http, node, &wish, &mut hear).await {
             Ok(seen) => learned.extend(seen.map(|node| Word::Fact(Fact::Node(Box::new(node))))),
-            Err(NodeError::Http(error)) => return Err(failed(&error)),
+            Err(NodeError::Http(error)) => return Err(error.into()),
             Err(_) => return Err(Ending::Conflict),
         }
         if left.is_empty() {
@@ -188,20 +190,12 @@ impl Performer {
         let _ = self.sender.send(Input::Maintenance(Told::Order(self.term, order)));
     }
 
-    async fn send(&self, call: &Call) -> Result<Answer, Ending> {
-        self.sent(self.http.send(call).await)
-    }
-
-    fn sent(&self, answer: Result<Answer, HttpError>) -> Result<Answer, Ending> {
-        answer.map_err(|error| failed(&error))
-    }
-
     async fn make_namespace(&self) -> Result<(), Ending> {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASE_NAMESPACE}});
         let call = evac_api::kubevirt::request::create("/api/v1/namespaces", &namespace);
-        let answer = self.send(&call).await?;
-        if answer.status == 409 { Ok(()) } else { succeeded(answer).map(drop) }
+        let answer = self.http.send(&call).await?;
+        if answer.status == 409 { Ok(()) } else { Ok(refused(&answer)?) }
     }
 }
 
@@ -209,20 +203,4 @@ impl Performer {
 fn object_in(family: Family, body: &[u8], clock: Clock) -> Option<Seen> {
     let object = serde_json::from_slice::<Object>(body).ok()?;
     Some(Seen::Object(Box::new(observed(object, family, clock))))
-}
-
-fn failed(error: &HttpError) -> Ending {
-    tracing::debug!(%error, "not carried out");
-    match error {
-        HttpError::Status { status: 404 | 409 | 410, .. } => Ending::Conflict,
-        _ => Ending::Failed,
-    }
-}
-
-fn succeeded(answer: Answer) -> Result<Answer, Ending> {
-    if answer.is_success() {
-        return Ok(answer);
-    }
-    tracing::debug!(status = answer.status, message = answer.failure().message, "refused");
-    Err(if matches!(answer.status, 404 | 409 | 410) { Ending::Conflict } else { Ending::Failed })
 }

@@ -333,8 +333,7 @@ impl Tenants {
         }
         tracing::debug!(%key, actions = ?decision.actions, "tenant");
         let instance = instance.clone();
-        let keeps =
-            decision.actions.iter().any(|action| matches!(action, Action::Own(Own::KeepFirst { .. })));
+        let keeps = decision.actions.iter().any(|action| matches!(action, Action::Own(Own::KeepFirst(_))));
         let gone = if keeps { self.take_gone(index) } else { Vec::new() };
         let (http, visits, settings) = (self.http.clone(), self.visits.clone(), self.settings.clone());
         let job = self.job(&uid, key);
@@ -355,7 +354,7 @@ impl Tenants {
             let stop = CancellationToken::new();
             let (sender, key, uid) = (hands.sender.clone(), key.clone(), uid.clone());
             match action {
-                Action::Own(Own::Begin { member }) => {
+                Action::Own(Own::Begin(member)) => {
                     job.work.begin(Stage::Draining);
                     let (visit, token) = (visit(member), stop.clone());
                     hands.tasks.spawn(async move {
@@ -372,7 +371,7 @@ impl Tenants {
                     });
                     job.visit = Some(stop.drop_guard());
                 }
-                Action::Own(Own::Uncordon { member }) => {
+                Action::Own(Own::Uncordon(member)) => {
                     job.work.begin(Stage::Uncordoning);
                     let visit = visit(member);
                     hands.tasks.spawn(async move {
@@ -389,7 +388,7 @@ impl Tenants {
         if actions.is_empty() && events.is_empty() {
             return;
         }
-        if actions.iter().any(|action| matches!(action, Action::Own(Own::Note { .. }))) {
+        if actions.iter().any(|action| matches!(action, Action::Own(Own::Note(_)))) {
             job.work.noted = Some(now);
         }
         self.request(Wanted { instance: (&instance).into(), actions, events, gone }, index, hands);

@@ -40,8 +40,8 @@ pub(super) async fn carry_out(http: &Http, config: &Config, wanted: Wanted) -> D
     for action in &actions {
         if let Err(error) = perform(http, config, &instance, action, &gone, &mut done).await {
             tracing::debug!(?action, %error, "not carried out");
-            let conflict = matches!(error, HttpError::Status { status: 404 | 409 | 410, .. });
-            if !conflict && matches!(action, Action::Patch { .. } | Action::Own(Own::Note { .. })) {
+            let conflict = error.is_outdated();
+            if !conflict && matches!(action, Action::Patch { .. } | Action::Own(Own::Note(_))) {
                 http.metrics().status_unwritten("VirtualMachineInstance");
             }
             last = if conflict { Report::Conflict } else { Report::Refused };
@@ -65,11 +65,11 @@ async fn perform(
 ) -> Result<(), HttpError> {
     let ObjectRef { key, uid, .. } = instance;
     match action {
-        Action::Own(Own::Look { member }) => {
+        Action::Own(Own::Look(member)) => {
             let said = timeout(http, member, &key.namespace).await;
             done.outcomes.push(Report::Looked(said));
         }
-        Action::Own(Own::KeepFirst { first }) => {
+        Action::Own(Own::KeepFirst(first)) => {
             done.outcomes.push(Report::FirstKept(firsts::keep(http, uid, *first, gone).await));
         }
         Action::Own(Own::ForgetFirst) => {
