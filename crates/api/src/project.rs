@@ -7,6 +7,7 @@ use evac_core::cluster::names;
 use evac_core::cluster::pod;
 use evac_core::cluster::selector::Selector;
 use evac_core::cluster::text::{Text, Texts};
+use evac_core::cluster::written_time::WrittenTime;
 use evac_core::drain::ownership::{self, MarkState};
 use evac_core::drain::record;
 use evac_core::failover::fencing;
@@ -82,7 +83,9 @@ impl From<wire::Node> for Node {
                 Some("False") => Health::NotReady,
                 Some(_) => Health::Unknown,
             },
-            health_since: ready.and_then(Condition::last_transition_time).and_then(|since| since.timestamp()),
+            health_since: ready
+                .and_then(|ready| ready.last_transition_time.as_ref())
+                .and_then(WrittenTime::timestamp),
             mark,
             deleting: node.metadata.deletion_timestamp.is_some(),
             life,
