@@ -143,9 +143,9 @@ pub fn call_for(action: &Action, instance: &Key, uid: &Uid) -> Option<Call> {
             });
             Some(patch(Kind::Instance, instance, &body))
         }
-        Action::Migrate { name, node } => {
+        Action::Migrate { name, node, priority } => {
             let path = request::in_namespace(Kind::Migration, &instance.namespace);
-            Some(request::create(&path, &render::evacuation(instance, name, node, "system-critical")))
+            Some(request::create(&path, &render::evacuation(instance, name, node, *priority)))
         }
         _ => None,
     }

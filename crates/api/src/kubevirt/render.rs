@@ -78,8 +78,8 @@ pub fn migration(namespace: &str, instance: &str, added_selector: Option<&Value>
 }
 
 /// A migration because the node of the instance is wanted.
-pub fn evacuation(instance: &Key, name: &str, node: &str, priority: &str) -> Value {
-    json!({
+pub fn evacuation(instance: &Key, name: &str, node: &str, priority: Option<&str>) -> Value {
+    let mut migration = json!({
         "apiVersion": API_VERSION,
         "kind": "VirtualMachineInstanceMigration",
         "metadata": {
@@ -88,8 +88,12 @@ pub fn evacuation(instance: &Key, name: &str, node: &str, priority: &str) -> Val
             "annotations": {names::EVACUATION_MIGRATION: node},
             "labels": {names::MIGRATION_SELECTOR: instance.name},
         },
-        "spec": {"vmiName": instance.name, "priority": priority},
-    })
+        "spec": {"vmiName": instance.name},
+    });
+    if let Some(priority) = priority {
+        migration["spec"]["priority"] = json!(priority);
+    }
+    migration
 }
 
 /// The budget that keeps the pods of an instance from being evicted.

@@ -61,6 +61,8 @@ pub enum Action {
     Migrate {
         name: String,
         node: String,
+        /// KubeVirt lets nobody but its own controllers give one.
+        priority: Option<&'static str>,
     },
     /// Deletes the instance in the foreground, if it is still to go when it is looked at once more.
     Delete,

@@ -131,7 +131,7 @@ impl Performer {
                 self.create::<wire::VirtualMachineInstance>(&path, &instance, about, done).await
             }
             Action::CreateMigration { instance, uid, name, node, priority } => {
-                let object = render::evacuation(instance, name, node, priority);
+                let object = render::evacuation(instance, name, node, Some(*priority));
                 let path = request::in_namespace(Kind::Migration, &instance.namespace);
                 let about = (Kind::Instance, instance, uid);
                 self.create::<wire::Migration>(&path, &object, about, done).await
