@@ -419,7 +419,8 @@ fn migrate(instance: &Key, name: &str, node: &str, asker: &Asker, dry_run: bool)
             labels[names::DRAIN] = json!(DRAIN_LABEL);
             annotations[names::DRAIN] = json!(owner);
         }
-        Asker::Evacuation(priority) => spec["priority"] = json!(priority),
+        Asker::Evacuation(Some(priority)) => spec["priority"] = json!(priority),
+        Asker::Evacuation(None) => {}
     }
     let body = json!({
         "apiVersion": kubevirt::API_VERSION,
@@ -518,7 +519,7 @@ mod tests {
             let (name, node) = ("m".to_owned(), "n".to_owned());
             body(&call_for(&Action::<()>::Migrate { instance, name, node, asker, dry_run: false }).unwrap())
         };
-        let evacuation = asked("a", Asker::Evacuation("system-critical"));
+        let evacuation = asked("a", Asker::Evacuation(Some("system-critical")));
         assert_eq!(evacuation["spec"], json!({"vmiName": "a", "priority": "system-critical"}));
         assert_eq!(evacuation["metadata"]["labels"], json!({names::MIGRATION_SELECTOR: "a"}));
         let pod = Uid("p".into());
