@@ -67,7 +67,7 @@ pub fn check(root: &Path) -> Result<()> {
 /// Says which scenarios about machines the tests leave out beside KubeVirt, and why.
 pub fn tell(root: &Path) -> Result<()> {
     let scenarios = scenarios(root)?;
-    let on_demand = names(&scenarios, |when| *when == Beside::OnDemand);
+    let on_demand = names(&scenarios, |when| matches!(when, Beside::OnDemand | Beside::OnDemandNewest));
     println!("beside KubeVirt only with EVAC_ALL=1: {}", on_demand.len());
     for name in on_demand {
         println!("  {name}");
@@ -155,7 +155,7 @@ fn table(versions: &Versions, scenarios: &[Scenario]) -> Result<String> {
     }
     let Versions { kubernetes, newest, previous } = versions;
     let mut text = format!(
-        "Made by `cargo xtask compatibility` from what the scenarios say of themselves. *yes*: a scenario covers it in every test run. *on demand*: one covers it that is run with `EVAC_ALL=1` only.\n\n\
+        "Made by `cargo xtask compatibility` from what the scenarios say of themselves. *yes*: a scenario covers it in every test run. *on demand*: one covers it that is run with this release where `EVAC_ALL=1` asks for it.\n\n\
          | command or role | KubeVirt {newest}, Kubernetes {kubernetes} | KubeVirt {previous}, Kubernetes {kubernetes} | scenarios |\n\
          |---|---|---|---|\n"
     );
@@ -165,12 +165,17 @@ fn table(versions: &Versions, scenarios: &[Scenario]) -> Result<String> {
         let names: Vec<String> = covering.iter().map(|(name, _)| format!("`{name}`")).collect();
         let has = |when: &Beside| covering.iter().any(|(_, notes)| notes.beside.as_ref() == Some(when));
         let both = has(&Beside::BothReleases);
-        let newest = match (both || has(&Beside::Always), has(&Beside::OnDemand)) {
+        let on_demand = has(&Beside::OnDemand) || has(&Beside::OnDemandNewest);
+        let newest = match (both || has(&Beside::Always), on_demand) {
             (true, _) => "yes",
             (false, true) => "on demand",
             (false, false) => "untested",
         };
-        let previous = if both { "yes" } else { "untested" };
+        let previous = match (both, has(&Beside::Always) || has(&Beside::OnDemand)) {
+            (true, _) => "yes",
+            (false, true) => "on demand",
+            (false, false) => "untested",
+        };
         let shown = match row.strip_prefix("role ") {
             Some(role) => format!("role `{role}`"),
             None => format!("`{row}`"),
@@ -180,6 +185,11 @@ fn table(versions: &Versions, scenarios: &[Scenario]) -> Result<String> {
     text.push_str(&list("\nAlso in every test run, without a row of their own: ", &rowless(scenarios)));
     let on_demand = names(scenarios, |when| *when == Beside::OnDemand);
     text.push_str(&list("\nThese pass, and are run with `EVAC_ALL=1` only, to save time: ", &on_demand));
+    let newest_only = names(scenarios, |when| *when == Beside::OnDemandNewest);
+    let words = format!(
+        "\nLikewise with {newest} only, because {previous} lacks what they need (`evacuate/cancel`): "
+    );
+    text.push_str(&list(&words, &newest_only));
     text.push_str("\nThese do not run beside KubeVirt:\n\n| scenario | because |\n|---|---|\n");
     for (name, why) in reasons(scenarios) {
         writeln!(text, "| `{name}` | {why} |")?;
@@ -228,10 +238,13 @@ mod tests {
             ("vm/a", "beside kubevirt: always\ncovers: evac drain, evac vm start"),
             ("vm/b", "beside kubevirt: both releases\ncovers: evac drain"),
             ("vm/c", "beside kubevirt: on demand\ncovers: role tenants"),
+            ("vm/d", "beside kubevirt: on demand with the newest release\ncovers: role failover"),
         ])?;
         assert!(text.contains("| `evac drain` | yes | yes | `vm/a`, `vm/b` |"), "{text}");
-        assert!(text.contains("| `evac vm start` | yes | untested | `vm/a` |"), "{text}");
-        assert!(text.contains("| role `tenants` | on demand | untested | `vm/c` |"), "{text}");
+        assert!(text.contains("| `evac vm start` | yes | on demand | `vm/a` |"), "{text}");
+        assert!(text.contains("| role `tenants` | on demand | on demand | `vm/c` |"), "{text}");
+        assert!(text.contains("| role `failover` | on demand | untested | `vm/d` |"), "{text}");
+        assert!(text.contains("Likewise with v3 only, because v2 lacks what they need"), "{text}");
         assert!(text.contains("| `evac failover` | untested | untested |  |"), "{text}");
         Ok(())
     }

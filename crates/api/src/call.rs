@@ -419,7 +419,8 @@ fn migrate(instance: &Key, name: &str, node: &str, asker: &Asker, dry_run: bool)
             labels[names::DRAIN] = json!(DRAIN_LABEL);
             annotations[names::DRAIN] = json!(owner);
         }
-        Asker::Evacuation(priority) => spec["priority"] = json!(priority),
+        Asker::Evacuation(Some(priority)) => spec["priority"] = json!(priority),
+        Asker::Evacuation(None) => {}
     }
     let body = json!({
         "apiVersion": kubevirt::API_VERSION,
@@ -509,6 +510,26 @@ mod tests {
             body(&call),
             json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"phase": "Pending", "gone": null}})
         );
+    }
+
+    #[test]
+    fn a_migration_says_who_asks_and_carries_no_label_that_would_be_too_long() {
+        let asked = |name: &str, asker| {
+            let instance = ObjectRef::new(Kind::Instance, Key::new("d", name), Uid("u".into()));
+            let (name, node) = ("m".to_owned(), "n".to_owned());
+            body(&call_for(&Action::<()>::Migrate { instance, name, node, asker, dry_run: false }).unwrap())
+        };
+        let evacuation = asked("a", Asker::Evacuation(Some("system-critical")));
+        assert_eq!(evacuation["spec"], json!({"vmiName": "a", "priority": "system-critical"}));
+        assert_eq!(evacuation["metadata"]["labels"], json!({names::MIGRATION_SELECTOR: "a"}));
+        let pod = Uid("p".into());
+        let drain = asked(&"a".repeat(64), Asker::Drain { owner: "ann".into(), pod });
+        assert_eq!(drain["metadata"]["labels"], json!({names::DRAIN: DRAIN_LABEL}));
+        assert_eq!(
+            drain["metadata"]["annotations"],
+            json!({names::EVACUATION_MIGRATION: "n", names::DRAIN: "ann"})
+        );
+        assert!(drain["spec"].get("priority").is_none());
     }
 
     #[test]

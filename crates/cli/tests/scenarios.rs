@@ -69,7 +69,13 @@ fn beside(release: Release, path: &Path) -> datatest_stable::Result<()> {
             eprintln!("{} does not run beside KubeVirt: {why}", path.display());
             Ok(())
         }
-        (Some(Beside::OnDemand), _) | (Some(Beside::Always), Release::Previous) if !everything => {
+        (Some(Beside::OnDemandNewest), Release::Previous) => {
+            eprintln!("{} runs beside the newest release of KubeVirt only", path.display());
+            Ok(())
+        }
+        (Some(Beside::OnDemand | Beside::OnDemandNewest), _) | (Some(Beside::Always), Release::Previous)
+            if !everything =>
+        {
             eprintln!("{} runs beside this release of KubeVirt with EVAC_ALL=1", path.display());
             Ok(())
         }

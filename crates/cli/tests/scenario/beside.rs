@@ -11,6 +11,8 @@ pub enum Beside {
     BothReleases,
     /// It passes there, and is run only where it is asked for.
     OnDemand,
+    /// Likewise, but not with the release before the newest, which lacks what it needs.
+    OnDemandNewest,
     /// Never, for this reason.
     No(String),
 }
@@ -37,7 +39,7 @@ pub fn notes(text: &str) -> Result<Notes, String> {
     for (at, line) in text.lines().enumerate() {
         if let Some(when) = line.strip_prefix(BESIDE) {
             let when = read(when.trim()).ok_or_else(|| {
-                let known = "always, both releases, on demand, or no, because REASON";
+                let known = "always, both releases, on demand, on demand with the newest release, or no, because REASON";
                 format!("line {}: expected {known}: {line}", at + 1)
             })?;
             notes.beside = Some(when);
@@ -57,6 +59,7 @@ fn read(when: &str) -> Option<Beside> {
         "always" => Some(Beside::Always),
         "both releases" => Some(Beside::BothReleases),
         "on demand" => Some(Beside::OnDemand),
+        "on demand with the newest release" => Some(Beside::OnDemandNewest),
         _ => {
             let why = when.strip_prefix("no, because ")?;
             (!why.trim().is_empty()).then(|| Beside::No(why.to_owned()))

@@ -8,7 +8,8 @@
 //! in tenant apply …                the step in that cluster: apply, until, check, patch, post, delete or kubelet
 //! operator restart                 the operator ends and another begins
 //! only on a real server            not on the sandbox
-//! beside kubevirt: always          also beside KubeVirt's own control plane; `both releases`, `on demand` (EVAC_ALL=1) or
+//! beside kubevirt: always          also beside KubeVirt's own control plane; `both releases`, `on demand` (EVAC_ALL=1),
+//!                                  `on demand with the newest release` (the one before lacks what it needs) or
 //! beside kubevirt: no, because …   not; scenarios about machines have to say
 //! without kubevirt until …         the step only where KubeVirt's own control plane does not run
 //! covers: evac drain, role tenants what it shows there, for the table in docs/kubevirt.md

@@ -132,8 +132,8 @@ pub enum Asker {
         /// The pod of the guest.
         pod: Uid,
     },
-    /// An evacuation, at which priority.
-    Evacuation(&'static str),
+    /// An evacuation, at which priority. Beside KubeVirt there is none: it lets only its own controllers give one.
+    Evacuation(Option<&'static str>),
 }
 
 /// The leases by which a node is claimed.

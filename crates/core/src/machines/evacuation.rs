@@ -91,7 +91,7 @@ pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
         instance: instance.into(),
         name: names::evacuation(&key.name, &instance.uid.text(), &last),
         node: instance.node.to_string(),
-        asker: Asker::Evacuation(priority),
+        asker: Asker::Evacuation(Some(priority)),
         dry_run: false,
     });
     decision

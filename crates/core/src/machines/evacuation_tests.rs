@@ -29,7 +29,7 @@ fn tainted() -> Fact {
 /// The migrations that are asked for: name, node, priority.
 fn created(decision: &Decision) -> Vec<(String, String, &'static str)> {
     let of = |action: &Action| match action {
-        Action::Migrate { name, node, asker: Asker::Evacuation(priority), .. } => {
+        Action::Migrate { name, node, asker: Asker::Evacuation(Some(priority)), .. } => {
             Some((name.clone(), node.clone(), *priority))
         }
         _ => None,

@@ -21,6 +21,8 @@ use crate::machines::{Config, Instance, Phase, names, retries};
 
 /// Migrations that may fail before the node is drained instead.
 const MOVES: usize = 2;
+/// How urgent a migration is, where evac is the control plane of machines.
+const PRIORITY: &str = "system-critical";
 /// Progress is written at most this often.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 
@@ -91,7 +93,7 @@ pub fn say_unread(view: &View<'_>, key: &Key, words: Option<&str>, now: Timestam
         Some(words) => conditions.set(Condition::new(UNREAD, true, "CannotRead", words), now),
         None => conditions.remove(UNREAD),
     }
-    let Some(list) = conditions.changed() else { return Decision::default() };
+    let Some(list) = changed(view, conditions) else { return Decision::default() };
     if let Some(at) = view.work.writes_not_before.filter(|at| *at > now) {
         return Decision::default().until(at);
     }
@@ -203,11 +205,12 @@ fn migrate(index: &Index, instance: &Instance) -> Decision {
     let all = index.migrations_of(&instance.key);
     let last = all.last().map_or("first".into(), |one| one.uid.text());
     let name = names::evacuation(&instance.key.name, &instance.uid.text(), &last);
+    let priority = (!index.config.upstream.is_in_charge()).then_some(PRIORITY);
     Decision::of([Action::Migrate {
         instance: instance.into(),
         name,
         node: instance.node.to_string(),
-        asker: Asker::Evacuation("system-critical"),
+        asker: Asker::Evacuation(priority),
         dry_run: false,
     }])
 }
@@ -255,7 +258,7 @@ fn say(
         _ if work.count.is_some() => conditions.remove(BLOCKED),
         _ => {}
     }
-    if let Some(list) = conditions.changed() {
+    if let Some(list) = changed(view, conditions) {
         write(instance, list, &mut decision);
         let before = condition::find(&instance.conditions, BLOCKED).and_then(|known| known.reason.clone());
         if let (Some(trouble), Some(message)) = (&work.trouble, &sentence)
@@ -268,6 +271,10 @@ fn say(
     if count.is_none() && sentence.is_none() {
         return decision;
     }
+    let news = sentence.clone().filter(|words| {
+        let noted = marks.progress.as_ref().and_then(|progress| progress.blocker.as_ref());
+        !may_write_status(view) && noted != Some(words)
+    });
     let progress = TenantProgress {
         cluster: member.cluster.clone(),
         node: member.node.clone(),
@@ -283,7 +290,20 @@ fn say(
         return decision.until(at);
     }
     decision.push(Action::Own(Own::Note(progress)));
+    // Where there is no condition to compare with, what was noted tells what is new.
+    if let Some(message) = news {
+        decision.tell(Event::warning(instance, BLOCKED, message));
+    }
     decision
+}
+
+/// Beside KubeVirt conditions are not ours to write: virt-api takes back, without a word, what others than its own accounts write to the status of an instance.
+fn may_write_status(view: &View<'_>) -> bool {
+    !view.index.config.upstream.is_in_charge()
+}
+
+fn changed(view: &View<'_>, conditions: Conditions) -> Option<Tree> {
+    conditions.changed().filter(|_| may_write_status(view))
 }
 
 /// The machine stays: nothing of ours is left on it or in its cluster.
@@ -296,7 +316,7 @@ fn release(view: &View<'_>, instance: &Instance, member: Member, now: Timestamp)
     }
     let mut conditions = Conditions::of(&instance.conditions);
     conditions.remove(BLOCKED);
-    let list = conditions.changed();
+    let list = changed(view, conditions);
     // First, so that a deadline of this time is not found by the next.
     if marks.are_left() || list.is_some() || view.first.is_some() {
         let mut decision = Decision::default();

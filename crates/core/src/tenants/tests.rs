@@ -6,11 +6,12 @@ use jiff::Timestamp;
 
 use super::member::{CLUSTER_NAME, MACHINE_NAME, MACHINE_NAMESPACE};
 use super::*;
-use crate::action::Event;
+use crate::action::{Asker, Event};
 use crate::cluster::fact::Fact;
 use crate::cluster::fact::Key;
 use crate::cluster::fact::Uid;
 use crate::cluster::index::Index;
+use crate::cluster::settings::Upstream;
 use crate::machines::testing::{Known, boot, instance, later, machine, migration, now, view};
 use crate::machines::{
     Condition, Config, Instance, Kind, Machine as VirtualMachine, MigrationPhase, Phase, RunStrategy, names,
@@ -529,6 +530,51 @@ fn a_machine_that_can_be_moved_is_moved_where_its_policy_says_so() {
     assert_eq!(does(&movable(Some("migrate-first"), false), &Work::default()), ["begin"]);
     assert_eq!(does(&movable(Some("drain"), true), &Work::default()), ["begin"]);
     assert_eq!(does(&movable(None, true), &Work::default()), ["begin"]);
+}
+
+/// What is known where KubeVirt is at work.
+fn with_kubevirt(vmi: &Instance) -> Index {
+    let mut index = view([vmi.known()]);
+    let upstream = Upstream { phase: "Deployed".into(), ..Upstream::default() };
+    index.configure(Config { upstream, ..Config::default() });
+    index
+}
+
+fn beside_kubevirt(vmi: &Instance, work: &Work) -> Decision {
+    asked(&with_kubevirt(vmi), work, now())
+}
+
+#[test]
+fn beside_kubevirt_a_migration_is_asked_for_without_a_priority_which_only_its_controllers_may_give() {
+    let mut vmi = with(recorded(), |marks| marks.policy = Some("migrate-first".into()));
+    vmi.conditions = vec![Condition::new("LiveMigratable", true, "", "")];
+    let priority = |decision: Decision| match decision.actions.as_slice() {
+        [Action::Migrate { asker: Asker::Evacuation(priority), .. }] => *priority,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(priority(about(&vmi, &Work::default(), now())), Some("system-critical"));
+    assert_eq!(priority(beside_kubevirt(&vmi, &Work::default())), None);
+}
+
+#[test]
+fn beside_kubevirt_whose_conditions_are_not_ours_to_write_trouble_is_noted_and_told_once() {
+    let work = in_trouble(missing());
+    let vmi = recorded();
+    assert_eq!(words(&about(&vmi, &work, now())), ["conditions", BLOCKED, "note"]);
+    let decision = beside_kubevirt(&vmi, &work);
+    assert_eq!(words(&decision), ["note", BLOCKED]);
+    let Action::Own(Own::Note(progress)) = decision.actions[0].clone() else { panic!("{decision:?}") };
+    let noted = with(vmi, |marks| marks.progress = Some(progress));
+    assert!(words(&beside_kubevirt(&noted, &work)).is_empty(), "it is told once");
+    let other = in_trouble(Trouble::NodeUnknown { cluster: "blue".into(), node: "worker-1".into() });
+    assert_eq!(words(&beside_kubevirt(&noted, &other)), ["note", BLOCKED]);
+    let unread = |index: &Index| {
+        let limits = Limits::default();
+        let view = View { index, work: &work, limits: &limits, first: None };
+        words(&say_unread(&view, &noted.key, Some("cannot be read"), now()))
+    };
+    assert_eq!(unread(&view([noted.known()])), ["conditions"]);
+    assert!(unread(&with_kubevirt(&noted)).is_empty());
 }
 
 #[test]
