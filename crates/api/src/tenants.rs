@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evac_core::machines::Kind;
 use evac_core::tenants::{
-    Action, CAPK_DEADLINE, CORDONED, DEADLINE, Machine, Marks, POLICY, PROGRESS, TIMEOUT,
+    Action, CAPK_DEADLINE, CORDONED, DEADLINE, Marks, NodeIdentity, POLICY, PROGRESS, TIMEOUT,
 };
 use evac_core::{Key, Uid};
 use serde::Deserialize;
@@ -110,7 +110,7 @@ struct Address {
     address: String,
 }
 
-impl From<TenantNode> for Machine {
+impl From<TenantNode> for NodeIdentity {
     fn from(node: TenantNode) -> Self {
         let addresses = node.status.addresses.into_iter();
         let internal = addresses.filter(|address| address.kind == "InternalIP");

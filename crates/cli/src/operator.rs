@@ -204,7 +204,7 @@ async fn probe(
     let Some(address) = args.health else { return Ok(None) };
     let vitals = Vitals {
         metrics: http.metrics().clone(),
-        pulses: operator.map(Operator::pulses).unwrap_or_default(),
+        health_clients: operator.map(Operator::health_clients).unwrap_or_default(),
         front: serves.then(OnceLock::new),
     };
     let health = Health::open(address, vitals, http.clock())

@@ -5,7 +5,7 @@ use evac_api::{Call, wire};
 use evac_core::cluster::fact::Existence;
 use evac_core::cluster::taints::{self, Changed, TaintChange, TaintError};
 use evac_core::drain::give_back::{Cordon, Evidence, GiveBack, Giver, OfNode};
-use evac_core::drain::ownership::{self, Attire, MarkState};
+use evac_core::drain::ownership::{self, MarkState, NodeChanges};
 use evac_core::drain::record::{self, Record};
 use evac_core::{Key, Node, Taint, drain::claim};
 use serde::Deserialize;
@@ -99,9 +99,9 @@ pub async fn keep_record(
             Some(MarkState::Valid(_)) => {
                 let before = record_of(http, node).await?;
                 let node = record::borne_out(node, before.as_deref());
-                ownership::new_mark(&node, owner, &Attire::default(), http.clock().calendar())
+                ownership::new_mark(&node, owner, &NodeChanges::default(), http.clock().calendar())
             }
-            _ => ownership::new_mark(node, owner, &Attire::default(), http.clock().calendar()),
+            _ => ownership::new_mark(node, owner, &NodeChanges::default(), http.clock().calendar()),
         };
         let missing = perhaps.iter().filter(|taint| !node.taints.iter().any(|there| there.same_as(taint)));
         let record = Record::of(&node.uid, &mark).and_perhaps(missing.cloned().collect());

@@ -298,14 +298,14 @@ pub fn undo_of(node: &Node, owner: &str, keep_cordon: bool, record: Option<&Reco
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drain::ownership::{Attire, new_mark};
+    use crate::drain::ownership::{NodeChanges, new_mark};
     use crate::drain::written_on_nodes::EXCLUDE_LABEL;
     use crate::machines::testing::{instance, migration};
     use crate::machines::{MigrationPhase, Phase};
     use crate::testing::{at, node, taint};
 
     fn marked(mut node: Node, owner: &str) -> Node {
-        let mark = new_mark(&node, owner, &Attire::default(), at(0));
+        let mark = new_mark(&node, owner, &NodeChanges::default(), at(0));
         node.unschedulable = true;
         node.mark = Some(MarkState::Valid(Box::new(mark)));
         node
@@ -530,7 +530,7 @@ mod tests {
 
     #[test]
     fn what_a_maintenance_puts_on_is_taken_off_and_what_was_there_before_stays() {
-        let attire = Attire {
+        let changes = NodeChanges {
             options: Vec::new(),
             taints: vec![taint("kubevirt.io/drain", "NoSchedule"), taint("medik8s.io/drain", "NoSchedule")],
             labels: BTreeMap::from([(EXCLUDE_LABEL.into(), "true".into()), ("theirs".into(), "true".into())]),
@@ -538,16 +538,16 @@ mod tests {
         let mut node = node("n");
         node.taints = vec![taint("medik8s.io/drain", "NoSchedule")];
         node.labels.insert("theirs".into(), "true".into());
-        let mark = new_mark(&node, "me", &attire, at(0));
+        let mark = new_mark(&node, "me", &changes, at(0));
         assert_eq!(mark.added_taints, [taint("kubevirt.io/drain", "NoSchedule")]);
         assert_eq!(mark.added_labels.keys().collect::<Vec<_>>(), [EXCLUDE_LABEL]);
-        assert!(!attire.is_worn_by(&node));
-        node.taints = attire.taints_on(&node).unwrap();
+        assert!(!changes.are_on(&node));
+        node.taints = changes.taints_on(&node).unwrap();
         node.labels.insert(EXCLUDE_LABEL.into(), "true".into());
         node.unschedulable = true;
         node.mark = Some(MarkState::Valid(Box::new(mark)));
-        assert!(attire.is_worn_by(&node));
-        let again = new_mark(&node, "me", &attire, at(5));
+        assert!(changes.are_on(&node));
+        let again = new_mark(&node, "me", &changes, at(5));
         assert_eq!(again.added_taints, [taint("kubevirt.io/drain", "NoSchedule")], "what is ours stays ours");
         let undo = undo(&node, recorded(&node).as_ref());
         assert_eq!(undo.unschedulable, Some(false));

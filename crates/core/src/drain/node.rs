@@ -25,7 +25,7 @@ use crate::cluster::index::Index;
 use crate::drain::action::Outcome;
 use crate::drain::claim::{Claim, Trace};
 use crate::drain::end::{End, Left};
-use crate::drain::ownership::Attire;
+use crate::drain::ownership::NodeChanges;
 use crate::drain::policy::SERVER_FAILED;
 use crate::drain::proof::Proof;
 use crate::drain::run::{after, failure_text};
@@ -155,12 +155,12 @@ pub struct NodeRun {
     /// The lease by which others know that it goes on.
     pub(crate) claim: Claim,
     /// What is written on the node besides the cordon.
-    pub(crate) attire: Attire,
+    pub(crate) changes: NodeChanges,
 }
 
 impl NodeRun {
-    pub(crate) fn new(name: String, attire: Attire) -> Self {
-        Self { name, phase: NodePhase::Waiting(Cordon::default()), claim: Claim::default(), attire }
+    pub(crate) fn new(name: String, changes: NodeChanges) -> Self {
+        Self { name, phase: NodePhase::Waiting(Cordon::default()), claim: Claim::default(), changes }
     }
 
     /// How the work on it ended, if it has.
@@ -227,7 +227,7 @@ impl NodeRun {
         self.phase = match (refused.clone(), left) {
             (None, left) => ended(End::Stopped { left, to_leave: Vec::new(), blockers: Vec::new() }),
             // It was carried out after all.
-            (Some(_), Left::Cordoned) if node.is_some_and(|node| self.attire.is_worn_by(node)) => {
+            (Some(_), Left::Cordoned) if node.is_some_and(|node| self.changes.are_on(node)) => {
                 NodePhase::Waiting(cordon)
             }
             (Some(_), _) if node.is_none() => failed(NodeReason::NodeMissing),
@@ -259,7 +259,7 @@ mod tests {
     use crate::testing::at;
 
     fn node(phase: NodePhase) -> NodeRun {
-        NodeRun { phase, ..NodeRun::new("n".into(), Attire::default()) }
+        NodeRun { phase, ..NodeRun::new("n".into(), NodeChanges::default()) }
     }
 
     fn lost() -> Outcome {

@@ -2,7 +2,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::cluster::fact::{Key, Uid};
-use crate::drain::ownership::{Attire, new_mark};
+use crate::drain::ownership::{NodeChanges, new_mark};
 use crate::failover::suspect::FencedState;
 use crate::failover::suspect::testing::{lease, ready, silent};
 use crate::reasons::{OwnerReason, Reason};
@@ -203,7 +203,7 @@ fn servers_before_the_taint_get_the_node_deleted() {
 
 fn marked(owner: &str) -> Suspect {
     let mut suspect = silent("n");
-    let mark = new_mark(&suspect.node, owner, &Attire::default(), at(0));
+    let mark = new_mark(&suspect.node, owner, &NodeChanges::default(), at(0));
     suspect.node.mark = Some(MarkState::Valid(Box::new(mark)));
     suspect
 }
@@ -279,7 +279,7 @@ fn a_lease_that_cannot_be_read_is_not_a_free_node() {
             refused.message()
         );
     }
-    let mark = new_mark(&silent("n").node, "me", &Attire::default(), at(0));
+    let mark = new_mark(&silent("n").node, "me", &NodeChanges::default(), at(0));
     let ours = Ownership::Ours(Box::new(mark));
     assert_eq!(may_begin(&silent("n"), &ours, Some("not allowed")), Ok(()), "it was ours before");
 }
@@ -290,7 +290,7 @@ fn a_failover_goes_on_only_under_its_own_mark() {
     let words = |suspect: &Suspect| still_ours(suspect, "me").map_err(|refusal| refusal.message());
     assert!(words(&suspect).unwrap_err().contains("cancelled"), "the mark is gone");
     let mark = |owner: &str| {
-        let mark = new_mark(&silent("n").node, owner, &Attire::default(), at(0));
+        let mark = new_mark(&silent("n").node, owner, &NodeChanges::default(), at(0));
         Some(MarkState::Valid(Box::new(mark)))
     };
     suspect.node.mark = mark("lee");

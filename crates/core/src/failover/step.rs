@@ -26,7 +26,7 @@ use super::silence::window;
 use super::suspect::{SHUT_DOWN, Suspect};
 use super::waiting;
 use crate::drain::action;
-use crate::drain::ownership::{Attire, Ownership, new_mark};
+use crate::drain::ownership::{NodeChanges, Ownership, new_mark};
 use crate::drain::quorum::is_control_plane;
 use crate::drain::run::End as DrainEnd;
 
@@ -259,12 +259,12 @@ fn cordon(run: &mut FailoverRun, cordoning: Cordoning, view: &mut View<'_>) -> T
         let Some(found) = &view.facts.look else { return Turn::Rest(Phase::Cordoning(cordoning), None) };
         return cordoned(run, found, cordoning.how, view);
     }
-    let attire = Attire { options: run.wish.options.clone(), ..Attire::default() };
+    let changes = NodeChanges { options: run.wish.options.clone(), ..NodeChanges::default() };
     let action = action::Action::Cordon {
         node: node.name.clone(),
         uid: node.uid.clone(),
         resource_version: node.resource_version.clone(),
-        mark: Box::new(new_mark(node, &run.wish.owner, &attire, view.calendar())),
+        mark: Box::new(new_mark(node, &run.wish.owner, &changes, view.calendar())),
         taints: None,
         dry_run: false,
     };

@@ -15,7 +15,7 @@ use super::{Refusal, fates};
 use crate::cluster::fact::{Fact, Uid};
 use crate::cluster::index::Index;
 use crate::drain::action;
-use crate::drain::ownership::{Attire, MarkState, new_mark};
+use crate::drain::ownership::{MarkState, NodeChanges, new_mark};
 use crate::drain::quorum::Shortage;
 use crate::machines::testing::{Known, boot, machine, view};
 use crate::machines::{Phase, RunStrategy};
@@ -258,7 +258,7 @@ fn renews(node: &mut Suspect) {
 }
 
 fn is_taken_over(node: &mut Suspect) {
-    let mark = new_mark(&silent("n").node, "lee", &Attire::default(), at(0));
+    let mark = new_mark(&silent("n").node, "lee", &NodeChanges::default(), at(0));
     node.node.mark = Some(MarkState::Valid(Box::new(mark)));
 }
 

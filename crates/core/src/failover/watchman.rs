@@ -23,7 +23,7 @@ use super::suspect::{Sign, Suspect};
 use crate::cluster::fact::Lease;
 use crate::drain::explain::span;
 use crate::drain::ownership::{LEASE_NAMESPACE, MarkState};
-use crate::drain::quorum::{Around, Etcd, Shortage, is_control_plane, spare};
+use crate::drain::quorum::{ClusterNodes, Etcd, Shortage, is_control_plane, spare};
 
 /// Kubelets renew their leases every ten seconds; if none did for this long, it is not the nodes that are silent.
 pub const BLIND_AFTER: SignedDuration = SignedDuration::from_secs(30);
@@ -547,7 +547,7 @@ fn broken(policy: &str, error: &PolicyError, view: &View<'_>) -> Standing {
 fn spare_control_plane(standings: &mut [Standing], view: &View<'_>, now: Timestamp) {
     let is_plane = |name: &str| view.nodes.get(name).is_some_and(|node| is_control_plane(&node.node));
     let leased = view.leases.iter().filter(|(_, lease)| lease.protects(now)).map(|(name, _)| name.as_str());
-    let around = Around::of(view.nodes.values().map(|suspect| &suspect.node))
+    let around = ClusterNodes::of(view.nodes.values().map(|suspect| &suspect.node))
         .without(view.active.iter().map(String::as_str))
         .without(leased);
     let mut first = view.active.iter().find(|name| is_plane(name)).cloned();

@@ -3,7 +3,7 @@ use rstest::rstest;
 use super::*;
 use crate::cluster::fact::{Amount, CLOCK_SKEW, Health, Key, Uid};
 use crate::cluster::selector::Selector;
-use crate::drain::quorum::{Guard, Member};
+use crate::drain::quorum::{EtcdGuard, EtcdMember};
 use crate::failover::fencing::{Fenced, How};
 use crate::failover::policy::{Agent, Brake};
 use crate::failover::suspect::testing::{lease, ready, silent};
@@ -94,8 +94,8 @@ impl Cluster {
         }
         let plane = self.nodes.values().filter(|node| is_control_plane(&node.node));
         let members =
-            plane.map(|node| Member { node: node.node.name.clone(), healthy: node.is_ready() }).collect();
-        Ok(Etcd { members, guard: Guard::NotUsed })
+            plane.map(|node| EtcdMember { node: node.node.name.clone(), healthy: node.is_ready() }).collect();
+        Ok(Etcd { members, guard: EtcdGuard::NotUsed })
     }
 
     fn control_plane(&mut self, names: &[&str]) {
@@ -110,7 +110,7 @@ impl Cluster {
         let mark = crate::drain::ownership::new_mark(
             node,
             owner,
-            &crate::drain::ownership::Attire::default(),
+            &crate::drain::ownership::NodeChanges::default(),
             at(0),
         );
         node.mark = Some(MarkState::Valid(Box::new(mark)));
@@ -433,8 +433,12 @@ fn when_nobody_renews_a_lease_it_is_not_the_nodes_that_failed() {
 fn a_node_that_somebody_drains_is_theirs() {
     let mut cluster = Cluster::new(4, 1, policy("p"));
     let node = &mut cluster.nodes.get_mut("n1").unwrap().node;
-    let mark =
-        crate::drain::ownership::new_mark(node, "kim", &crate::drain::ownership::Attire::default(), at(0));
+    let mark = crate::drain::ownership::new_mark(
+        node,
+        "kim",
+        &crate::drain::ownership::NodeChanges::default(),
+        at(0),
+    );
     node.mark = Some(MarkState::Valid(Box::new(mark)));
     assert_eq!(cluster.code(DUE, "n1"), "Drained");
     let node = &mut cluster.nodes.get_mut("n1").unwrap().node;
@@ -443,7 +447,7 @@ fn a_node_that_somebody_drains_is_theirs() {
         ..crate::drain::ownership::new_mark(
             node,
             "operator",
-            &crate::drain::ownership::Attire::default(),
+            &crate::drain::ownership::NodeChanges::default(),
             at(0),
         )
     };

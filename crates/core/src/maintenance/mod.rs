@@ -34,7 +34,7 @@ pub use status::{Phase, Status};
 pub use crate::drain::written_on_nodes::{EXCLUDE_LABEL, labels, taints};
 
 use crate::cluster::fact::{Key, Lease, Uid};
-use crate::drain::ownership::Attire;
+use crate::drain::ownership::NodeChanges;
 use crate::drain::quorum::Shortage;
 use crate::drain::record::Record;
 
@@ -188,8 +188,8 @@ pub struct Maintenance {
 
 impl Maintenance {
     /// What is written on its node besides the cordon.
-    pub fn attire(&self) -> Attire {
-        Attire { options: vec![self.id.to_string()], taints: taints(), labels: labels() }
+    pub fn node_changes(&self) -> NodeChanges {
+        NodeChanges { options: vec![self.id.to_string()], taints: taints(), labels: labels() }
     }
 }
 
@@ -229,7 +229,7 @@ pub enum Action {
     Begin {
         node: String,
         id: Id,
-        attire: Attire,
+        changes: NodeChanges,
         may_shut_down: bool,
     },
     /// Nothing more is started on the node.

@@ -128,7 +128,7 @@ fn is_marked_by(node: &Node, role: &str) -> bool {
 mod tests {
     use super::*;
     use crate::cluster::fact::Uid;
-    use crate::drain::ownership::{Attire, new_mark};
+    use crate::drain::ownership::{NodeChanges, new_mark};
     use crate::maintenance::{Family, Id, OnUncordon, Status};
     use crate::testing::{at, node};
 
@@ -155,7 +155,7 @@ mod tests {
 
     fn marked(owner: &str) -> Node {
         let mut node = node("n");
-        node.mark = Some(MarkState::Valid(Box::new(new_mark(&node, owner, &Attire::default(), at(0)))));
+        node.mark = Some(MarkState::Valid(Box::new(new_mark(&node, owner, &NodeChanges::default(), at(0)))));
         node.unschedulable = true;
         node
     }

@@ -47,7 +47,7 @@ fn asked(index: &Index, work: &Work, at: Timestamp) -> Decision {
 
 fn asked_since(first: Option<First>, index: &Index, work: &Work, at: Timestamp) -> Decision {
     let limits = Limits::default();
-    decide(&View { index, work, limits: &limits, first }, &Key::new("default", "blue-x"), at)
+    decide(&TenantContext { index, work, limits: &limits, first }, &Key::new("default", "blue-x"), at)
 }
 
 fn about(vmi: &Instance, work: &Work, at: Timestamp) -> Decision {
@@ -401,8 +401,8 @@ fn what_cannot_be_read_is_said_on_machines_that_have_to_go_and_taken_back() {
     let say = |vmi: &Instance, words: Option<&str>| {
         let (index, limits) = (view([vmi.known()]), Limits::default());
         let work = Work::default();
-        let view = View { index: &index, work: &work, limits: &limits, first: None };
-        say_unread(&view, &Key::new("default", "blue-x"), words, now()).actions
+        let context = TenantContext { index: &index, work: &work, limits: &limits, first: None };
+        say_unread(&context, &Key::new("default", "blue-x"), words, now()).actions
     };
     let words = "the list of virtualmachines cannot be read";
     let actions = say(&recorded(), Some(words));
@@ -578,7 +578,7 @@ fn a_secret_serves_its_own_namespace_and_those_it_names() {
 fn c16_a_node_is_the_machine_that_it_says_it_is() {
     let vmi = { Instance { addresses: vec!["10.1.0.7".into()], ..node() } };
     let member = member(&vmi).unwrap();
-    let node = |provider_id: &str, addresses: &[&str]| Machine {
+    let node = |provider_id: &str, addresses: &[&str]| NodeIdentity {
         provider_id: provider_id.into(),
         addresses: addresses.iter().map(|&one| one.to_owned()).collect(),
     };

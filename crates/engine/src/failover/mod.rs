@@ -7,7 +7,7 @@ mod look;
 mod perform;
 mod power;
 mod request;
-mod vigil;
+mod watch_silence;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::follow::Follower;
-use super::{Event, FailoverError, FailoverRequest, Source, Tell, look, vigil, written};
+use super::{Event, FailoverError, FailoverRequest, Source, Tell, look, watch_silence, written};
 use crate::act::perform;
 use crate::drain::{DrainRequest, drain};
 use crate::http::{Http, HttpError};
@@ -67,7 +67,7 @@ impl<'a> Performer<'a> {
                 Err(why) => return Err(FailoverError::Version { node: name.clone(), why }),
             },
             Action::Watch { suspect, until } => {
-                vigil::keep(http, &suspect, &mut run.silence, until, self.stop).await?;
+                watch_silence::until_quiet(http, &suspect, &mut run.silence, until, self.stop).await?;
                 Outcome::Done
             }
             Action::Note { node } => {

@@ -92,7 +92,7 @@ impl Feed {
 }
 
 /// One observation: of the cluster, or of what only one role looks at.
-pub(super) enum Word {
+pub(super) enum Observation {
     Fact(Fact),
     /// A node with what tells whether it lives.
     Suspect(Box<Suspect>),
@@ -101,7 +101,7 @@ pub(super) enum Word {
     PolicyGone(String),
 }
 
-impl Word {
+impl Observation {
     /// What is to be said of something that was last seen so, and is gone.
     fn gone(self) -> Self {
         match self {
@@ -117,10 +117,10 @@ impl Word {
 
 #[allow(clippy::large_enum_variant, reason = "each lives for a moment")]
 pub(super) enum Input {
-    Listed(Feed, Vec<Word>, ListedAt),
+    Listed(Feed, Vec<Observation>, ListedAt),
     /// The pods of one node, which is under maintenance.
     PodsOn(String, Report<Fact>),
-    Seen(Feed, Word),
+    Seen(Feed, Observation),
     /// The server does not know this kind.
     Absent(Feed),
     /// It cannot be read now, and why; it is asked again. The server may have said so for good (`lasting`).
@@ -173,9 +173,9 @@ const PAGE: u32 = 500;
 
 pub(super) type Sender = mpsc::UnboundedSender<Input>;
 
-/// What is followed, and how much of it is known.
+/// Which watches run, and how much each has shown.
 #[derive(Default)]
-pub(super) struct Followed {
+pub(super) struct WatchStates {
     following: BTreeSet<Feed>,
     /// Those whose first list is still missing.
     missing: BTreeSet<Feed>,
@@ -185,7 +185,7 @@ pub(super) struct Followed {
     denied: BTreeMap<Feed, String>,
 }
 
-impl Followed {
+impl WatchStates {
     pub fn contains(&self, feed: Feed) -> bool {
         self.following.contains(&feed)
     }
@@ -242,7 +242,7 @@ impl Followed {
 pub(super) struct Feeds<'a> {
     pub http: &'a Http,
     pub roles: &'a Roles,
-    pub followed: &'a mut Followed,
+    pub watches: &'a mut WatchStates,
     pub sender: &'a Sender,
     pub tasks: &'a mut JoinSet<()>,
 }
@@ -261,8 +261,8 @@ impl Feeds<'_> {
 
     /// Follows it from now on, if it is not followed already.
     pub fn follow_once(&mut self, feed: Feed) {
-        if self.followed.following.insert(feed) {
-            self.followed.missing.insert(feed);
+        if self.watches.following.insert(feed) {
+            self.watches.missing.insert(feed);
             self.follow(feed);
         }
     }
@@ -288,14 +288,14 @@ impl Feeds<'_> {
                 feed,
                 whole(request::collection(Kind::Node)),
                 |node: &SuspectNode| node.metadata.resource_version.clone(),
-                |node: SuspectNode| Some(Word::Suspect(Box::new(node.into()))),
+                |node: SuspectNode| Some(Observation::Suspect(Box::new(node.into()))),
             ),
             Feed::Of(Kind::Node) => self.objects::<Node>(""),
             Feed::Policies => self.words(
                 feed,
                 whole(POLICIES.into()),
                 |policy: &PolicyObject| policy.metadata.resource_version.clone(),
-                |policy: PolicyObject| Some(Word::Policy(Box::new(policy))),
+                |policy: PolicyObject| Some(Observation::Policy(Box::new(policy))),
             ),
             // A drain asks for all of them, the role budget only for those that protect guests.
             Feed::Of(Kind::Budget) if self.roles.has(Role::Maintenance) => self.every::<Budget>(""),
@@ -304,14 +304,14 @@ impl Feeds<'_> {
                 feed,
                 whole(request::in_namespace(Kind::Lease, LEASE_NAMESPACE)),
                 |lease: &Lease| lease.metadata.resource_version.clone(),
-                move |lease: Lease| Some(Word::Fact(Fact::Lease(Box::new(measured(lease, clock))))),
+                move |lease: Lease| Some(Observation::Fact(Fact::Lease(Box::new(measured(lease, clock))))),
             ),
             Feed::Objects(family) => self.words(
                 feed,
                 whole(wire_maintenance::request::collection(family)),
                 |object: &wire_maintenance::Object| object.metadata.resource_version.clone(),
                 move |object: wire_maintenance::Object| {
-                    Some(Word::Maintenance(Seen::Object(Box::new(observed(object, family, clock)))))
+                    Some(Observation::Maintenance(Seen::Object(Box::new(observed(object, family, clock)))))
                 },
             ),
             Feed::Reviews => self.words(
@@ -331,7 +331,8 @@ impl Feeds<'_> {
         T: Follow + DeserializeOwned + Clone + Send + Sync + 'static,
     {
         let fact = watch::facts::<T>();
-        let seen = move |object: T| if object.concerns_us() { fact(object).map(Word::Fact) } else { None };
+        let seen =
+            move |object: T| if object.concerns_us() { fact(object).map(Observation::Fact) } else { None };
         self.words_of(query, seen);
     }
 
@@ -340,10 +341,10 @@ impl Feeds<'_> {
         T: Follow + DeserializeOwned + Clone + Send + Sync + 'static,
     {
         let fact = watch::facts::<T>();
-        self.words_of(query, move |object: T| fact(object).map(Word::Fact));
+        self.words_of(query, move |object: T| fact(object).map(Observation::Fact));
     }
 
-    fn words_of<T>(&mut self, query: &str, seen: impl Fn(T) -> Option<Word> + Send + Sync + 'static)
+    fn words_of<T>(&mut self, query: &str, seen: impl Fn(T) -> Option<Observation> + Send + Sync + 'static)
     where
         T: Follow + DeserializeOwned + Clone + Send + Sync + 'static,
     {
@@ -357,11 +358,11 @@ impl Feeds<'_> {
         feed: Feed,
         source: Source,
         version_of: fn(&T) -> String,
-        seen: impl Fn(T) -> Option<Word> + Send + Sync + 'static,
+        seen: impl Fn(T) -> Option<Observation> + Send + Sync + 'static,
     ) where
         T: DeserializeOwned + Clone + Send + Sync + 'static,
     {
-        let wrap = move |report: Report<Word>| match report {
+        let wrap = move |report: Report<Observation>| match report {
             Report::Listed(list, at) => Some(Input::Listed(feed, list, at)),
             Report::Seen(word) => Some(Input::Seen(feed, word)),
             Report::Gone(last) => Some(Input::Seen(feed, last.gone())),
@@ -517,8 +518,8 @@ fn map_version(map: &wire::ConfigMap) -> String {
     map.metadata.resource_version.clone()
 }
 
-fn reviewing(how: Reviewing) -> Word {
-    Word::Maintenance(Seen::Reviewing(how))
+fn reviewing(how: Reviewing) -> Observation {
+    Observation::Maintenance(Seen::Reviewing(how))
 }
 
 /// An object with the times of its status on the clock by which it is judged. They were written by the calendar, for others to read.

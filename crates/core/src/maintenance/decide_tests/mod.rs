@@ -11,9 +11,9 @@ use super::*;
 use crate::cluster::fact::{Fact, Health, Node};
 use crate::cluster::index::{Index, ListedAt};
 use crate::drain::ownership::{MarkState, lease_key, new_mark};
+use crate::drain::progress::{DrainProgress, DrainStage};
 use crate::drain::proof::Proof;
 use crate::drain::run::{Blocker, End};
-use crate::drain::survey::{Standing, Survey};
 use crate::reasons::Reason;
 use crate::testing::{at, node};
 
@@ -151,14 +151,14 @@ impl Case {
             Action::ReturnLease { lease, .. } => {
                 self.learn(Fact::LeaseAbsent(lease.clone()));
             }
-            Action::Begin { node, id, attire, may_shut_down } => {
+            Action::Begin { node, id, changes, may_shut_down } => {
                 let begun = Seen::Begun(node.clone(), id.clone(), *may_shut_down, at(self.now));
                 self.apply(begun);
                 let seen = self.index.node(node).unwrap().clone();
-                let mark = new_mark(&seen, OWNER, attire, at(self.now));
+                let mark = new_mark(&seen, OWNER, changes, at(self.now));
                 self.edit_node(node, |node| {
-                    node.taints = attire.taints_on(node).unwrap_or_else(|| node.taints.clone());
-                    node.labels.extend(attire.labels.clone());
+                    node.taints = changes.taints_on(node).unwrap_or_else(|| node.taints.clone());
+                    node.labels.extend(changes.labels.clone());
                     node.unschedulable = true;
                     node.mark = Some(MarkState::Valid(Box::new(mark)));
                 });
@@ -182,23 +182,23 @@ impl Case {
         }
     }
 
-    fn survey(&mut self, node: &str, standing: Standing, pending: &[&str]) {
+    fn progress(&mut self, node: &str, stage: DrainStage, pending: &[&str]) {
         let pending: Vec<Key> = pending.iter().map(|name| Key::new("default", *name)).collect();
-        let worn = self.node(node).unschedulable;
-        let survey = Survey {
+        let still_applied = self.node(node).unschedulable;
+        let progress = DrainProgress {
             node: node.into(),
-            standing,
-            worn,
+            stage,
+            still_applied,
             total: pending.len(),
             pending,
             blockers: Vec::new(),
             end: None,
         };
-        self.apply(Seen::Survey(survey));
+        self.apply(Seen::DrainProgress(progress));
     }
 
     fn drained(&mut self, node: &str) {
-        self.survey(node, Standing::Ended(End::Drained { proof: Proof::Yes }), &[]);
+        self.progress(node, DrainStage::Ended(End::Drained { proof: Proof::Yes }), &[]);
     }
 
     fn status(&self, name: &str) -> &Status {
@@ -213,7 +213,7 @@ impl Case {
 fn begun() -> Case {
     let mut case = Case::new(&["n", "m"]).with(object("a", "n"));
     case.settle("a");
-    case.survey("n", Standing::Draining, &["p", "q"]);
+    case.progress("n", DrainStage::Draining, &["p", "q"]);
     case.settle("a");
     case
 }

@@ -10,7 +10,7 @@ fn blockers_are_named_with_what_to_do_and_progress_never_runs_backwards() {
     let mut case = begun();
     let pending =
         |count: usize| (0..count).map(|at| Key::new("default", format!("p{at}"))).collect::<Vec<_>>();
-    let mut progress = Vec::new();
+    let mut shares = Vec::new();
     for left in [2, 1, 5, 2] {
         case.now += 3;
         let blocker = Blocker {
@@ -20,20 +20,20 @@ fn blockers_are_named_with_what_to_do_and_progress_never_runs_backwards() {
             // The drain may have read its clock after the status did.
             since: at(case.now + 1),
         };
-        let survey = Survey {
+        let progress = DrainProgress {
             node: "n".into(),
-            standing: Standing::Draining,
-            worn: true,
+            stage: DrainStage::Draining,
+            still_applied: true,
             total: left,
             pending: pending(left),
             blockers: vec![blocker],
             end: None,
         };
-        case.apply(Seen::Survey(survey));
+        case.apply(Seen::DrainProgress(progress));
         case.settle("a");
-        progress.push(case.status("a").drain_progress);
+        shares.push(case.status("a").drain_progress);
     }
-    assert_eq!(progress, [0, 50, 50, 60]);
+    assert_eq!(shares, [0, 50, 50, 60]);
     let status = case.status("a");
     assert!(status.says(BLOCKED));
     assert_eq!(status.blockers[0].object, "pod default/p0");
@@ -43,7 +43,7 @@ fn blockers_are_named_with_what_to_do_and_progress_never_runs_backwards() {
 #[test]
 fn what_cannot_be_read_is_said_and_old_numbers_are_not_shown_as_new() {
     let mut case = begun();
-    case.survey("n", Standing::Draining, &["q"]);
+    case.progress("n", DrainStage::Draining, &["q"]);
     case.now += 5;
     case.settle("a");
     assert_eq!(case.status("a").drain_progress, 50);
@@ -64,7 +64,7 @@ fn what_cannot_be_read_is_said_and_old_numbers_are_not_shown_as_new() {
     );
     case.now += 60;
     assert!(case.decide("a").actions.is_empty(), "it is said once");
-    case.survey("n", Standing::Draining, &["q"]);
+    case.progress("n", DrainStage::Draining, &["q"]);
     case.settle("a");
     let status = case.status("a");
     assert!(!status.says(UNREAD) && status.blockers.is_empty(), "{status:?}");
@@ -112,9 +112,9 @@ fn foretell(case: &mut Case, end: Option<(Option<i64>, i64)>) {
     let moment = |seconds: i64| at(case.now + seconds);
     let end =
         end.map(|(earliest, latest)| Foretold { earliest: earliest.map(moment), latest: moment(latest) });
-    let mut survey = case.registry.survey("n").unwrap().clone();
-    survey.end = end;
-    case.apply(Seen::Survey(survey));
+    let mut progress = case.registry.progress("n").unwrap().clone();
+    progress.end = end;
+    case.apply(Seen::DrainProgress(progress));
 }
 
 fn writes(case: &mut Case) -> usize {
@@ -181,7 +181,7 @@ fn what_has_ended_or_is_not_drained_has_no_estimated_end() {
     assert_eq!(case.status("a").estimated_end, None, "nothing is done to a node that another operator holds");
     let mut case = told();
     let reason = Reason::Owner(OwnerReason::MarkUnreadable { text: "?".into() });
-    case.survey("n", Standing::Ended(End::Refused { reason }), &["p"]);
+    case.progress("n", DrainStage::Ended(End::Refused { reason }), &["p"]);
     case.settle("a");
     assert_eq!(case.status("a").estimated_end, None, "it is held up");
 }

@@ -21,7 +21,7 @@ use evac_api::wire;
 use evac_clock::Clock;
 use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::drain::quorum::is_control_plane;
-use evac_core::drain::unread::{Unread, Word};
+use evac_core::drain::unread::{Unread, UnreadNotice};
 use evac_core::failover::leftovers::is_back;
 use evac_core::failover::policy::Agent as AgentPolicy;
 use evac_core::failover::watchman::{Standing, Verdict, View, Watchman};
@@ -34,10 +34,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::job::Job;
 pub use self::programs::programs;
-use super::control_loop::{Loop, Means};
+use super::control_loop::{Loop, RoleSettings};
 use super::feeds::{Feed, Input, Sender, forever};
-use super::hands::Hands;
-use super::pulse::Question;
+use super::loop_health::HealthRequest;
+use super::spawner::Spawner;
 use crate::failover::PowerSwitch;
 use crate::http::Http;
 use crate::metrics::Queues;
@@ -129,10 +129,14 @@ pub async fn run(
     http: Http,
     switches: Switches,
     stop: CancellationToken,
-    questions: mpsc::Receiver<Question>,
+    questions: mpsc::Receiver<HealthRequest>,
 ) {
-    let state =
-        Loop::new(http, Roles::of([Role::Failover]), Means { switches, ..Means::default() }, stop.clone());
+    let state = Loop::new(
+        http,
+        Roles::of([Role::Failover]),
+        RoleSettings { switches, ..RoleSettings::default() },
+        stop.clone(),
+    );
     state.run(stop, questions, mpsc::channel(1).1).await;
 }
 
@@ -324,32 +328,32 @@ impl Failover {
     }
 
     /// Asks the core about everything and begins what is to be begun.
-    pub fn look(&mut self, index: &Index, knows: bool, hands: &mut Hands<'_>) {
+    pub fn look(&mut self, index: &Index, knows: bool, spawner: &mut Spawner<'_>) {
         let now = self.http.clock().now();
         let looked = std::mem::replace(&mut self.looked, (knows, self.http.gate().is_open(now)));
         let is_due = self.alarm.is_some_and(|at| at <= now);
         if std::mem::take(&mut self.touched) || is_due || looked != self.looked {
-            self.alarm = self.judge(index, knows, hands);
+            self.alarm = self.judge(index, knows, spawner);
         }
     }
 
     /// Says when to look again.
-    fn judge(&mut self, index: &Index, knows: bool, hands: &mut Hands<'_>) -> Option<Timestamp> {
+    fn judge(&mut self, index: &Index, knows: bool, spawner: &mut Spawner<'_>) -> Option<Timestamp> {
         let now = self.http.clock().now();
-        let (unread, told_at) = match self.unread_lists.word(now, self.http.clock().ahead()) {
-            Word::Nothing => (None, None),
-            Word::Later(at) => (None, Some(at)),
-            Word::Now(words) => (Some(words), None),
+        let (unread, told_at) = match self.unread_lists.notice(now, self.http.clock().ahead()) {
+            UnreadNotice::Nothing => (None, None),
+            UnreadNotice::Later(at) => (None, Some(at)),
+            UnreadNotice::Now(words) => (Some(words), None),
         };
         if !knows {
             if let Some(words) = unread.filter(|_| self.http.gate().is_open(now)) {
-                self.tell_unread(&words, hands);
+                self.tell_unread(&words, spawner);
             }
             return told_at;
         }
-        self.listen(hands.sender);
+        self.listen(spawner.sender);
         let plane_is_down = self.down().any(|node| is_control_plane(&node.node));
-        self.members.follow(&self.http, plane_is_down, hands.sender);
+        self.members.follow(&self.http, plane_is_down, spawner.sender);
         if !self.http.gate().is_open(now) {
             return None;
         }
@@ -375,10 +379,10 @@ impl Failover {
         };
         let (standings, again) = self.watchman.judge(&view, now);
         for standing in &standings {
-            self.begin(standing, hands);
-            self.tell(&standing.on_calendar(ahead), hands);
+            self.begin(standing, spawner);
+            self.tell(&standing.on_calendar(ahead), spawner);
         }
-        self.give_back(hands, now);
+        self.give_back(spawner, now);
         let rested = self.resting.values().copied().filter(|at| *at > now).min();
         again.into_iter().chain(rested).chain(told_at).min()
     }
@@ -416,7 +420,7 @@ impl Failover {
         }
     }
 
-    fn begin(&mut self, standing: &Standing, hands: &mut Hands<'_>) {
+    fn begin(&mut self, standing: &Standing, spawner: &mut Spawner<'_>) {
         let Some(Ok(policy)) = self.policies.get(&standing.policy).map(|known| &known.policy) else { return };
         for (node, verdict) in &standing.nodes {
             if *verdict != Verdict::Act || !self.active.insert(node.clone()) {
@@ -429,8 +433,8 @@ impl Failover {
                 node: node.clone(),
                 silence: self.silences.get(node).cloned().unwrap_or_default(),
             };
-            let (sender, stop, node) = (hands.sender.clone(), self.stop.clone(), node.clone());
-            hands.tasks.spawn(async move {
+            let (sender, stop, node) = (spawner.sender.clone(), self.stop.clone(), node.clone());
+            spawner.tasks.spawn(async move {
                 let (rest, left) = Box::pin(job.carry_out(&stop)).await;
                 // The loop may have ended meanwhile.
                 let _ = sender.send(Input::Failover(Told::Ended { node, rest, left }));
@@ -439,28 +443,28 @@ impl Failover {
     }
 
     /// Has what is new about a policy sent. Nothing waits for it: a server that is slow to take a status must not keep a guest from coming back.
-    fn tell(&mut self, standing: &Standing, hands: &mut Hands<'_>) {
+    fn tell(&mut self, standing: &Standing, spawner: &mut Spawner<'_>) {
         let Some(known) = self.policies.get(&standing.policy) else { return };
         let now = self.http.clock().calendar();
         if let Some(news) = self.book.enter(&known.object, standing, now) {
-            self.send(news, hands);
+            self.send(news, spawner);
         }
     }
 
     /// Says on every policy that is known what is not: without it nothing can be judged.
-    fn tell_unread(&mut self, words: &str, hands: &mut Hands<'_>) {
+    fn tell_unread(&mut self, words: &str, spawner: &mut Spawner<'_>) {
         let now = self.http.clock().calendar();
         let entered =
             self.policies.values().filter_map(|known| self.book.enter_unread(&known.object, words, now));
         let news: Vec<status::News> = entered.collect();
         for news in news {
-            self.send(news, hands);
+            self.send(news, spawner);
         }
     }
 
-    fn send(&self, news: status::News, hands: &mut Hands<'_>) {
-        let (http, sender) = (self.http.clone(), hands.sender.clone());
-        hands.tasks.spawn(async move {
+    fn send(&self, news: status::News, spawner: &mut Spawner<'_>) {
+        let (http, sender) = (self.http.clone(), spawner.sender.clone());
+        spawner.tasks.spawn(async move {
             let taken = news.send(&http).await;
             if !taken {
                 http.clock().sleep(TELL_AGAIN).await;
@@ -470,7 +474,7 @@ impl Failover {
     }
 
     /// Nodes of ours that are Ready again are looked at, and given back if nothing speaks against it.
-    fn give_back(&mut self, hands: &mut Hands<'_>, now: Timestamp) {
+    fn give_back(&mut self, spawner: &mut Spawner<'_>, now: Timestamp) {
         let rests = |name: &String| self.resting.get(name).is_some_and(|until| *until > now);
         let back: Vec<Suspect> = self
             .nodes
@@ -484,8 +488,8 @@ impl Failover {
             if !self.returning.insert(node.clone()) {
                 continue;
             }
-            let (http, sender) = (self.http.clone(), hands.sender.clone());
-            hands.tasks.spawn(async move {
+            let (http, sender) = (self.http.clone(), spawner.sender.clone());
+            spawner.tasks.spawn(async move {
                 let done = back::give_back(&http, &suspect).await;
                 // What was just written is in the view a moment later.
                 let rest = if done { SHORT_REST } else { REST };

@@ -27,9 +27,9 @@ use tokio::sync::Semaphore;
 
 use self::drain::{Answer, Drain, Order};
 use self::perform::{Done, Performer};
-use super::agenda::Agenda;
-use super::feeds::{Feed, Feeds, Followed, Input, Word};
-use super::hands::Hands;
+use super::feeds::{Feed, Feeds, Input, Observation, WatchStates};
+use super::spawner::Spawner;
+use super::work_queue::WorkQueue;
 use crate::http::Http;
 use crate::metrics::Queues;
 
@@ -41,7 +41,7 @@ pub(super) struct Maintenance {
     clock: Clock,
     limits: Limits,
     registry: Registry,
-    agenda: Agenda<Id>,
+    queue: WorkQueue<Id>,
     /// Empties nodes while this operator leads.
     drain: Drain,
     /// How often it has begun to lead.
@@ -58,7 +58,7 @@ impl Maintenance {
             http,
             limits,
             registry,
-            agenda: Agenda::default(),
+            queue: WorkQueue::default(),
             drain,
             term: 0,
             room: Arc::new(Semaphore::new(PARALLEL)),
@@ -66,21 +66,21 @@ impl Maintenance {
     }
 
     /// This operator leads from now on. What it had ordered while it led before is history.
-    pub fn lead(&mut self, index: &mut Index, followed: &Followed) {
+    pub fn lead(&mut self, index: &mut Index, watches: &WatchStates) {
         self.term += 1;
-        self.drain.give_up(index, followed);
+        self.drain.give_up(index, watches);
         self.drain = Drain::new(self.http.clone(), self.term, self.registry.owner(), policy());
         self.registry.forget_orders();
-        self.agenda.touch(self.registry.everybody(index));
+        self.queue.touch(self.registry.everybody(index));
     }
 
     pub fn queues(&self) -> Queues {
         self.count();
-        self.agenda.queues(self.clock.now())
+        self.queue.queues(self.clock.now())
     }
 
     pub fn next_alarm(&self) -> Option<Timestamp> {
-        self.agenda.next_alarm().into_iter().chain(self.drain.next_alarm()).min()
+        self.queue.next_alarm().into_iter().chain(self.drain.next_alarm()).min()
     }
 
     /// Whether the pods of a node are followed for its drain.
@@ -118,7 +118,7 @@ impl Maintenance {
             Feed::Of(Kind::Lease) => self.registry.listed_leases(index),
             Feed::Of(_) | Feed::Policies => {}
         }
-        self.agenda.touch(self.registry.everybody(index));
+        self.queue.touch(self.registry.everybody(index));
     }
 
     pub fn can_read(&mut self, index: &Index, feed: Feed) {
@@ -154,8 +154,8 @@ impl Maintenance {
 
     fn touch(&mut self, index: &Index, touched: Touched) {
         match touched {
-            Touched::Some(ids) => self.agenda.touch(ids),
-            Touched::Everybody => self.agenda.touch(self.registry.everybody(index)),
+            Touched::Some(ids) => self.queue.touch(ids),
+            Touched::Everybody => self.queue.touch(self.registry.everybody(index)),
         }
     }
 
@@ -163,7 +163,7 @@ impl Maintenance {
     pub fn take(&mut self, index: &mut Index, told: Told, feeds: &mut Feeds<'_>) -> BTreeSet<Subject> {
         match told {
             Told::Done(Done { id, ending, effective, .. }) => {
-                self.agenda.finish(id, ending, effective, self.clock.now());
+                self.queue.finish(id, ending, effective, self.clock.now());
             }
             Told::Order(term, order) if term == self.term => self.drain.obey(index, order, feeds),
             // Who waits for its end hears of it by this being dropped.
@@ -192,7 +192,7 @@ impl Maintenance {
 
     /// Asks the core about everybody who was touched, after the drain has said where each node stands.
     pub fn look(&mut self, index: &Index, feeds: &mut Feeds<'_>) {
-        let knows = feeds.followed.suffices(Role::Maintenance);
+        let knows = feeds.watches.suffices(Role::Maintenance);
         if knows {
             for seen in self.drain.look(index, feeds) {
                 self.apply(index, seen);
@@ -200,8 +200,8 @@ impl Maintenance {
         }
         // Nothing of what the drain has said is of a later moment.
         let now = self.clock.now();
-        let hands = &mut Hands { sender: feeds.sender, tasks: &mut *feeds.tasks };
-        let ready = self.agenda.ready(now);
+        let spawner = &mut Spawner { sender: feeds.sender, tasks: &mut *feeds.tasks };
+        let ready = self.queue.ready(now);
         if ready.is_empty() {
             return;
         }
@@ -210,10 +210,10 @@ impl Maintenance {
             for id in ready {
                 let Decision { actions, look_again } = decide_unread(index, &self.registry, &id, now);
                 if let Some(at) = look_again {
-                    self.agenda.wake(&id, at);
+                    self.queue.wake(&id, at);
                 }
                 if !actions.is_empty() {
-                    self.act(id, actions, hands);
+                    self.act(id, actions, spawner);
                 }
             }
             return;
@@ -222,7 +222,7 @@ impl Maintenance {
         for id in ready {
             let Decision { actions, look_again } = decide(index, &self.registry, &turns, &id, now);
             if let Some(at) = look_again {
-                self.agenda.wake(&id, at);
+                self.queue.wake(&id, at);
             }
             if actions.is_empty() {
                 continue;
@@ -231,7 +231,7 @@ impl Maintenance {
             for action in &actions {
                 if let Action::Begin { node, id, may_shut_down, .. } = action {
                     begins = true;
-                    // Known before the first survey of it can arrive.
+                    // Known before its first progress can arrive.
                     let begun = Seen::Begun(node.clone(), id.clone(), *may_shut_down, now);
                     self.registry.apply(index, begun);
                 }
@@ -239,15 +239,15 @@ impl Maintenance {
             if begins {
                 turns = Turns::of(index, &self.registry, &self.limits);
             }
-            self.act(id, actions, hands);
+            self.act(id, actions, spawner);
         }
     }
 
-    fn act(&mut self, id: Id, actions: Vec<Action>, hands: &mut Hands<'_>) {
-        self.agenda.begin(&id);
-        let (sender, room) = (hands.sender.clone(), self.room.clone());
+    fn act(&mut self, id: Id, actions: Vec<Action>, spawner: &mut Spawner<'_>) {
+        self.queue.begin(&id);
+        let (sender, room) = (spawner.sender.clone(), self.room.clone());
         let performer = Performer { http: self.http.clone(), term: self.term, sender: sender.clone() };
-        hands.tasks.spawn(async move {
+        spawner.tasks.spawn(async move {
             let _place = room.acquire_owned().await;
             let done = performer.carry_out(id, actions).await;
             // The loop may have ended meanwhile.
@@ -271,10 +271,10 @@ pub(super) enum Told {
 
 impl Told {
     /// What was learned, which is everybody's to know.
-    pub fn take_learned(&mut self) -> Vec<Word> {
+    pub fn take_learned(&mut self) -> Vec<Observation> {
         match self {
             Self::Done(done) => std::mem::take(&mut done.learned),
-            Self::Read(_, facts) => std::mem::take(facts).into_iter().map(Word::Fact).collect(),
+            Self::Read(_, facts) => std::mem::take(facts).into_iter().map(Observation::Fact).collect(),
             Self::Order(..) | Self::Answer(_) => Vec::new(),
         }
     }

@@ -21,12 +21,12 @@ use super::review;
 use crate::give_back::{Told as Undone, give_back};
 use crate::http::{Http, HttpError, parse};
 use crate::nodes::NodeError;
-use crate::operator::agenda::Ending;
-use crate::operator::feeds::{Input, Sender, Word, measured, observed};
+use crate::operator::feeds::{Input, Observation, Sender, measured, observed};
+use crate::operator::work_queue::Ending;
 
 pub(in crate::operator) struct Done {
     pub id: Id,
-    pub learned: Vec<Word>,
+    pub learned: Vec<Observation>,
     pub ending: Ending,
     /// Something may have changed by it; telling people changes nothing.
     pub effective: bool,
@@ -52,17 +52,17 @@ impl Performer {
         done
     }
 
-    async fn perform(&self, action: &Action, learned: &mut Vec<Word>) -> Result<(), Ending> {
+    async fn perform(&self, action: &Action, learned: &mut Vec<Observation>) -> Result<(), Ending> {
         match action {
             Action::Finalize { id, uid, resource_version, others, held } => {
                 let call = request::finalizers(id, uid, resource_version, others, *held);
                 let answer = self.send(&call).await?;
                 if answer.status == 404 {
-                    learned.push(Word::Maintenance(Seen::ObjectGone(id.clone(), uid.clone())));
+                    learned.push(Observation::Maintenance(Seen::ObjectGone(id.clone(), uid.clone())));
                     return Ok(());
                 }
                 let body = succeeded(answer)?.body;
-                learned.extend(object_in(id.family, &body, self.http.clock()).map(Word::Maintenance));
+                learned.extend(object_in(id.family, &body, self.http.clock()).map(Observation::Maintenance));
                 Ok(())
             }
             Action::WriteStatus { id, uid, status } => {
@@ -75,10 +75,12 @@ impl Performer {
                 }
                 let answer = answer?;
                 if answer.status == 404 {
-                    learned.push(Word::Maintenance(Seen::ObjectGone(id.clone(), uid.clone())));
+                    learned.push(Observation::Maintenance(Seen::ObjectGone(id.clone(), uid.clone())));
                     return Err(Ending::Conflict);
                 }
-                learned.extend(object_in(id.family, &succeeded(answer)?.body, clock).map(Word::Maintenance));
+                learned.extend(
+                    object_in(id.family, &succeeded(answer)?.body, clock).map(Observation::Maintenance),
+                );
                 Ok(())
             }
             Action::TakeLease { node, uid, at, over, holder, record } => {
@@ -90,7 +92,7 @@ impl Performer {
                     answer = self.send(&call).await?;
                 }
                 let lease: Lease = parse(&succeeded(answer)?).map_err(|error| failed(&error))?;
-                learned.push(Word::Fact(Fact::Lease(Box::new(measured(lease, self.http.clock())))));
+                learned.push(Observation::Fact(Fact::Lease(Box::new(measured(lease, self.http.clock())))));
                 Ok(())
             }
             Action::ReturnLease { lease, resource_version } => {
@@ -98,11 +100,11 @@ impl Performer {
                 if answer.status != 404 {
                     succeeded(answer)?;
                 }
-                learned.push(Word::Fact(Fact::LeaseAbsent(lease.clone())));
+                learned.push(Observation::Fact(Fact::LeaseAbsent(lease.clone())));
                 Ok(())
             }
-            Action::Begin { node, attire, may_shut_down, .. } => {
-                let wanted = Wanted { attire: attire.clone(), may_shut_down: *may_shut_down };
+            Action::Begin { node, changes, may_shut_down, .. } => {
+                let wanted = Wanted { changes: changes.clone(), may_shut_down: *may_shut_down };
                 self.order(Order::Begin(node.clone(), wanted));
                 Ok(())
             }
@@ -111,7 +113,7 @@ impl Performer {
                 self.order(Order::End(node.clone(), done));
                 // Dropped unanswered where the drain itself was given up.
                 let _ = over.await;
-                learned.push(Word::Maintenance(Seen::Ended(node.clone())));
+                learned.push(Observation::Maintenance(Seen::Ended(node.clone())));
                 Ok(())
             }
             Action::Ascertain { node } => {
@@ -124,7 +126,11 @@ impl Performer {
             Action::AskQuorum { node } => {
                 let verdict = quorum::ask(&self.http, node).await;
                 let verdict = verdict.map_err(|shortage| cannot_spare(node, &shortage));
-                learned.push(Word::Maintenance(Seen::Quorum(node.clone(), verdict, self.http.clock().now())));
+                learned.push(Observation::Maintenance(Seen::Quorum(
+                    node.clone(),
+                    verdict,
+                    self.http.clock().now(),
+                )));
                 Ok(())
             }
             Action::Tell { about, warning, reason, message } => {
@@ -143,7 +149,7 @@ impl Performer {
         node: &str,
         keep_cordon: bool,
         record: Option<&Record>,
-        learned: &mut Vec<Word>,
+        learned: &mut Vec<Observation>,
     ) -> Result<(), Ending> {
         let owner = named(OWNER, self.http.home());
         let cordon = if keep_cordon { Cordon::Keep } else { Cordon::AsBefore };
@@ -159,7 +165,7 @@ impl Performer {
             Undone::Node(_) | Undone::NotTheirs => {}
         };
         match give_back(&self.http, node, &wish, &mut hear).await {
-            Ok(seen) => learned.extend(seen.map(|node| Word::Fact(Fact::Node(Box::new(node))))),
+            Ok(seen) => learned.extend(seen.map(|node| Observation::Fact(Fact::Node(Box::new(node))))),
             Err(NodeError::Http(error)) => return Err(failed(&error)),
             Err(_) => return Err(Ending::Conflict),
         }
@@ -169,7 +175,7 @@ impl Performer {
         for left in &left {
             tracing::warn!(node, left = left.sentence(), "could not be taken back");
         }
-        learned.push(Word::Maintenance(Seen::Left(node.to_owned(), left)));
+        learned.push(Observation::Maintenance(Seen::Left(node.to_owned(), left)));
         Err(Ending::Failed)
     }
 
