@@ -2,12 +2,14 @@
 
 use evac_core::cluster::condition::{self, Condition};
 use evac_core::cluster::fact::{Amount, Health, Launcher, UnhealthyPolicy};
+use evac_core::cluster::life::{Fenced, FencedState, Life};
 use evac_core::cluster::names;
 use evac_core::cluster::selector::Selector;
 use evac_core::cluster::text::Text;
 use evac_core::cluster::written_time::WrittenTime;
 use evac_core::drain::ownership::{self, MarkState};
 use evac_core::drain::record;
+use evac_core::failover::fencing;
 use evac_core::{Budget, Deletion, Fact, Key, Lease, Node, Owner, Pod, PodPhase, Uid, VmRole};
 
 use jiff::Timestamp;
@@ -44,9 +46,27 @@ pub(crate) fn controller(references: &[OwnerReference]) -> Option<Owner> {
     })
 }
 
+/// The agent of virtual machines writes the time here.
+const HEARTBEAT: &str = "kubevirt.io/heartbeat";
+
 impl From<wire::Node> for Node {
     fn from(node: wire::Node) -> Self {
-        let ready = condition::find(&node.status.conditions, "Ready");
+        let wire::NodeStatus { conditions, node_info, volumes_attached } = node.status;
+        let ready = conditions.iter().find(|condition| condition.kind == "Ready");
+        let annotations = &node.metadata.annotations;
+        let fenced = annotations.get(fencing::ANNOTATION).map(|text| {
+            serde_json::from_str::<Fenced>(text).map_or_else(
+                |_| FencedState::Unreadable(text.clone()),
+                |record| FencedState::Valid(Box::new(record)),
+            )
+        });
+        let life = Life {
+            boot: Some(node_info.boot_id).filter(|boot| !boot.is_empty()),
+            reported: ready.and_then(|ready| ready.last_heartbeat_time),
+            heartbeat: annotations.get(HEARTBEAT).and_then(|text| text.parse().ok()),
+            fenced,
+            attached: volumes_attached.into_iter().map(|volume| volume.name).collect(),
+        };
         let mark = node.metadata.annotations.get(ownership::ANNOTATION);
         let mark = mark.map(|text| MarkState::read(text, |text| serde_json::from_str(text).ok()));
         Self {
@@ -67,6 +87,7 @@ impl From<wire::Node> for Node {
                 .and_then(WrittenTime::timestamp),
             mark,
             deleting: node.metadata.deletion_timestamp.is_some(),
+            life,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use evac_core::cluster::condition::Condition;
 use evac_core::cluster::selector::{Selector, SelectorError};
+use evac_core::cluster::written_time::WrittenTime;
 use serde::{Deserialize, Deserializer};
 
 /// Go writes empty lists and maps as `null`; read those as empty.
@@ -63,10 +64,36 @@ pub struct NodeSpec {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct NodeStatus {
     #[serde(deserialize_with = "nullable")]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<NodeCondition>,
+    pub node_info: NodeInfo,
+    #[serde(deserialize_with = "nullable")]
+    pub volumes_attached: Vec<AttachedVolume>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeCondition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    pub last_transition_time: Option<WrittenTime>,
+    pub last_heartbeat_time: Option<jiff::Timestamp>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeInfo {
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct AttachedVolume {
+    pub name: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -6,6 +6,7 @@ use crate::cluster::fact::{
     Budget, Deletion, Health, Key, Launcher, Node, Owner, Pod, PodPhase, Taint, Uid, UnhealthyPolicy, VmRole,
 };
 use crate::cluster::index::{Index, ListedAt};
+use crate::cluster::life::Life;
 use crate::cluster::selector::Selector;
 use crate::cluster::text_map::TextMap;
 
@@ -27,6 +28,7 @@ pub fn node(name: &str) -> Node {
         health_since: None,
         mark: None,
         deleting: false,
+        life: Life::default(),
     }
 }
 
@@ -154,6 +156,6 @@ pub fn index(pods: Vec<Pod>, budgets: Vec<Budget>) -> Index {
         index.apply(crate::cluster::fact::Fact::Pod(Box::new(pod)));
     }
     index.reset_budgets(budgets, &ListedAt::default());
-    index.set_sight(crate::cluster::index::Sight::Absent);
+    index.set_vm_visibility(crate::cluster::index::VmVisibility::NotInstalled);
     index
 }

@@ -1,7 +1,7 @@
 //! The rooms of this crate, and which of them may know which: each knows only those to its left.
 //!
 //! ```text
-//!  cluster ◀─ reasons ◀─ machines ◀─ drain ◀─ maintenance · tenants · failover (not each other)
+//!  cluster ◀─ action ◀─ reasons ◀─ machines ◀─ drain ◀─ maintenance · tenants · failover (not each other)
 //! ```
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const IN_ORDER: [&str; 4] = ["cluster", "reasons", "machines", "drain"];
+const IN_ORDER: [&str; 5] = ["cluster", "action", "reasons", "machines", "drain"];
 const LAST: [&str; 3] = ["maintenance", "tenants", "failover"];
 /// What is no room: the operator's own affairs, which know facts and are known by no room.
 const BESIDE: [&str; 3] = ["certificates", "leadership", "lib"];

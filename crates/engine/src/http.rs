@@ -51,6 +51,11 @@ impl HttpError {
         matches!(self, Self::Status { status: 401 | 403, .. })
     }
 
+    /// What was written upon has changed or is gone: the view was old, or another client was faster.
+    pub fn is_outdated(&self) -> bool {
+        matches!(self, Self::Status { status: 404 | 409 | 410, .. })
+    }
+
     /// Asking again later may help.
     pub fn is_transient(&self) -> bool {
         match self {
@@ -389,7 +394,7 @@ pub fn parse<T: DeserializeOwned>(answer: &Answer) -> Result<T, HttpError> {
 }
 
 /// The failure that the server answered with, if it did.
-fn refused(answer: &Answer) -> Result<(), HttpError> {
+pub(crate) fn refused(answer: &Answer) -> Result<(), HttpError> {
     let is_page = answer.web_page().is_some();
     if answer.is_success() && !is_page {
         return Ok(());

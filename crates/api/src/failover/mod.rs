@@ -5,105 +5,22 @@ pub mod definition;
 pub mod policy;
 pub mod review;
 
-use evac_core::cluster::condition::{Condition, Said};
 use evac_core::drain::ownership::{self, DrainMark};
+use evac_core::failover::KubeletLease;
 use evac_core::failover::fencing::{ANNOTATION, Fenced};
-use evac_core::failover::{FencedState, KubeletLease, Suspect};
-use evac_core::{Node, Taint, Uid};
-use jiff::Timestamp;
+use evac_core::{Node, Taint};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::call::{Call, FIELD_MANAGER, MERGE_PATCH, node_path};
 use crate::kubevirt::request::send;
-use crate::wire::{self, Meta, NodeSpec, NodeStatus};
+use crate::wire::{self, Meta};
 
 /// Where kubelets show that they live, each by a lease with the name of its node.
 pub const KUBELET_LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 /// Where remediation operators claim nodes.
 pub const MAINTENANCE_LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/medik8s-leases/leases";
 pub const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
-pub const POLICIES: &str = "/apis/evac.dev/v1alpha1/failoverpolicies";
-/// The agent of virtual machines writes the time here.
-const HEARTBEAT: &str = "kubevirt.io/heartbeat";
-
-/// A node with the parts that tell whether it lives.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct SuspectNode {
-    pub metadata: Meta,
-    pub spec: NodeSpec,
-    pub status: SuspectStatus,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SuspectStatus {
-    conditions: Option<Vec<Reported>>,
-    node_info: NodeInfo,
-    volumes_attached: Option<Vec<Attached>>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Reported {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    last_transition_time: Option<String>,
-    last_heartbeat_time: Option<Timestamp>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct NodeInfo {
-    #[serde(rename = "bootID")]
-    boot_id: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Attached {
-    name: String,
-}
-
-impl From<SuspectNode> for Suspect {
-    fn from(object: SuspectNode) -> Self {
-        let SuspectNode { metadata, spec, status } = object;
-        let fenced = metadata.annotations.get(ANNOTATION).map(|text| {
-            serde_json::from_str::<Fenced>(text).map_or_else(
-                |_| FencedState::Unreadable(text.clone()),
-                |record| FencedState::Valid(Box::new(record)),
-            )
-        });
-        let heartbeat = metadata.annotations.get(HEARTBEAT).and_then(|text| text.parse().ok());
-        let conditions = status.conditions.unwrap_or_default();
-        let reported = conditions
-            .iter()
-            .find(|condition| condition.kind == "Ready")
-            .and_then(|it| it.last_heartbeat_time);
-        let conditions = conditions
-            .into_iter()
-            .map(|reported| {
-                let (kind, status) = (reported.kind.into(), reported.status.into());
-                let mut condition = Condition::from(Said { kind, status, ..Said::default() });
-                condition.last_transition_time = reported.last_transition_time.map(Into::into);
-                condition
-            })
-            .collect();
-        let attached =
-            status.volumes_attached.unwrap_or_default().into_iter().map(|volume| volume.name).collect();
-        Self {
-            node: Node::from(wire::Node { metadata, spec, status: NodeStatus { conditions } }),
-            boot: Some(status.node_info.boot_id).filter(|boot| !boot.is_empty()),
-            reported,
-            lease: None,
-            heartbeat,
-            fenced,
-            attached,
-        }
-    }
-}
 
 impl From<wire::Lease> for KubeletLease {
     fn from(object: wire::Lease) -> Self {
@@ -223,37 +140,12 @@ pub fn delete(node: &Node) -> Call {
     send("DELETE", node_path(&node.name), "application/json", &body)
 }
 
-/// An event about a node or a policy. Events of what has no namespace are kept in `default`.
-pub fn event(about: &About<'_>, warning: bool, reason: &str, message: &str, now: Timestamp) -> Call {
-    let involved =
-        json!({"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid});
-    crate::call::event("default", about.name, &involved, (warning, reason, message), now)
-}
-
-/// What an event is about.
-#[derive(Debug, Clone, Copy)]
-pub struct About<'a> {
-    pub api_version: &'static str,
-    pub kind: &'static str,
-    pub name: &'a str,
-    pub uid: &'a str,
-}
-
-impl<'a> About<'a> {
-    pub fn node(name: &'a str, uid: &'a Uid) -> Self {
-        Self { api_version: "v1", kind: "Node", name, uid: &uid.0 }
-    }
-
-    pub fn policy(name: &'a str, uid: &'a Uid) -> Self {
-        Self { api_version: definition::API_VERSION, kind: definition::KIND, name, uid: &uid.0 }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use evac_core::Uid;
     use evac_core::cluster::fact::Health;
     use evac_core::failover::suspect::out_of_service;
-    use evac_core::failover::{How, PolicyRef};
+    use evac_core::failover::{FencedState, How, PolicyRef, Suspect};
 
     use super::*;
 
@@ -273,7 +165,7 @@ mod tests {
                 "volumesAttached": [{"name": "csi^vol", "devicePath": ""}],
             },
         });
-        serde_json::from_value::<SuspectNode>(object).unwrap().into()
+        Suspect { node: serde_json::from_value::<wire::Node>(object).unwrap().into(), lease: None }
     }
 
     fn body(call: &Call) -> Value {
@@ -285,11 +177,11 @@ mod tests {
         let suspect = suspect();
         assert_eq!(suspect.node.health, Health::Unknown);
         assert_eq!(suspect.node.health_since, Some("2026-01-01T00:02:00Z".parse().unwrap()));
-        assert_eq!(suspect.reported, Some("2026-01-01T00:01:00Z".parse().unwrap()));
-        assert_eq!(suspect.heartbeat, Some("2026-01-01T00:00:00Z".parse().unwrap()));
-        assert_eq!(suspect.boot.as_deref(), Some("b"));
-        assert_eq!(suspect.attached, ["csi^vol"]);
-        assert_eq!(suspect.fenced, Some(FencedState::Unreadable("yes".into())));
+        assert_eq!(suspect.node.life.reported, Some("2026-01-01T00:01:00Z".parse().unwrap()));
+        assert_eq!(suspect.node.life.heartbeat, Some("2026-01-01T00:00:00Z".parse().unwrap()));
+        assert_eq!(suspect.node.life.boot.as_deref(), Some("b"));
+        assert_eq!(suspect.node.life.attached, ["csi^vol"]);
+        assert_eq!(suspect.node.life.fenced, Some(FencedState::Unreadable("yes".into())));
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod instance;
 pub mod key;
 pub mod lease;
 pub mod ledger;
+pub mod life;
 pub mod machine;
 pub mod mark;
 pub mod migration;

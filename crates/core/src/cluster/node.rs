@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::key::Uid;
+use super::life::Life;
 use super::mark::MarkState;
 use super::table::object;
 use super::taints::OUT_OF_SERVICE;
@@ -79,6 +80,8 @@ pub struct Node {
     pub mark: Option<MarkState>,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
+    /// What else tells whether it lives.
+    pub life: Life,
 }
 
 /// Whether the taint with this key asks for the evacuation of a node. Only key and effect count.

@@ -42,7 +42,7 @@ pub(crate) fn begin(context: Context<'_>, run: &mut Run, position: usize, step: 
         return end(run, position, stopped, step);
     }
     if let Some(at) = cordon.retry.rests(now) {
-        return step.wake_at(at);
+        return step.look_at(at);
     }
     let Some(node) = index.node(&name) else {
         let reason = Reason::Node(NodeReason::NodeMissing);

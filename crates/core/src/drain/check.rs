@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::cluster::fact::{Key, Pod, VmRole};
-use crate::cluster::index::{Index, Sight};
+use crate::cluster::index::{Index, VmVisibility};
+use crate::cluster::subject::{Kind, ObjectRef};
 use crate::drain::action::Action;
 
 /// An invariant that an action would break, with the object it is about.
@@ -37,7 +38,10 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
     let mut asked: BTreeMap<Key, i32> = BTreeMap::new();
     for action in actions {
         match action {
-            Action::Evict { pod, uid, dry_run, .. } | Action::Delete { pod, uid, dry_run, .. } => {
+            Action::Evict { object, dry_run, .. } | Action::Delete { object, dry_run, .. }
+                if object.kind == Kind::Pod =>
+            {
+                let ObjectRef { key: pod, uid, .. } = object;
                 let Some(found) = index.pod(pod).filter(|found| found.uid == *uid) else {
                     violations.push(Violation::WrongIncarnation(pod.clone()));
                     continue;
@@ -77,7 +81,7 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
                     violations.push(Violation::LatePreImage(node.clone()));
                 }
             }
-            Action::Migrate { instance, uid, node, .. } => {
+            Action::Migrate { instance: ObjectRef { key: instance, uid, .. }, node, .. } => {
                 let there = index
                     .instance(instance)
                     .is_some_and(|found| found.uid == *uid && found.node == *node && !found.is_final());
@@ -87,14 +91,7 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
                     violations.push(Violation::PointlessMigration(instance.clone()));
                 }
             }
-            Action::Prove { .. }
-            | Action::LookUp { .. }
-            | Action::Hold { .. }
-            | Action::Ask { .. }
-            | Action::Release { .. }
-            | Action::Abort { .. }
-            | Action::ReadLaunchers { .. }
-            | Action::ReadTransfers { .. } => {}
+            _ => {}
         }
     }
     for (key, count) in asked {
@@ -109,7 +106,7 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
 /// Whether an unfinished pod holds a guest that a drain must not end: one that has to be moved, one of which nothing is
 /// known though machines can be seen, or the volumes of one that still runs.
 fn may_not_be_shut_down(index: &Index, pod: &Pod) -> bool {
-    if *index.sight() == Sight::Absent {
+    if *index.vm_visibility() == VmVisibility::NotInstalled {
         return false;
     }
     if pod.vm == VmRole::None {

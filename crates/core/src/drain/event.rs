@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::action::Outcome;
 use crate::cluster::fact::Key;
 use crate::cluster::tenant::TenantProgress;
-use crate::drain::action::Outcome;
 use crate::drain::assess::Assessment;
 use crate::drain::forecast::Forecast;
 use crate::drain::outlook::Unknown;

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::action::Outcome;
 use crate::cluster::fact::{Health, Key, Pod, PodPhase, Uid};
 use crate::cluster::index::Index;
-use crate::drain::action::Outcome;
 use crate::drain::assess::{Assessment, Fate, Verdict, assess};
 use crate::drain::budget::{Charges, Gate, cut_off, gate};
 use crate::drain::evict::Turn;

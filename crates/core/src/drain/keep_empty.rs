@@ -24,7 +24,7 @@ pub(crate) fn renew(context: Context<'_>, run: &mut Run, step: &mut Step) {
     }
     for pod in run.pods.values_mut() {
         match pod.state {
-            PodState::Failed { until } if until > now => step.wake_at(until),
+            PodState::Failed { until } if until > now => step.look_at(until),
             PodState::Failed { .. } => pod.try_again(),
             _ => {}
         }

@@ -15,10 +15,10 @@ use std::time::Duration;
 use evac_apimachinery::backoff::Backoff;
 use jiff::Timestamp;
 
+use crate::action::Outcome;
 use crate::cluster::fact::{Key, Pod, VmRole};
 use crate::cluster::index::Revision;
 use crate::cluster::tenant::TenantProgress;
-use crate::drain::action::Outcome;
 use crate::drain::migrations::MigrationProgress;
 use crate::drain::outlook::gather::Trail;
 use crate::drain::policy::SERVER_FAILED;

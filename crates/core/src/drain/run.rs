@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::action::{Asker, Outcome};
 use crate::cluster::fact::Uid;
 use crate::cluster::index::Index;
-use crate::drain::action::{Action, Outcome};
+use crate::cluster::subject::Kind;
+use crate::drain::action::{Action, Own};
 pub use crate::drain::end::{Blocker, End, Left};
 use crate::drain::migrations::abort::Aborts;
 pub use crate::drain::node::{NodePhase, NodeRun};
@@ -112,22 +114,28 @@ impl Run {
         let seen = index.revision();
         match action {
             Action::Cordon { node, .. } => self.on_node(node, |node| node.record_cordon(&outcome, now)),
-            Action::Prove { node } => self.on_node(node, |node| node.record_reading(&outcome, now)),
-            Action::LookUp { node } => {
+            Action::Own(Own::Prove(node)) => self.on_node(node, |node| node.record_reading(&outcome, now)),
+            Action::Own(Own::LookUp(node)) => {
                 let owner = self.owner.clone();
                 self.on_node(node, |node| node.record_look_up(index, &owner, &outcome));
             }
-            Action::Hold { node, .. } | Action::Release { node, .. } | Action::Ask { node, .. } => {
+            Action::Hold { node, .. } | Action::Release { node, .. } | Action::Own(Own::Ask { node, .. }) => {
                 self.record_claim(index, node, action, &outcome, now);
             }
-            Action::Migrate { pod, .. } => self.on_pod(pod, |pod| pod.record_migration(outcome, seen, now)),
-            Action::Evict { uid, .. } | Action::Delete { uid, .. } => {
-                self.on_pod(uid, |pod| pod.record_eviction(outcome, seen, now));
+            Action::Migrate { asker: Asker::Drain { pod, .. }, .. } => {
+                self.on_pod(pod, |pod| pod.record_migration(outcome, seen, now))
             }
-            Action::ReadTransfers { node, uid, .. } => self.record_measurement(node, uid, &outcome, now),
-            Action::Abort { uid, .. } => self.record_abort(uid, &outcome, now),
-            // What comes of it is seen in the cluster.
-            Action::ReadLaunchers { .. } => {}
+            Action::Delete { object, .. } if object.kind == Kind::Migration => {
+                self.record_abort(&object.uid, &outcome, now);
+            }
+            Action::Evict { object, .. } | Action::Delete { object, .. } => {
+                self.on_pod(&object.uid, |pod| pod.record_eviction(outcome, seen, now));
+            }
+            Action::Own(Own::ReadTransfers { node, uid, .. }) => {
+                self.record_measurement(node, uid, &outcome, now)
+            }
+            // What comes of the others is seen in the cluster.
+            _ => {}
         }
     }
 

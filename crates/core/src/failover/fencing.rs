@@ -7,46 +7,15 @@
 //! operator lets the same agent switch off the same wrong machine again.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
-use super::silence::Signs;
 use super::suspect::{Sign, Suspect};
-use crate::cluster::fact::Uid;
+use crate::cluster::life::Signs;
+pub use crate::cluster::life::{Fenced, How, PolicyRef};
 
 /// The annotation of the node that carries a [`Fenced`] as JSON.
 pub const ANNOTATION: &str = "evac.dev/fenced";
 /// The format of [`Fenced`] that is written.
 pub const VERSION: u32 = 1;
-
-/// Who or what says that the machine is off.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "how", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum How {
-    /// A person says so, and why.
-    Statement {
-        /// Who says so.
-        by: String,
-        /// Why that is known, in that person's words.
-        reason: String,
-    },
-    /// A fence agent switched it off and then saw it off.
-    Agent {
-        /// The name of the agent's program.
-        program: String,
-    },
-    /// The provider of the machine says so.
-    Provider {
-        /// The taint by which it does.
-        signal: String,
-    },
-    /// There is no such word, but a policy takes this much silence for it.
-    Time {
-        /// The silence that the policy wants.
-        seconds: i64,
-        /// Its name.
-        policy: String,
-    },
-}
 
 impl How {
     /// As a clause that names who says so.
@@ -63,56 +32,13 @@ impl How {
     }
 }
 
-/// The record of a proof.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Fenced {
-    /// Its format: [`VERSION`].
-    pub version: u32,
-    /// The node object it was made for: another of the same name is another node.
-    pub node_uid: Uid,
-    /// The start of the machine that has ended with this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub boot: Option<String>,
-    /// When it was made; where an agent switched the machine off, when that began.
-    pub at: Timestamp,
-    /// Who acted on it.
-    pub owner: String,
-    /// Who or what says so.
-    #[serde(flatten)]
-    pub how: How,
-    /// Whether the machine's pods were released because of it.
-    #[serde(default)]
-    pub released: bool,
-    /// The signs of life as they were when it was made; for an agent, after it had seen the machine off. Records of earlier versions have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signs: Option<Signs>,
-    /// The policy that asked for it. Its name in JSON is not that of a field of [`How`], which lies beside it.
-    #[serde(default, rename = "forPolicy", skip_serializing_if = "Option::is_none")]
-    pub policy: Option<PolicyRef>,
-    /// The sign of life by which it was found to be wrong before anything was released.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refuted: Option<Sign>,
-}
-
-/// A policy as it was at one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PolicyRef {
-    /// Its name.
-    pub name: String,
-    /// The object: a policy that was deleted and made again is another.
-    pub uid: Uid,
-    /// `metadata.generation`: a changed policy is another.
-    pub generation: i64,
-}
-
 impl Fenced {
     /// A record with the node's signs of life as they are in `suspect`. Nothing is released by it yet.
     pub fn new(suspect: &Suspect, how: How, owner: &str, now: Timestamp) -> Self {
         Self {
             version: VERSION,
             node_uid: suspect.node.uid.clone(),
-            boot: suspect.boot.clone(),
+            boot: suspect.node.life.boot.clone(),
             at: now,
             owner: owner.to_owned(),
             how,
@@ -138,7 +64,8 @@ impl Fenced {
         if suspect.is_ready() {
             return Some(Void::Ready);
         }
-        if self.boot.is_some() && suspect.boot.is_some() && self.boot != suspect.boot {
+        let boot = &suspect.node.life.boot;
+        if self.boot.is_some() && boot.is_some() && self.boot != *boot {
             return Some(Void::Rebooted);
         }
         let sign = match &self.signs {
@@ -217,6 +144,7 @@ impl Void {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::fact::Uid;
     use crate::failover::suspect::testing::{lease, ready, silent};
     use crate::testing::at;
 
@@ -239,7 +167,7 @@ mod tests {
         seen.lease = Some(lease("n", at(101)));
         assert_eq!(proof.void(&seen, at(102)), Some(Void::Alive { sign: Sign::Lease }));
         let mut seen = silent("n");
-        seen.heartbeat = Some(at(130));
+        seen.node.life.heartbeat = Some(at(130));
         assert!(matches!(proof.void(&seen, at(140)), Some(Void::Alive { sign: Sign::Heartbeat, .. })));
         assert_eq!(proof.void(&ready("n", at(120)), at(120)), Some(Void::Ready));
     }
@@ -251,7 +179,7 @@ mod tests {
         other.node.uid = Uid("another".into());
         assert_eq!(proof.void(&other, at(200)), Some(Void::OtherNode));
         let mut restarted = silent("n");
-        restarted.boot = Some("boot-2".into());
+        restarted.node.life.boot = Some("boot-2".into());
         assert_eq!(proof.void(&restarted, at(200)), Some(Void::Rebooted));
     }
 
@@ -300,7 +228,7 @@ mod tests {
     fn a_machine_that_was_started_again_does_not_refute_the_agent_that_switched_it_off() {
         let proof = by_agent(&silent("n"), 100);
         let mut restarted = silent("n");
-        restarted.boot = Some("boot-2".into());
+        restarted.node.life.boot = Some("boot-2".into());
         restarted.lease = Some(lease("n", at(300)));
         assert_eq!(proof.wrong_machine(&restarted), None);
         assert_eq!(proof.void(&restarted, at(300)), Some(Void::Rebooted));

@@ -63,7 +63,7 @@ pub fn doubts(suspect: &Suspect, index: &Index, launchers: &[(Key, String, bool)
     let mut found = Vec::new();
     if !suspect.is_ready() {
         found.push(Doubt::Unseen);
-    } else if record.boot.is_some() && record.boot == suspect.boot {
+    } else if record.boot.is_some() && record.boot == suspect.node.life.boot {
         found.push(Doubt::SameBoot { by: record.how.words() });
     }
     for (pod, instance, finished) in launchers {
@@ -130,14 +130,14 @@ mod tests {
         let how = How::Statement { by: "kim".into(), reason: "off".into() };
         let mut record = Fenced::new(&silent("n"), how, "kim", at(100));
         record.released = true;
-        suspect.fenced = Some(FencedState::Valid(Box::new(record)));
+        suspect.node.life.fenced = Some(FencedState::Valid(Box::new(record)));
         suspect
     }
 
     #[test]
     fn a_machine_that_restarted_is_above_suspicion() {
         let mut back = released(ready("n", at(500)));
-        back.boot = Some("boot-2".into());
+        back.node.life.boot = Some("boot-2".into());
         assert_eq!(doubts(&back, &view([]), &[]), []);
     }
 
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn launchers_of_guests_that_run_elsewhere_or_are_gone_are_leftovers() {
         let mut back = released(ready("n", at(500)));
-        back.boot = Some("boot-2".into());
+        back.node.life.boot = Some("boot-2".into());
         let mut elsewhere = instance("a", Phase::Running);
         elsewhere.node = "n2".into();
         let mut here = instance("b", Phase::Running);
@@ -206,7 +206,7 @@ mod tests {
         let how = How::Agent { program: "fence_x".into() };
         let record = Fenced::new(&silent("n"), how, "op", at(100));
         let mut back = marked(ready("n", at(500)), "op");
-        back.fenced = Some(FencedState::Valid(Box::new(record)));
+        back.node.life.fenced = Some(FencedState::Valid(Box::new(record)));
         assert_eq!(may_return(&back, Vec::new(), Giver::Owner("op")), Return::Remembered);
         assert_eq!(may_return(&back, Vec::new(), Giver::Anyone), Return::Forgotten);
     }

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::course::{Before, PolicyNow, Refusal, Release, Witness};
 use super::event::End;
 use super::fencing::{Fenced, How, PolicyRef};
-use super::look::{Holding, Look};
+use super::next_step::{PolicyNow, Refusal, Release, SwitchOffConditions, Witness};
 use super::silence::Silence;
+use super::snapshot::{Holding, NodeSnapshot};
 use super::suspect::{Sign, Suspect};
 use super::waiting::Waiting;
+use crate::action::Event;
 use crate::cluster::fact::{Node, Uid};
 use crate::cluster::index::Index;
-use crate::drain::action;
 use crate::drain::ownership::Ownership;
 use crate::drain::quorum::Shortage;
 use crate::drain::run::End as DrainEnd;
@@ -23,7 +23,7 @@ pub const TRIES: u32 = 20;
 
 /// What a failover is asked for.
 #[derive(Debug, Clone)]
-pub struct Wish {
+pub struct FailoverSpec {
     /// The node.
     pub node: String,
     /// Under which name the node is marked.
@@ -101,18 +101,18 @@ impl Attempts {
 #[derive(Debug, Default)]
 pub struct Facts {
     /// The last look at everything about the node.
-    pub look: Option<Look>,
+    pub snapshot: Option<NodeSnapshot>,
     /// The node and its kubelet's lease as they were last read, with what was read of its holder then, if it was. None if the node is gone.
     pub node: Option<(Suspect, Option<Holding>)>,
     /// What is seen of guests, pods and volumes after the release.
-    pub after: Seen,
+    pub after: AfterRelease,
     /// By how much the calendar is ahead of the clock by which is measured.
     pub ahead: SignedDuration,
 }
 
 /// What watches have shown after the release.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct AfterRelease {
     /// Pods on the node, and the guests and machines that are waited for.
     pub index: Index,
     /// The volumes that are attached to the node.
@@ -127,98 +127,103 @@ impl Facts {
     }
 }
 
-/// What is to be done now. Actions leave no choice open; each is answered by an [`Outcome`] before the next step.
-#[derive(Debug)]
-pub enum Action {
-    /// Reads everything about the node into [`Facts::look`]. With `may_ask` the drain of another is asked whether it still is at work.
+/// What only a failover asks for. Each is answered by an [`Answer`] before the next step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Own {
+    /// Reads everything about the node into [`Facts::snapshot`]. With `may_ask` the drain of another is asked whether it still is at work.
     Look {
+        /// The drain of another owner is asked whether it is still at work.
         may_ask: bool,
     },
     /// Reads the node and its lease into [`Facts::node`], with its holder if wanted.
     Read {
+        /// Who holds the node is read, too.
         holder: bool,
     },
+    /// Finds out whether the control plane can spare the node.
     AskQuorum,
+    /// Reads the version of the server.
     AskVersion,
     /// Watches the node and its lease for signs of life until then, and ends early if there is one.
     Watch {
+        /// The node as it was read last.
         suspect: Box<Suspect>,
+        /// The end of the watch, by the steady clock.
         until: Timestamp,
     },
     /// Notes outside the node how it was before this failover wrote on it.
-    Note {
-        node: Box<Node>,
-    },
-    Drain {
-        limit: Duration,
-    },
-    Cordon(Box<action::Action>),
+    Note(Box<Node>),
+    /// Drains the node, whose kubelet answers.
+    Drain(Duration),
     /// Looks whether the machine may be switched off now: the node, the policy, and last who leads.
     LookOut,
     /// Switches the machine off and sees it off.
     SwitchOff,
+    /// Waits before the next try, unless the run is to stop.
     Pause(Duration),
     /// Writes a proof on the node, if it still is as it was judged.
     WriteProof {
+        /// The node as it was judged.
         node: Box<Node>,
+        /// The proof.
         proof: Box<Fenced>,
     },
     /// Releases what the node held, if it still is as it was judged.
     Release {
+        /// The node as it was judged.
         node: Box<Node>,
+        /// The proof, which is marked as acted upon.
         proof: Box<Fenced>,
+        /// How the node is released.
         how: Release,
     },
-    /// Sends events about the node. Losing one changes nothing, because the record is on the node.
-    Publish(Vec<Notice>),
+    /// Publishes events about the node, each with its time by the calendar. Losing one changes nothing, because the record is on the node.
+    Publish(Vec<(Timestamp, Event)>),
     /// Begins to watch into [`Facts::after`] what becomes of pods, volumes and, if wanted, guests.
     Follow {
+        /// Guests are watched, too.
         guests: bool,
     },
     /// Takes the taint away that released the node, if it still is as it was read.
-    Untaint {
-        node: Box<Node>,
-    },
+    Untaint(Box<Node>),
 }
+
+/// What is to be done now.
+pub type Action = crate::action::Action<Own>;
 
 /// What became of an action. What cannot be told here, such as a server that fails, ends the run: all its state is on the node.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum Answer {
+    /// It was carried out.
     Done,
     /// The node is not there any more.
     Gone,
     /// The node has changed since it was judged, and nothing was written.
     Conflict,
+    /// Whether the control plane can spare the node.
     Quorum(Result<(), Shortage>),
+    /// Major and minor version of the server.
     Version((u32, u32)),
+    /// The drain has ended; none where it was cut off.
     Drained(Option<DrainEnd>),
+    /// What was seen right before the machine is switched off.
     LookedOut {
+        /// The node.
         suspect: Box<Suspect>,
+        /// How the policy is now, where one asks for the failover.
         policy: Option<PolicyNow>,
+        /// Whether this operator leads.
         leads: bool,
     },
     /// It was given up because the run is to stop.
     Stopped,
     /// The machine was not seen off. If final, another try would give the same answer.
     NotOff {
+        /// Why, in words.
         why: String,
+        /// Another try would give the same answer.
         is_final: bool,
     },
-}
-
-/// An event about a node, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
-    /// The node.
-    pub node: String,
-    /// Its identity.
-    pub uid: Uid,
-    /// The event's reason in CamelCase.
-    pub reason: &'static str,
-    /// The event's message.
-    pub message: String,
-    /// By the calendar.
-    pub at: Timestamp,
 }
 
 /// Why a failover ended without an end.
@@ -233,23 +238,23 @@ pub enum Fault {
 /// A failover under way. Kill it at any moment: what it did is on the node (cordon, proof, taint), and the next one goes on from there.
 #[derive(Debug)]
 pub struct FailoverRun {
-    pub(super) wish: Wish,
+    pub(super) spec: FailoverSpec,
     /// What was seen of the node.
     pub silence: Silence,
     pub(super) deadline: Option<Timestamp>,
     pub(super) stopping: bool,
     pub(super) phase: Phase,
-    pub(super) outcome: Option<Outcome>,
-    pub(super) notices: Vec<Notice>,
+    pub(super) outcome: Option<Answer>,
+    pub(super) notices: Vec<(Timestamp, Event)>,
 }
 
 impl FailoverRun {
     /// `silence` is what was seen of the node before.
-    pub fn new(wish: Wish, silence: Silence, now: Timestamp) -> Self {
-        let limit = wish.timeout.and_then(|limit| SignedDuration::try_from(limit).ok());
+    pub fn new(spec: FailoverSpec, silence: Silence, now: Timestamp) -> Self {
+        let limit = spec.timeout.and_then(|limit| SignedDuration::try_from(limit).ok());
         let deadline = limit.and_then(|limit| now.checked_add(limit).ok());
         let (phase, outcome, notices) = (Phase::New, None, Vec::new());
-        Self { wish, silence, deadline, stopping: false, phase, outcome, notices }
+        Self { spec, silence, deadline, stopping: false, phase, outcome, notices }
     }
 
     /// Nothing new is begun.
@@ -258,7 +263,7 @@ impl FailoverRun {
     }
 
     /// Takes in what became of the last action.
-    pub fn record(&mut self, outcome: Outcome) {
+    pub fn record(&mut self, outcome: Answer) {
         self.outcome = Some(outcome);
     }
 
@@ -271,7 +276,7 @@ impl FailoverRun {
     }
 
     /// Events that are still to be sent where the run is given up.
-    pub fn take_notices(&mut self) -> Vec<Notice> {
+    pub fn take_notices(&mut self) -> Vec<(Timestamp, Event)> {
         std::mem::take(&mut self.notices)
     }
 }
@@ -382,7 +387,7 @@ pub(super) struct Fencing {
     pub program: String,
     pub attempts: Attempts,
     pub pause: Duration,
-    pub before: Before,
+    pub before: SwitchOffConditions,
 }
 
 /// A proof that a sign of life has shown to be wrong.

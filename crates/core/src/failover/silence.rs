@@ -16,10 +16,10 @@
 //! shows it within them whatever its clock says.
 
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
 
 use super::suspect::{KUBELET_SILENCE, Sign, Suspect};
 use crate::cluster::fact::{Health, Uid};
+pub use crate::cluster::life::Signs;
 
 /// Kubelets renew their leases four times in the time for which a lease is valid. Two of these intervals tell whether one lives; never less
 /// than this.
@@ -27,31 +27,11 @@ pub const SHORTEST_WINDOW: SignedDuration = SignedDuration::from_secs(20);
 /// A lease that claims to be valid for days must not put a failover off for days.
 const LONGEST_WINDOW: SignedDuration = SignedDuration::from_secs(300);
 
-/// What a node last showed of itself, as values that are compared and never understood.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Signs {
-    /// Who renewed the kubelet's lease, in which version, with which time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lease: Option<String>,
-    /// The time of the kubelet's last report.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    report: Option<String>,
-    /// What the kubelet says of its node, and since when. Nothing while the node controller speaks for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    word: Option<String>,
-    /// The time that the agent of virtual machines last wrote.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    heartbeat: Option<String>,
-    /// The start of the machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    boot: Option<String>,
-}
-
 impl Signs {
     /// What the node and its lease show now.
     pub fn of(suspect: &Suspect) -> Self {
         let node = &suspect.node;
+        let life = &node.life;
         let word = match node.health {
             Health::Ready | Health::NotReady => Some(format!("{:?} {:?}", node.health, node.health_since)),
             // This is what the node controller says about a silent node, and so no word of the node's.
@@ -62,10 +42,10 @@ impl Signs {
                 let renewed = lease.renewed.map_or(String::new(), |at| at.to_string());
                 format!("{} {} {renewed}", lease.holder, lease.version)
             }),
-            report: suspect.reported.map(|at| at.to_string()),
+            report: life.reported.map(|at| at.to_string()),
             word,
-            heartbeat: suspect.heartbeat.map(|at| at.to_string()),
-            boot: suspect.boot.clone(),
+            heartbeat: life.heartbeat.map(|at| at.to_string()),
+            boot: life.boot.clone(),
         }
     }
 
@@ -317,7 +297,7 @@ mod tests {
     #[test]
     fn a_fast_clock_only_makes_a_policy_wait_longer() {
         let (mut silence, mut suspect) = (Silence::default(), silent("n"));
-        suspect.heartbeat = Some(at(3600));
+        suspect.node.life.heartbeat = Some(at(3600));
         suspect.node.health_since = Some(at(3700));
         silence.see(&suspect, at(100));
         assert_eq!(silence.silent_since(&suspect), Some(at(3700)));
@@ -338,7 +318,7 @@ mod tests {
             silence.ahead = SignedDuration::from_secs(ahead);
             // Right by the calendar, which may be an hour ahead of our clock.
             suspect.node.health_since = Some(at(100 + ahead.max(0)));
-            suspect.heartbeat = suspect.node.health_since;
+            suspect.node.life.heartbeat = suspect.node.health_since;
             silence.see(&suspect, at(100));
             assert_eq!(silence.unready_since(&suspect, at(100)), at(100), "{ahead}");
             assert_eq!(silence.silent_since(&suspect), Some(at(100)), "{ahead}");
@@ -355,10 +335,10 @@ mod tests {
         assert_eq!(Signs::of(&before).news(&Signs::of(&after)), Some(Sign::Report));
         assert_eq!(Signs::of(&ready("n", at(5))).news(&Signs::of(&after)), Some(Sign::Lease));
         let kinds: [(Change, Sign); 4] = [
-            (|it| it.boot = Some("boot-2".into()), Sign::Boot),
+            (|it| it.node.life.boot = Some("boot-2".into()), Sign::Boot),
             (|it| it.lease.as_mut().unwrap().version = "9".into(), Sign::Lease),
-            (|it| it.reported = Some(at(1)), Sign::Report),
-            (|it| it.heartbeat = Some(at(1)), Sign::Heartbeat),
+            (|it| it.node.life.reported = Some(at(1)), Sign::Report),
+            (|it| it.node.life.heartbeat = Some(at(1)), Sign::Heartbeat),
         ];
         for (change, sign) in kinds {
             let mut seen = before.clone();
@@ -366,7 +346,7 @@ mod tests {
             assert_eq!(Signs::of(&seen).news(&Signs::of(&before)), Some(sign));
         }
         let mut less = before.clone();
-        (less.lease, less.heartbeat) = (None, None);
+        (less.lease, less.node.life.heartbeat) = (None, None);
         assert_eq!(Signs::of(&less).news(&Signs::of(&before)), None, "others delete, too");
     }
 

@@ -6,7 +6,7 @@ use crate::cluster::fact::{Node, Taint};
 use crate::machines::testing::{
     Known, deletes, events, instance, later, launcher, migration, now, target, view,
 };
-use crate::machines::{Config, Migration, Phase};
+use crate::machines::{Config, Kind, Migration, Phase};
 use crate::testing::node;
 
 fn vmi(name: &str) -> Instance {
@@ -29,7 +29,9 @@ fn tainted() -> Fact {
 /// The migrations that are asked for: name, node, priority.
 fn created(decision: &Decision) -> Vec<(String, String, &'static str)> {
     let of = |action: &Action| match action {
-        Action::CreateMigration { name, node, priority, .. } => Some((name.clone(), node.clone(), *priority)),
+        Action::Migrate { name, node, asker: Asker::Evacuation(priority), .. } => {
+            Some((name.clone(), node.clone(), *priority))
+        }
         _ => None,
     };
     decision.actions.iter().filter_map(of).collect()

@@ -28,12 +28,15 @@ use std::fmt;
 use jiff::Timestamp;
 
 pub use decide::{decide, decide_unread};
-pub use registry::{Order, Registry, Seen, Touched, Unread};
+pub use registry::{MaintenanceFact, Order, Registry, Touched, Unread};
 pub use status::{Phase, Status};
 
 pub use crate::drain::written_on_nodes::{EXCLUDE_LABEL, labels, taints};
 
-use crate::cluster::fact::{Key, Lease, Uid};
+pub use crate::cluster::subject::Family;
+
+use crate::cluster::fact::Uid;
+use crate::cluster::subject::{Kind, ObjectRef};
 use crate::drain::ownership::NodeChanges;
 use crate::drain::quorum::Shortage;
 use crate::drain::record::Record;
@@ -99,36 +102,6 @@ impl Maintenance {
     }
 }
 
-/// Which of the two kinds of this name an object is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Family {
-    /// `kubevirt.io/v1alpha1`, the first one.
-    KubeVirt,
-    /// `nodemaintenance.medik8s.io/v1beta1`, today's.
-    Medik8s,
-}
-
-impl Family {
-    /// Both, the older one first.
-    pub const ALL: [Self; 2] = [Self::KubeVirt, Self::Medik8s];
-
-    /// The API group.
-    pub fn group(self) -> &'static str {
-        match self {
-            Self::KubeVirt => "kubevirt.io",
-            Self::Medik8s => "nodemaintenance.medik8s.io",
-        }
-    }
-
-    /// The API version that is read and written.
-    pub fn version(self) -> &'static str {
-        match self {
-            Self::KubeVirt => "v1alpha1",
-            Self::Medik8s => "v1beta1",
-        }
-    }
-}
-
 /// Which object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
@@ -186,6 +159,12 @@ pub struct Maintenance {
     pub may_touch_control_plane: bool,
 }
 
+impl From<&Maintenance> for ObjectRef {
+    fn from(object: &Maintenance) -> Self {
+        Self::cluster(Kind::Maintenance(object.id.family), &object.id.name, &object.uid)
+    }
+}
+
 impl Maintenance {
     /// What is written on its node besides the cordon.
     pub fn node_changes(&self) -> NodeChanges {
@@ -193,80 +172,61 @@ impl Maintenance {
     }
 }
 
-/// What an event is about.
+/// What only this role asks for. The actions of one decision are carried out in order, and the first that fails ends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum About {
-    Object(Id, Uid),
-    Node(String, Uid),
-}
-
-/// One wanted change. The actions of one decision are carried out in order, and the first that fails ends it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum Own {
     /// Puts our finalizer on the object (`held`), or takes it off: then it may go.
     Finalize {
+        /// The object.
         id: Id,
+        /// The incarnation that is meant.
         uid: Uid,
+        /// The version that was looked at.
         resource_version: String,
+        /// The finalizers of others, which stay.
         others: Vec<String>,
+        /// Whether the finalizer is on it from now on.
         held: bool,
-    },
-    /// Creates, renews or takes over the node's lease; `over` is the lease as it was last seen.
-    TakeLease {
-        node: String,
-        uid: Uid,
-        at: Timestamp,
-        over: Option<Box<Lease>>,
-        holder: String,
-        /// How the node is before we write on it, noted on the lease.
-        record: Option<Box<Record>>,
-    },
-    ReturnLease {
-        lease: Key,
-        resource_version: String,
     },
     /// Has the node emptied and kept empty.
     Begin {
+        /// The node.
         node: String,
+        /// The object that asks for it.
         id: Id,
+        /// What is written on the node besides the cordon.
         changes: NodeChanges,
+        /// Machines that would not come back may be shut down.
         may_shut_down: bool,
     },
     /// Nothing more is started on the node.
-    End {
-        node: String,
-    },
+    End(String),
     /// Gives the node back, as far as it is ours to say and the record says it too, and its guests with it: see
     /// [`give_back`](crate::drain::give_back).
     GiveBack {
+        /// The node.
         node: String,
+        /// The node stays cordoned for another operator that holds the lease.
         keep_cordon: bool,
+        /// How the node was before, as its lease says.
         record: Option<Box<Record>>,
     },
     /// Makes sure that no object is about the node: what follows would be wrong otherwise.
-    Ascertain {
-        node: String,
-    },
+    Ascertain(String),
     /// Finds out whether the control plane can spare the node.
-    AskQuorum {
-        node: String,
-    },
+    AskQuorum(String),
+    /// Replaces the status of the object.
     WriteStatus {
+        /// The object.
         id: Id,
+        /// The incarnation that is meant.
         uid: Uid,
+        /// The status as it shall be, with its times on the steady line.
         status: Box<Status>,
-    },
-    Tell {
-        about: About,
-        warning: bool,
-        reason: &'static str,
-        message: String,
     },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Decision {
-    pub actions: Vec<Action>,
-    /// When to ask again even if nothing happens.
-    pub look_again: Option<Timestamp>,
-}
+/// One wanted change.
+pub type Action = crate::action::Action<Own>;
+/// What is wanted of one object.
+pub type Decision = crate::action::Decision<Action>;

@@ -36,7 +36,7 @@ struct Noted {
 
 /// One observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum MaintenanceFact {
     /// An object as it is now.
     Object(Box<Maintenance>),
     /// An object was deleted.
@@ -174,14 +174,14 @@ impl Registry {
     }
 
     /// Takes in one observation; says whose decision may be another now.
-    pub fn apply(&mut self, index: &Index, seen: Seen) -> Touched {
+    pub fn apply(&mut self, index: &Index, seen: MaintenanceFact) -> Touched {
         match seen {
-            Seen::Object(object) => self.apply_object(index, *object),
-            Seen::ObjectGone(id, uid) => {
+            MaintenanceFact::Object(object) => self.apply_object(index, *object),
+            MaintenanceFact::ObjectGone(id, uid) => {
                 self.remove(&id, &uid);
                 Touched::Everybody
             }
-            Seen::DrainProgress(progress) => {
+            MaintenanceFact::DrainProgress(progress) => {
                 let node = progress.node.clone();
                 // One about a node that was taken back is no news.
                 if self.orders.contains_key(&node) {
@@ -190,28 +190,28 @@ impl Registry {
                 }
                 self.about(index, &node)
             }
-            Seen::Quorum(node, verdict, at) => {
+            MaintenanceFact::Quorum(node, verdict, at) => {
                 self.quorum.insert(node.clone(), (verdict, at));
                 self.about(index, &node)
             }
-            Seen::Begun(node, id, may_shut_down, at) => {
+            MaintenanceFact::Begun(node, id, may_shut_down, at) => {
                 let recent = self.orders.get(&node).filter(|order| at.duration_since(order.at) < FORGOTTEN);
                 let times = recent.map_or(0, |order| order.times) + 1;
                 self.progress.remove(&node);
                 self.orders.insert(node.clone(), Order { id, may_shut_down, at, times });
                 self.about(index, &node)
             }
-            Seen::Ended(node) => {
+            MaintenanceFact::Ended(node) => {
                 self.orders.remove(&node);
                 self.progress.remove(&node);
                 self.blind.remove(&node);
                 Touched::Everybody
             }
-            Seen::Reviewing(reviewing) => {
+            MaintenanceFact::Reviewing(reviewing) => {
                 self.reviewing = reviewing;
                 Touched::Everybody
             }
-            Seen::Blind(node, why, at) => {
+            MaintenanceFact::Blind(node, why, at) => {
                 if !self.orders.contains_key(&node) {
                     return Touched::nobody();
                 }
@@ -221,19 +221,19 @@ impl Registry {
                 known.0 = why;
                 self.about(index, &node)
             }
-            Seen::Unread(what, why, at) => {
+            MaintenanceFact::Unread(what, why, at) => {
                 let new = !self.unread.contains_key(&what);
                 let known = self.unread.entry(what).or_insert_with(|| (String::new(), at));
                 let same = !new && known.0 == why;
                 known.0 = why;
                 if same { Touched::nobody() } else { Touched::Everybody }
             }
-            Seen::Left(node, left) => {
+            MaintenanceFact::Left(node, left) => {
                 let touched = self.about(index, &node);
                 self.left.insert(node, left);
                 touched
             }
-            Seen::Read(what) => match self.unread.remove(&what) {
+            MaintenanceFact::Read(what) => match self.unread.remove(&what) {
                 Some(_) => Touched::Everybody,
                 None => Touched::nobody(),
             },

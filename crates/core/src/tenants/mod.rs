@@ -34,13 +34,13 @@ pub mod work;
 mod tests;
 
 pub use crate::cluster::tenant::Marks;
-pub use action::{Action, Decision, Record};
+pub use action::{Action, Decision, Own};
 pub use deadline::{First, Limits};
 pub use decide::{TenantContext, decide, is_wanted, say_unread};
 pub use member::{Member, NodeIdentity, member};
 pub use progress::ProgressCounter;
 pub use trouble::Trouble;
-pub use work::{Count, Outcome, Stage, Work};
+pub use work::{Count, Report, Stage, Work};
 
 /// When the instance is deleted at the latest, RFC 3339. Every user who may edit the instance may move it, within the limit, which counts from the moment
 /// when the eviction was first seen.

@@ -72,9 +72,9 @@ pub struct Work {
     pub leap: SignedDuration,
 }
 
-/// What became of something.
+/// What became of the work on an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Report {
     /// The Secret was asked.
     Looked(Option<String>),
     /// It is kept when the eviction was first seen, or not any more.
@@ -123,43 +123,43 @@ impl Work {
     }
 
     /// Takes in what became of something, with the pause that follows from a failure.
-    pub fn record(&mut self, outcome: Outcome, now: Timestamp) {
+    pub fn record(&mut self, outcome: Report, now: Timestamp) {
         match outcome {
             // The role keeps it for all instances and has taken note.
-            Outcome::FirstKept(_) | Outcome::FirstForgotten => {}
-            Outcome::Looked(timeout) => self.cluster_timeout = Some(timeout),
-            Outcome::Counted(count) => {
+            Report::FirstKept(_) | Report::FirstForgotten => {}
+            Report::Looked(timeout) => self.cluster_timeout = Some(timeout),
+            Report::Counted(count) => {
                 self.count = Some(count);
                 self.trouble = None;
                 self.failures = 0;
             }
-            Outcome::Waits(trouble) => self.trouble = Some(trouble),
-            Outcome::MadeWay => {
+            Report::Waits(trouble) => self.trouble = Some(trouble),
+            Report::MadeWay => {
                 self.stage = Stage::Idle;
                 self.not_before = Some(after(now, FIRST_PAUSE));
             }
-            Outcome::Drained => {
+            Report::Drained => {
                 self.stage = Stage::Drained;
                 self.trouble = None;
             }
-            Outcome::Stopped => self.stage = Stage::Idle,
-            Outcome::Uncordoned => {
+            Report::Stopped => self.stage = Stage::Idle,
+            Report::Uncordoned => {
                 self.stage = Stage::Uncordoned;
                 self.trouble = None;
                 self.failures = 0;
             }
-            Outcome::Failed(trouble) => {
+            Report::Failed(trouble) => {
                 self.stage = Stage::Idle;
                 self.trouble = Some(trouble);
                 self.not_before = Some(FAILED.until(now, self.failures));
                 self.failures += 1;
             }
-            Outcome::Written => {
+            Report::Written => {
                 self.refusals = 0;
                 self.writes_not_before = None;
             }
-            Outcome::Conflict | Outcome::Refused => {
-                let backoff = if outcome == Outcome::Conflict { CONFLICT } else { REFUSED };
+            Report::Conflict | Report::Refused => {
+                let backoff = if outcome == Report::Conflict { CONFLICT } else { REFUSED };
                 self.writes_not_before = Some(backoff.until(now, self.refusals));
                 self.refusals += 1;
             }

@@ -1,15 +1,13 @@
 //! Reading everything about a failed node at one moment.
 
-use evac_api::failover::{
-    self as requests, ATTACHMENTS, Attachment, KUBELET_LEASES, ServerVersion, SuspectNode,
-};
+use evac_api::failover::{self as requests, ATTACHMENTS, Attachment, KUBELET_LEASES, ServerVersion};
 use evac_api::kubevirt::wire::{VirtualMachine, VirtualMachineInstance};
 use evac_api::{Call, call, wire};
 use evac_core::drain::give_back::Giver;
 use evac_core::drain::ownership::{is_marked_by_other, lease_key};
 use evac_core::drain::quorum::Shortage;
 use evac_core::failover::leftovers::may_return;
-use evac_core::failover::{Doubt, Holding, Look, Return, Suspect, doubts, fates};
+use evac_core::failover::{Doubt, Holding, NodeSnapshot, Return, Suspect, doubts, fates};
 use evac_core::{Fact, Index, Pod, VmRole};
 
 use super::written;
@@ -25,17 +23,16 @@ pub(super) const LAUNCHERS: &str = "labelSelector=kubevirt.io%3Dvirt-launcher";
 
 /// The node as it is now, with its kubelet's lease.
 pub async fn suspect(http: &Http, name: &str) -> Result<Suspect, HttpError> {
-    let object: SuspectNode = http.read_patiently(&Call::get(call::node_path(name))).await?;
-    let mut suspect = Suspect::from(object);
+    let node: wire::Node = http.read_patiently(&Call::get(call::node_path(name))).await?;
     let lease = Call::get(format!("{KUBELET_LEASES}/{}", call::escape(name)));
-    suspect.lease = match http.read_patiently::<wire::Lease>(&lease).await {
+    let lease = match http.read_patiently::<wire::Lease>(&lease).await {
         Ok(lease) => Some(lease.into()),
         // A node that never renewed one has none.
         Err(error) if error.is_not_found() => None,
         // Without it a living kubelet would be taken for a silent one.
         Err(error) => return Err(error),
     };
-    Ok(suspect)
+    Ok(Suspect { node: node.into(), lease })
 }
 
 /// The node and who holds it. `may_ask` is who wants to know whether a drain of somebody else is still at work.
@@ -70,7 +67,7 @@ pub(super) async fn held(
 }
 
 /// Everything about the node; `may_ask` as for [`held`].
-pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<Look, HttpError> {
+pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<NodeSnapshot, HttpError> {
     let (suspect, holding) = held(http, name, may_ask).await?;
     let pods: wire::List<wire::Pod> = http.read_patiently(&Call::get(call::pods_on_node_path(name))).await?;
     let pods: Vec<Pod> = pods.items.into_iter().map(Into::into).collect();
@@ -90,14 +87,14 @@ pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<Look
             Vec::new()
         }
     };
-    let mut attachments: Vec<String> = suspect.attached.clone();
+    let mut attachments: Vec<String> = suspect.node.life.attached.clone();
     match attached(http, name).await {
         Ok(found) => attachments.extend(found),
         Err(error) => unread.push(format!("volume attachments: {error}")),
     }
     attachments.sort();
     attachments.dedup();
-    Ok(Look { suspect, pods, guests, attachments, holding, unread })
+    Ok(NodeSnapshot { suspect, pods, guests, attachments, holding, unread })
 }
 
 /// The version of the server, or why it is not known: it does not answer, or not with a version.
@@ -157,9 +154,9 @@ pub(super) async fn attached(http: &Http, node: &str) -> Result<Vec<String>, Htt
 /// What speaks against using a node again that was once given up for dead, and the node itself if it was.
 pub async fn look_back(http: &Http, name: &str) -> Result<Option<(Suspect, Vec<Doubt>)>, HttpError> {
     // Whoever may uncordon a node may not be allowed to see more, and for most nodes there is nothing more to see.
-    let object: SuspectNode = http.read_patiently(&Call::get(call::node_path(name))).await?;
-    let suspect = Suspect::from(object);
-    if suspect.fenced.is_none() {
+    let object: wire::Node = http.read_patiently(&Call::get(call::node_path(name))).await?;
+    let suspect = Suspect { node: object.into(), lease: None };
+    if suspect.node.life.fenced.is_none() {
         return Ok(None);
     }
     let pods: wire::List<wire::Pod> = http.read_patiently(&Call::get(call::pods_on_node_path(name))).await?;

@@ -1,7 +1,7 @@
 //! Watches one node and the lease of its kubelet until enough silence has been seen, or a sign of life.
 
 use evac_api::call::named;
-use evac_api::failover::{KUBELET_LEASES, SuspectNode};
+use evac_api::failover::KUBELET_LEASES;
 use evac_api::wire;
 use evac_core::failover::{Silence, Suspect};
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ use crate::http::{Http, HttpError};
 use crate::watch::{Feed, Report, Source, follow};
 
 enum Input {
-    Node(Report<SuspectNode>),
+    Node(Report<wire::Node>),
     Lease(Report<wire::Lease>),
 }
 
@@ -36,7 +36,7 @@ pub(super) async fn until_quiet(
     let mut tasks = JoinSet::new();
     let name = &suspect.node.name;
     let source = |path: &'static str| Source { path: path.into(), query: named(name), page: 0 };
-    let version = |node: &SuspectNode| node.metadata.resource_version.clone();
+    let version = |node: &wire::Node| node.metadata.resource_version.clone();
     let feed = Feed::whole(source("/api/v1/nodes"), version);
     tasks.spawn(follow(http.clone(), feed, sender.clone(), Input::Node));
     let version = |lease: &wire::Lease| lease.metadata.resource_version.clone();
@@ -84,10 +84,10 @@ fn take(seen: &mut Suspect, input: Input) -> bool {
         Input::Node(Report::Gone(_)) => return false,
         Input::Node(Report::Listed(list, _)) => {
             for node in list {
-                renew(seen, node);
+                seen.node = node.into();
             }
         }
-        Input::Node(Report::Seen(node)) => renew(seen, node),
+        Input::Node(Report::Seen(node)) => seen.node = node.into(),
         Input::Lease(Report::Listed(list, _)) => {
             for lease in list {
                 seen.lease = Some(lease.into());
@@ -98,9 +98,4 @@ fn take(seen: &mut Suspect, input: Input) -> bool {
         Input::Lease(Report::Gone(_) | Report::Failed { .. }) | Input::Node(Report::Failed { .. }) => {}
     }
     true
-}
-
-fn renew(seen: &mut Suspect, node: SuspectNode) {
-    let lease = seen.lease.take();
-    *seen = Suspect { lease, ..Suspect::from(node) };
 }

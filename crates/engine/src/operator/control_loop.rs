@@ -20,7 +20,7 @@ use evac_core::cluster::index::ListedAt;
 use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::machines::{Config, Kind, Role, Roles, Subject, line};
 use evac_core::maintenance::queue::Limits;
-use evac_core::{Fact, Index, Lease, Sight};
+use evac_core::{Fact, Index, Lease, VmVisibility};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -273,7 +273,9 @@ impl Loop {
     /// Whether everything is there that failovers rest on. Where leases may not be read, that is said of each of them.
     fn sees_nodes(&self) -> bool {
         let known = |feed| self.watches.is_known(feed);
-        known(Feed::Of(Kind::Node)) && known(Feed::Policies) && self.watches.is_settled(Feed::Of(Kind::Lease))
+        known(Feed::Of(Kind::Node))
+            && known(Feed::Of(Kind::Policy))
+            && self.watches.is_settled(Feed::Of(Kind::Lease))
     }
 
     fn take_pods(&mut self, node: &str, report: Report<Fact>) {
@@ -297,15 +299,15 @@ impl Loop {
     }
 
     /// What can be seen of virtual machines, for drains. Limits have defaults; a strategy is not guessed.
-    fn sight(&self) -> Sight {
-        match self.watches.sight() {
-            Sight::Clear if self.unread.is_empty() => Sight::Clear,
-            Sight::Clear => match self.denied.values().next() {
+    fn visibility(&self) -> VmVisibility {
+        match self.watches.visibility() {
+            VmVisibility::Readable if self.unread.is_empty() => VmVisibility::Readable,
+            VmVisibility::Readable => match self.denied.values().next() {
                 Some(why) if self.index.instances().any(|one| one.eviction_strategy.is_none()) => {
-                    Sight::Denied(why.clone())
+                    VmVisibility::Denied(why.clone())
                 }
-                Some(_) => Sight::Clear,
-                None => Sight::Unlooked,
+                Some(_) => VmVisibility::Readable,
+                None => VmVisibility::NotYetRead,
             },
             other => other,
         }
@@ -318,23 +320,17 @@ impl Loop {
     fn list(&mut self, feed: Feed, list: Vec<Observation>, at: &ListedAt) {
         self.watches.listed(feed);
         self.can_read(feed);
-        let (mut facts, mut seen, mut suspects, mut policies) = <(Vec<_>, Vec<_>, Vec<_>, Vec<_>)>::default();
+        let (mut facts, mut seen, mut policies) = <(Vec<_>, Vec<_>, Vec<_>)>::default();
         for word in list {
             match word {
                 Observation::Fact(fact) => facts.push(fact),
                 Observation::Maintenance(one) => seen.push(one),
-                Observation::Suspect(suspect) => {
-                    facts.push(Fact::Node(Box::new(suspect.node.clone())));
-                    suspects.push(*suspect);
-                }
                 Observation::Policy(policy) => policies.push(*policy),
                 Observation::PolicyGone(_) => {}
             }
         }
-        match (&mut self.failover, feed) {
-            (Some(failover), Feed::Of(Kind::Node)) => failover.list_nodes(suspects),
-            (Some(failover), Feed::Policies) => failover.list_policies(policies),
-            _ => {}
+        if let Some(failover) = self.failover.as_mut().filter(|_| feed == Feed::Of(Kind::Policy)) {
+            failover.list_policies(policies);
         }
         let touched = match feed {
             Feed::Of(Kind::Lease) => {
@@ -346,7 +342,7 @@ impl Loop {
                 self.index.reset_leases(leases.collect(), at, covered)
             }
             Feed::Of(kind) => self.index.reset(kind, facts, at),
-            Feed::Objects(_) | Feed::Reviews | Feed::Policies => BTreeSet::new(),
+            Feed::Reviews => BTreeSet::new(),
         };
         self.hear(&touched);
         if let Some(maintenance) = self.maintenance.as_mut().filter(|_| asks(Role::Maintenance, feed)) {
@@ -369,13 +365,6 @@ impl Loop {
     fn learn(&mut self, word: Observation) {
         match word {
             Observation::Fact(fact) => self.learn_all(vec![fact]),
-            Observation::Suspect(suspect) => {
-                let node = suspect.node.clone();
-                if let Some(failover) = &mut self.failover {
-                    failover.see_node(*suspect);
-                }
-                self.learn_all(vec![Fact::Node(Box::new(node))]);
-            }
             Observation::Policy(policy) => {
                 if let Some(failover) = &mut self.failover {
                     failover.learn(*policy);
@@ -433,9 +422,9 @@ impl Loop {
     fn look(&mut self, sender: &Sender, tasks: &mut JoinSet<()>) {
         let leads = self.http.gate().is_open(self.clock.now());
         if self.maintenance.is_some() {
-            let sight = self.sight();
-            if *self.index.sight() != sight {
-                self.index.set_sight(sight);
+            let visibility = self.visibility();
+            if *self.index.vm_visibility() != visibility {
+                self.index.set_vm_visibility(visibility);
             }
         }
         let mut spawner = Spawner { sender, tasks: &mut *tasks };

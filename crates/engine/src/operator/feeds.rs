@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use evac_api::call::{named, on_node};
 use evac_api::failover::policy::PolicyObject;
-use evac_api::failover::{POLICIES, SuspectNode};
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::settings::HyperConverged;
 use evac_api::kubevirt::wire::{self, Migrations};
@@ -19,12 +18,11 @@ use evac_api::wire::{Budget, Lease, Node, Pod};
 use evac_clock::Clock;
 use evac_core::cluster::index::ListedAt;
 use evac_core::drain::ownership::LEASE_NAMESPACE;
-use evac_core::failover::Suspect;
 use evac_core::machines::slots::Ledger;
 use evac_core::machines::{Kind, Role, Roles};
 use evac_core::maintenance::vouched::{self, Reviewing};
-use evac_core::maintenance::{Family, Maintenance, Seen};
-use evac_core::{Fact, Sight};
+use evac_core::maintenance::{Family, Maintenance, MaintenanceFact};
+use evac_core::{Fact, VmVisibility};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -39,12 +37,8 @@ use crate::watch::{self, Report, Source, follow};
 pub(super) enum Feed {
     /// All objects of a kind. Of pods those that run guests, of leases those by which nodes are claimed.
     Of(Kind),
-    /// NodeMaintenance objects.
-    Objects(Family),
     /// The configuration that has NodeMaintenance objects reviewed.
     Reviews,
-    /// FailoverPolicy objects.
-    Policies,
 }
 
 impl Feed {
@@ -62,13 +56,13 @@ impl Feed {
             ],
             Role::Tenants => &[Self::Of(Kind::Instance), Self::Of(Kind::Machine), Self::Of(Kind::Migration)],
             Role::Maintenance => &[
-                Self::Objects(Family::KubeVirt),
-                Self::Objects(Family::Medik8s),
+                Self::Of(Kind::Maintenance(Family::KubeVirt)),
+                Self::Of(Kind::Maintenance(Family::Medik8s)),
                 Self::Of(Kind::Node),
                 Self::Of(Kind::Lease),
                 Self::Reviews,
             ],
-            Role::Failover => &[Self::Of(Kind::Node), Self::Of(Kind::Lease), Self::Policies],
+            Role::Failover => &[Self::Of(Kind::Node), Self::Of(Kind::Lease), Self::Of(Kind::Policy)],
         }
     }
 
@@ -83,10 +77,9 @@ impl Feed {
     pub fn words(self) -> String {
         match self {
             Self::Of(Kind::Lease) => format!("the list of leases in {LEASE_NAMESPACE}"),
+            Self::Of(Kind::Maintenance(family)) => format!("the list of nodemaintenances.{}", family.group()),
             Self::Of(kind) => format!("the list of {}", request::plural(kind)),
-            Self::Objects(family) => format!("the list of nodemaintenances.{}", family.group()),
             Self::Reviews => format!("the webhook configuration {}", vouched::CONFIGURATION),
-            Self::Policies => "the list of failoverpolicies".to_owned(),
         }
     }
 }
@@ -94,9 +87,7 @@ impl Feed {
 /// One observation: of the cluster, or of what only one role looks at.
 pub(super) enum Observation {
     Fact(Fact),
-    /// A node with what tells whether it lives.
-    Suspect(Box<Suspect>),
-    Maintenance(Seen),
+    Maintenance(MaintenanceFact),
     Policy(Box<PolicyObject>),
     PolicyGone(String),
 }
@@ -106,9 +97,10 @@ impl Observation {
     fn gone(self) -> Self {
         match self {
             Self::Fact(last) => Self::Fact(last.gone()),
-            Self::Suspect(last) => Self::Fact(Fact::NodeGone(last.node.name, last.node.uid)),
-            Self::Maintenance(Seen::Object(last)) => Self::Maintenance(Seen::ObjectGone(last.id, last.uid)),
-            Self::Maintenance(Seen::Reviewing(_)) => reviewing(Reviewing::Absent),
+            Self::Maintenance(MaintenanceFact::Object(last)) => {
+                Self::Maintenance(MaintenanceFact::ObjectGone(last.id, last.uid))
+            }
+            Self::Maintenance(MaintenanceFact::Reviewing(_)) => reviewing(Reviewing::Absent),
             Self::Policy(last) => Self::PolicyGone(last.metadata.name),
             other @ (Self::Maintenance(_) | Self::PolicyGone(_)) => other,
         }
@@ -225,16 +217,16 @@ impl WatchStates {
     }
 
     /// What can be seen of virtual machines, apart from the settings.
-    pub fn sight(&self) -> Sight {
+    pub fn visibility(&self) -> VmVisibility {
         let feeds = [Feed::Of(Kind::Instance), Feed::Of(Kind::Migration)];
         if feeds.iter().any(|feed| self.absent.contains(feed)) {
-            return Sight::Absent;
+            return VmVisibility::NotInstalled;
         }
         if let Some(why) = feeds.iter().find_map(|feed| self.denied.get(feed)) {
-            return Sight::Denied(why.clone());
+            return VmVisibility::Denied(why.clone());
         }
         let known = |feed: &Feed| self.following.contains(feed) && !self.missing.contains(feed);
-        if feeds.iter().all(known) { Sight::Clear } else { Sight::Unlooked }
+        if feeds.iter().all(known) { VmVisibility::Readable } else { VmVisibility::NotYetRead }
     }
 }
 
@@ -284,16 +276,10 @@ impl Feeds<'_> {
             Feed::Of(Kind::ReplicaSet) => self.objects::<wire::ReplicaSet>(""),
             Feed::Of(Kind::Migration) => self.objects::<wire::Migration>(""),
             Feed::Of(Kind::Pod) => self.objects::<Pod>("labelSelector=kubevirt.io%3Dvirt-launcher"),
-            Feed::Of(Kind::Node) if self.roles.has(Role::Failover) => self.words(
-                feed,
-                whole(request::collection(Kind::Node)),
-                |node: &SuspectNode| node.metadata.resource_version.clone(),
-                |node: SuspectNode| Some(Observation::Suspect(Box::new(node.into()))),
-            ),
             Feed::Of(Kind::Node) => self.objects::<Node>(""),
-            Feed::Policies => self.words(
+            Feed::Of(Kind::Policy) => self.words(
                 feed,
-                whole(POLICIES.into()),
+                whole(request::collection(Kind::Policy)),
                 |policy: &PolicyObject| policy.metadata.resource_version.clone(),
                 |policy: PolicyObject| Some(Observation::Policy(Box::new(policy))),
             ),
@@ -306,12 +292,14 @@ impl Feeds<'_> {
                 |lease: &Lease| lease.metadata.resource_version.clone(),
                 move |lease: Lease| Some(Observation::Fact(Fact::Lease(Box::new(measured(lease, clock))))),
             ),
-            Feed::Objects(family) => self.words(
+            Feed::Of(Kind::Maintenance(family)) => self.words(
                 feed,
-                whole(wire_maintenance::request::collection(family)),
+                whole(request::collection(Kind::Maintenance(family))),
                 |object: &wire_maintenance::Object| object.metadata.resource_version.clone(),
                 move |object: wire_maintenance::Object| {
-                    Some(Observation::Maintenance(Seen::Object(Box::new(observed(object, family, clock)))))
+                    Some(Observation::Maintenance(MaintenanceFact::Object(Box::new(observed(
+                        object, family, clock,
+                    )))))
                 },
             ),
             Feed::Reviews => self.words(
@@ -519,7 +507,7 @@ fn map_version(map: &wire::ConfigMap) -> String {
 }
 
 fn reviewing(how: Reviewing) -> Observation {
-    Observation::Maintenance(Seen::Reviewing(how))
+    Observation::Maintenance(MaintenanceFact::Reviewing(how))
 }
 
 /// An object with the times of its status on the clock by which it is judged. They were written by the calendar, for others to read.

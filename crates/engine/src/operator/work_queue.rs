@@ -14,6 +14,7 @@ use std::time::Duration;
 use evac_apimachinery::backoff::Backoff;
 use jiff::Timestamp;
 
+use crate::http::HttpError;
 use crate::metrics::Queues;
 
 /// How the actions of one subject ended.
@@ -23,6 +24,13 @@ pub(super) enum Ending {
     /// The view was old, or another client was faster.
     Conflict,
     Failed,
+}
+
+impl From<HttpError> for Ending {
+    fn from(error: HttpError) -> Self {
+        tracing::debug!(%error, "not carried out");
+        if error.is_outdated() { Self::Conflict } else { Self::Failed }
+    }
 }
 
 const CONFLICT: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(3200));

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::action::{LeaseOf, Outcome};
 use crate::cluster::index::Index;
-use crate::drain::action::{Action, Outcome};
+use crate::drain::action::Action;
 use crate::drain::context::Context;
 use crate::drain::end::End;
 use crate::drain::ownership::MarkState;
@@ -58,12 +59,13 @@ pub(crate) fn claim(context: Context<'_>, run: &mut Run, step: &mut Step) {
         let found = index.node(&node.name);
         match node.claim.next(&node.phase, lease, answers, now) {
             Next::Nothing => {}
-            Next::At(at) => step.wake_at(at),
+            Next::At(at) => step.look_at(at),
             Next::Release => {
                 let marked = found.is_some_and(
                     |found| matches!(&found.mark, Some(MarkState::Valid(mark)) if mark.owner == holder.owner),
                 );
                 step.actions.push(Action::Release {
+                    lease: LeaseOf::Drain,
                     node: node.name.clone(),
                     resource_version: lease.map(|lease| lease.resource_version.clone()).unwrap_or_default(),
                     keep: marked && lease.is_some_and(|lease| lease.record.is_some()),
@@ -73,6 +75,7 @@ pub(crate) fn claim(context: Context<'_>, run: &mut Run, step: &mut Step) {
             Next::Hold => {
                 let Some(found) = found else { continue };
                 step.actions.push(Action::Hold {
+                    lease: LeaseOf::Drain,
                     node: node.name.clone(),
                     uid: found.uid.clone(),
                     holder: holder.to_string(),

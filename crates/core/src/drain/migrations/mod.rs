@@ -21,9 +21,11 @@ use std::time::Duration;
 use evac_apimachinery::backoff::Backoff;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::action::{Asker, Outcome};
 use crate::cluster::fact::{Key, Pod, Uid};
 use crate::cluster::index::Index;
-use crate::drain::action::{Action, Outcome};
+use crate::cluster::subject::{Kind, ObjectRef};
+use crate::drain::action::{Action, Own};
 use crate::drain::assess::Fate;
 use crate::drain::context::{Context, NodeContext};
 use crate::drain::node::NodePhase;
@@ -469,12 +471,10 @@ pub(crate) fn send(node_context: &NodeContext<'_>, run: &mut Run, step: &mut Ste
             attempt,
         });
         step.actions.push(Action::Migrate {
-            instance,
-            uid: candidate.instance,
-            pod: candidate.pod,
+            instance: ObjectRef::new(Kind::Instance, instance, candidate.instance),
             name,
             node: node.clone(),
-            owner: run.owner.clone(),
+            asker: Asker::Drain { owner: run.owner.clone(), pod: candidate.pod },
             dry_run: trial,
         });
     }
@@ -504,7 +504,7 @@ fn may_ask(node_context: &NodeContext<'_>, instance: &Instance, known: &mut PodR
     }
     let held = [next.not_before, failed.map(|failed| failed.retry_at)].into_iter().flatten().max();
     if let Some(at) = held.filter(|at| *at > now) {
-        step.wake_at(at);
+        step.look_at(at);
         return false;
     }
     true
@@ -535,16 +535,16 @@ fn look_after(node_context: &NodeContext<'_>, run: &mut Run, others_wait: bool, 
             if at <= now {
                 moving.look_at = Some(LOOK_AGAIN.until(now, moving.looks));
                 moving.looks += 1;
-                step.actions.push(Action::ReadLaunchers {
+                step.actions.push(Action::Own(Own::ReadLaunchers {
                     instance: instance.key.clone(),
                     uid: instance.uid.clone(),
-                });
+                }));
             }
-            moving.look_at.into_iter().for_each(|at| step.wake_at(at));
+            moving.look_at.into_iter().for_each(|at| step.look_at(at));
         }
         match known.gives_way(migration, &owner, others_wait, now) {
             GivesWay::No => {}
-            GivesWay::At(at) => step.wake_at(at),
+            GivesWay::At(at) => step.look_at(at),
             GivesWay::Now => run.call_off(migration, &assessment.node),
         }
     }

@@ -8,7 +8,7 @@ mod turns;
 use super::queue::{Limits, Turns};
 use super::status::{BLOCKED, DRAINED, PERMISSION_IGNORED, WAITING, YIELDED};
 use super::*;
-use crate::cluster::fact::{Fact, Health, Node};
+use crate::cluster::fact::{Fact, Health, Key, Lease, Node};
 use crate::cluster::index::{Index, ListedAt};
 use crate::drain::ownership::{MarkState, lease_key, new_mark};
 use crate::drain::progress::{DrainProgress, DrainStage};
@@ -91,7 +91,7 @@ impl Case {
         self.registry.hear(&self.index, &touched, at(self.now))
     }
 
-    fn apply(&mut self, seen: Seen) -> Touched {
+    fn apply(&mut self, seen: MaintenanceFact) -> Touched {
         self.registry.apply(&self.index, seen)
     }
 
@@ -100,14 +100,14 @@ impl Case {
     }
 
     fn with(mut self, object: Maintenance) -> Self {
-        self.apply(Seen::Object(Box::new(object)));
+        self.apply(MaintenanceFact::Object(Box::new(object)));
         self
     }
 
     fn edit(&mut self, name: &str, change: impl FnOnce(&mut Maintenance)) {
         let mut object = self.registry.object(&id(name)).unwrap().clone();
         change(&mut object);
-        self.apply(Seen::Object(Box::new(object)));
+        self.apply(MaintenanceFact::Object(Box::new(object)));
     }
 
     fn edit_node(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
@@ -125,9 +125,10 @@ impl Case {
     fn settle(&mut self, name: &str) -> Option<Timestamp> {
         for _ in 0..20 {
             let decision = self.decide(name);
-            if decision.actions.is_empty() {
+            if decision.is_idle() {
                 return decision.look_again;
             }
+            self.told.extend(decision.events.iter().map(|event| event.reason));
             for action in decision.actions {
                 self.carry_out(&action);
                 self.done.push(action);
@@ -138,21 +139,23 @@ impl Case {
 
     fn carry_out(&mut self, action: &Action) {
         match action {
-            Action::Finalize { id, held: true, .. } => self.edit(&id.name, |object| object.held = true),
-            Action::Finalize { id, uid, held: false, .. } => {
-                self.apply(Seen::ObjectGone(id.clone(), uid.clone()));
+            Action::Own(Own::Finalize { id, held: true, .. }) => {
+                self.edit(&id.name, |object| object.held = true)
             }
-            Action::TakeLease { node, at, over, holder, record, .. } => {
+            Action::Own(Own::Finalize { id, uid, held: false, .. }) => {
+                self.apply(MaintenanceFact::ObjectGone(id.clone(), uid.clone()));
+            }
+            Action::Hold { node, at, over, holder, record, .. } => {
                 let before = over.as_ref().and_then(|lease| lease.record.clone());
                 let record = record.clone().or(before);
                 let lease = Lease { renewed: Some(*at), record, ..lease(node, holder, 0) };
                 self.learn(Fact::Lease(Box::new(lease)));
             }
-            Action::ReturnLease { lease, .. } => {
-                self.learn(Fact::LeaseAbsent(lease.clone()));
+            Action::Release { node, .. } => {
+                self.learn(Fact::LeaseAbsent(lease_key(node)));
             }
-            Action::Begin { node, id, changes, may_shut_down } => {
-                let begun = Seen::Begun(node.clone(), id.clone(), *may_shut_down, at(self.now));
+            Action::Own(Own::Begin { node, id, changes, may_shut_down }) => {
+                let begun = MaintenanceFact::Begun(node.clone(), id.clone(), *may_shut_down, at(self.now));
                 self.apply(begun);
                 let seen = self.index.node(node).unwrap().clone();
                 let mark = new_mark(&seen, OWNER, changes, at(self.now));
@@ -163,10 +166,10 @@ impl Case {
                     node.mark = Some(MarkState::Valid(Box::new(mark)));
                 });
             }
-            Action::End { node } => {
-                self.apply(Seen::Ended(node.clone()));
+            Action::Own(Own::End(node)) => {
+                self.apply(MaintenanceFact::Ended(node.clone()));
             }
-            Action::GiveBack { node, keep_cordon, record } => self.edit_node(node, |node| {
+            Action::Own(Own::GiveBack { node, keep_cordon, record }) => self.edit_node(node, |node| {
                 let undo = crate::drain::give_back::undo_of(node, OWNER, *keep_cordon, record.as_deref());
                 let Some(undo) = undo else { return };
                 node.taints = undo.taints.unwrap_or_else(|| node.taints.clone());
@@ -174,11 +177,11 @@ impl Case {
                 node.unschedulable &= undo.unschedulable != Some(false);
                 node.mark = None;
             }),
-            Action::WriteStatus { id, status, .. } => {
+            Action::Own(Own::WriteStatus { id, status, .. }) => {
                 self.edit(&id.name, |object| object.status = *status.clone());
             }
-            Action::Tell { reason, .. } => self.told.push(reason),
-            Action::AskQuorum { .. } | Action::Ascertain { .. } => {}
+            Action::Own(Own::AskQuorum(_) | Own::Ascertain(_)) => {}
+            other => panic!("{other:?}"),
         }
     }
 
@@ -194,7 +197,7 @@ impl Case {
             blockers: Vec::new(),
             end: None,
         };
-        self.apply(Seen::DrainProgress(progress));
+        self.apply(MaintenanceFact::DrainProgress(progress));
     }
 
     fn drained(&mut self, node: &str) {

@@ -29,7 +29,7 @@ fn blockers_are_named_with_what_to_do_and_progress_never_runs_backwards() {
             blockers: vec![blocker],
             end: None,
         };
-        case.apply(Seen::DrainProgress(progress));
+        case.apply(MaintenanceFact::DrainProgress(progress));
         case.settle("a");
         shares.push(case.status("a").drain_progress);
     }
@@ -47,7 +47,11 @@ fn what_cannot_be_read_is_said_and_old_numbers_are_not_shown_as_new() {
     case.now += 5;
     case.settle("a");
     assert_eq!(case.status("a").drain_progress, 50);
-    case.apply(Seen::Blind("n".into(), "could not read pods: no answer within 30 s".into(), at(case.now)));
+    case.apply(MaintenanceFact::Blind(
+        "n".into(),
+        "could not read pods: no answer within 30 s".into(),
+        at(case.now),
+    ));
     let again = case.settle("a");
     assert!(!case.status("a").says(UNREAD), "a watch that breaks off is begun anew in moments");
     assert_eq!(again, Some(at(case.now + 10)));
@@ -77,7 +81,7 @@ fn a_node_that_was_empty_is_not_called_empty_while_nobody_can_look() {
     case.drained("n");
     case.settle("a");
     assert_eq!((case.status("a").phase, case.status("a").drain_progress), (Some(Phase::Succeeded), 100));
-    case.apply(Seen::Blind("n".into(), "could not read nodes".into(), at(case.now)));
+    case.apply(MaintenanceFact::Blind("n".into(), "could not read nodes".into(), at(case.now)));
     case.now += 20;
     case.settle("a");
     let status = case.status("a");
@@ -93,16 +97,16 @@ fn a_node_that_was_empty_is_not_called_empty_while_nobody_can_look() {
 fn a_list_that_cannot_be_read_is_named_on_every_object_and_taken_back() {
     let mut case = begun();
     let seen = |case: &mut Case, seen| drop(case.apply(seen));
-    seen(&mut case, Seen::Unread("the list of nodes".into(), "forbidden".into(), at(0)));
+    seen(&mut case, MaintenanceFact::Unread("the list of nodes".into(), "forbidden".into(), at(0)));
     case.now = 30;
     let decision = decide_unread(&case.index, &case.registry, &id("a"), at(case.now));
-    let [Action::WriteStatus { status, .. }, ..] = decision.actions.as_slice() else {
+    let [Action::Own(Own::WriteStatus { status, .. }), ..] = decision.actions.as_slice() else {
         panic!("{decision:?}")
     };
     assert_eq!(status.last_error, "the list of nodes cannot be read since 2026-01-01T00:00:00Z: forbidden");
     case.settle("a");
     assert!(case.status("a").says(UNREAD));
-    seen(&mut case, Seen::Read("the list of nodes".into()));
+    seen(&mut case, MaintenanceFact::Read("the list of nodes".into()));
     case.settle("a");
     assert!(!case.status("a").says(UNREAD));
 }
@@ -114,13 +118,13 @@ fn foretell(case: &mut Case, end: Option<(Option<i64>, i64)>) {
         end.map(|(earliest, latest)| Foretold { earliest: earliest.map(moment), latest: moment(latest) });
     let mut progress = case.registry.progress("n").unwrap().clone();
     progress.end = end;
-    case.apply(Seen::DrainProgress(progress));
+    case.apply(MaintenanceFact::DrainProgress(progress));
 }
 
 fn writes(case: &mut Case) -> usize {
     let before = case.done.len();
     case.settle("a");
-    case.done[before..].iter().filter(|action| matches!(action, Action::WriteStatus { .. })).count()
+    case.done[before..].iter().filter(|action| matches!(action, Action::Own(Own::WriteStatus { .. }))).count()
 }
 
 #[test]
@@ -203,10 +207,10 @@ fn what_giving_back_could_not_undo_is_written_before_it_is_tried_again_and_holds
         node: "n".into(),
         why: "virt-api answered 406".into(),
     };
-    case.apply(Seen::Left("n".into(), vec![mark]));
+    case.apply(MaintenanceFact::Left("n".into(), vec![mark]));
     let decision = case.decide("a");
     let written = decision.actions.iter().find_map(|action| match action {
-        Action::WriteStatus { status, .. } => Some(status),
+        Action::Own(Own::WriteStatus { status, .. }) => Some(status),
         _ => None,
     });
     let status = written.expect("it is said");
@@ -217,5 +221,8 @@ fn what_giving_back_could_not_undo_is_written_before_it_is_tried_again_and_holds
         status.last_error
     );
     assert!(status.blockers[0].fix.contains("evacuate-cancel vmi db -n shop"), "{:?}", status.blockers);
-    assert!(!decision.actions.iter().any(|action| matches!(action, Action::Finalize { .. })), "{decision:?}");
+    assert!(
+        !decision.actions.iter().any(|action| matches!(action, Action::Own(Own::Finalize { .. }))),
+        "{decision:?}"
+    );
 }

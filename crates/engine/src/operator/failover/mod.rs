@@ -1,6 +1,6 @@
 //! The role `failover`: asks the core about nodes and policies, and keeps one failover per node under way.
 //!
-//! The rules are in [`evac_core::failover::watchman`]; a failover itself is the same that the command line runs
+//! The rules are in [`evac_core::failover::evaluator`]; a failover itself is the same that the command line runs
 //! ([`crate::failover`]). The leases of kubelets are watched only while a node of a policy is not Ready: they change every ten seconds
 //! for every node, and nobody needs them before.
 
@@ -22,12 +22,14 @@ use evac_clock::Clock;
 use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::drain::quorum::is_control_plane;
 use evac_core::drain::unread::{Unread, UnreadNotice};
+use evac_core::failover::evaluator::{ClusterSnapshot, NodeVerdict, PolicyEvaluation, PolicyEvaluator};
 use evac_core::failover::leftovers::is_back;
 use evac_core::failover::policy::Agent as AgentPolicy;
-use evac_core::failover::watchman::{Standing, Verdict, View, Watchman};
-use evac_core::failover::{AgentError, FailoverPolicy, KubeletLease, PolicyError, Proof, Silence, Suspect};
+use evac_core::failover::{
+    AcceptedProof, AgentError, FailoverPolicy, KubeletLease, PolicyError, Silence, Suspect,
+};
 use evac_core::machines::{Kind, Role, Roles, Subject};
-use evac_core::{Index, Lease};
+use evac_core::{Index, Lease, Node};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -106,7 +108,7 @@ pub(in crate::operator) struct Failover {
     unread: Option<String>,
     /// Lists of nodes, policies and kubelets that cannot be read.
     unread_lists: Unread,
-    watchman: Watchman,
+    evaluator: PolicyEvaluator,
     /// Failovers under way.
     active: BTreeSet<String>,
     /// Nodes that are being given back.
@@ -159,7 +161,7 @@ impl Failover {
             policies: BTreeMap::new(),
             unread: None,
             unread_lists: Unread::default(),
-            watchman: Watchman::default(),
+            evaluator: PolicyEvaluator::default(),
             active: BTreeSet::new(),
             returning: BTreeSet::new(),
             resting: BTreeMap::new(),
@@ -186,7 +188,7 @@ impl Failover {
         match feed {
             Feed::Of(Kind::Lease) => self.unread = None,
             Feed::Of(Kind::Node) => drop(self.unread_lists.read("nodes")),
-            Feed::Policies => drop(self.unread_lists.read("failoverpolicies")),
+            Feed::Of(Kind::Policy) => drop(self.unread_lists.read("failoverpolicies")),
             _ => {}
         }
     }
@@ -199,33 +201,24 @@ impl Failover {
             // Where there is no right to see who claims nodes, nobody knows.
             Feed::Of(Kind::Lease) if lasting => self.unread = Some(why.to_owned()),
             Feed::Of(Kind::Node) => self.unread_lists.failed("nodes", why, now),
-            Feed::Policies => self.unread_lists.failed("failoverpolicies", why, now),
+            Feed::Of(Kind::Policy) => self.unread_lists.failed("failoverpolicies", why, now),
             _ => {}
         }
     }
 
-    /// A fresh list of nodes.
-    pub fn list_nodes(&mut self, list: Vec<Suspect>) {
-        let mut before = std::mem::take(&mut self.nodes);
-        for suspect in list {
-            let lease = before.remove(&suspect.node.name).and_then(|node| node.lease);
-            self.put(suspect, lease);
-        }
-        self.silences.retain(|name, _| self.nodes.contains_key(name));
-    }
-
-    pub fn see_node(&mut self, suspect: Suspect) {
-        let lease = self.nodes.get(&suspect.node.name).and_then(|node| node.lease.clone());
-        self.put(suspect, lease);
-    }
-
-    /// Nodes that are not in the index any more are gone.
+    /// Takes in the nodes that have changed, and forgets those that are not in the index any more.
     pub fn hear(&mut self, index: &Index, touched: &BTreeSet<Subject>) {
         for Subject { kind, key } in touched {
             self.touched |= matches!(kind, Kind::Node | Kind::Lease);
-            if *kind == Kind::Node && index.node(&key.name).is_none() {
-                self.nodes.remove(key.name.as_str());
-                self.silences.remove(key.name.as_str());
+            if *kind != Kind::Node {
+                continue;
+            }
+            match index.node(&key.name) {
+                Some(node) => self.see(node.clone()),
+                None => {
+                    self.nodes.remove(key.name.as_str());
+                    self.silences.remove(key.name.as_str());
+                }
             }
         }
     }
@@ -272,7 +265,7 @@ impl Failover {
             }
             Told::Kubelet(Report::Seen(lease)) => {
                 if self.renew(lease, now) {
-                    self.watchman.sight.sign(now);
+                    self.evaluator.contact.renewed(now);
                 }
             }
             Told::Kubelet(Report::Gone(_) | Report::Failed { .. }) => {}
@@ -290,10 +283,10 @@ impl Failover {
         }
     }
 
-    fn put(&mut self, suspect: Suspect, lease: Option<KubeletLease>) {
-        let suspect = Suspect { lease, ..suspect };
-        let name = suspect.node.name.clone();
-        let now = self.http.clock().now();
+    fn see(&mut self, node: Node) {
+        let (name, now) = (node.name.clone(), self.http.clock().now());
+        let lease = self.nodes.get_mut(&name).and_then(|known| known.lease.take());
+        let suspect = Suspect { node, lease };
         self.silences.entry(name.clone()).or_default().see_node(&suspect, now);
         self.nodes.insert(name, suspect);
     }
@@ -310,7 +303,7 @@ impl Failover {
     /// The policy, if what it needs is at hand. That is looked at each time: programs come and go.
     fn usable(&self, known: &Known) -> Result<FailoverPolicy, PolicyError> {
         let policy = known.policy.clone()?;
-        if let Proof::Agent(agent) = &policy.proof {
+        if let AcceptedProof::Agent(agent) = &policy.proof {
             agent.check_home(self.http.home())?;
             (self.switches)(agent, BTreeMap::new(), self.http.clock())?;
         }
@@ -364,7 +357,7 @@ impl Failover {
         let etcd = self.members.etcd();
         let owner = owner(&self.http);
         let leases = claimed(index);
-        let view = View {
+        let snapshot = ClusterSnapshot {
             nodes: &self.nodes,
             silences: &self.silences,
             policies: &policies,
@@ -377,10 +370,10 @@ impl Failover {
             left: &self.left,
             owner: &owner,
         };
-        let (standings, again) = self.watchman.judge(&view, now);
-        for standing in &standings {
-            self.begin(standing, spawner);
-            self.tell(&standing.on_calendar(ahead), spawner);
+        let (evaluations, again) = self.evaluator.judge(&snapshot, now);
+        for evaluation in &evaluations {
+            self.begin(evaluation, spawner);
+            self.tell(&evaluation.on_calendar(ahead), spawner);
         }
         self.give_back(spawner, now);
         let rested = self.resting.values().copied().filter(|at| *at > now).min();
@@ -420,10 +413,12 @@ impl Failover {
         }
     }
 
-    fn begin(&mut self, standing: &Standing, spawner: &mut Spawner<'_>) {
-        let Some(Ok(policy)) = self.policies.get(&standing.policy).map(|known| &known.policy) else { return };
-        for (node, verdict) in &standing.nodes {
-            if *verdict != Verdict::Act || !self.active.insert(node.clone()) {
+    fn begin(&mut self, evaluation: &PolicyEvaluation, spawner: &mut Spawner<'_>) {
+        let Some(Ok(policy)) = self.policies.get(&evaluation.policy).map(|known| &known.policy) else {
+            return;
+        };
+        for (node, verdict) in &evaluation.nodes {
+            if *verdict != NodeVerdict::Act || !self.active.insert(node.clone()) {
                 continue;
             }
             let job = Job {
@@ -443,10 +438,10 @@ impl Failover {
     }
 
     /// Has what is new about a policy sent. Nothing waits for it: a server that is slow to take a status must not keep a guest from coming back.
-    fn tell(&mut self, standing: &Standing, spawner: &mut Spawner<'_>) {
-        let Some(known) = self.policies.get(&standing.policy) else { return };
+    fn tell(&mut self, evaluation: &PolicyEvaluation, spawner: &mut Spawner<'_>) {
+        let Some(known) = self.policies.get(&evaluation.policy) else { return };
         let now = self.http.clock().calendar();
-        if let Some(news) = self.book.enter(&known.object, standing, now) {
+        if let Some(news) = self.book.enter(&known.object, evaluation, now) {
             self.send(news, spawner);
         }
     }

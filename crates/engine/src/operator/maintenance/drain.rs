@@ -16,8 +16,8 @@ use std::time::Duration;
 use evac_core::drain::ownership::NodeChanges;
 use evac_core::drain::progress::{DrainProgress, progress};
 use evac_core::machines::{Kind, Subject};
-use evac_core::maintenance::Seen;
-use evac_core::{Fact, Index, Pod, Policy, Run, Sight};
+use evac_core::maintenance::MaintenanceFact;
+use evac_core::{Fact, Index, Pod, Policy, Run, VmVisibility};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -184,7 +184,13 @@ impl Drain {
     }
 
     /// The pods of a node cannot be read. Where it stood is not where it stands.
-    pub fn pods_unread(&mut self, node: &str, why: &str, lasting: bool, now: Timestamp) -> Option<Seen> {
+    pub fn pods_unread(
+        &mut self,
+        node: &str,
+        why: &str,
+        lasting: bool,
+        now: Timestamp,
+    ) -> Option<MaintenanceFact> {
         if !lasting && !self.unlisted.contains(node) {
             return None;
         }
@@ -192,11 +198,17 @@ impl Drain {
         self.joining.insert(node.to_owned(), self.drainer.sent());
         self.told.remove(node);
         self.drainer.run.forget(node);
-        Some(Seen::Blind(node.to_owned(), format!("could not read pods: {why}"), now))
+        Some(MaintenanceFact::Blind(node.to_owned(), format!("could not read pods: {why}"), now))
     }
 
     /// A list cannot be read that decisions wait for.
-    pub fn list_unread(&mut self, index: &Index, feed: Feed, why: &str, now: Timestamp) -> Vec<Seen> {
+    pub fn list_unread(
+        &mut self,
+        index: &Index,
+        feed: Feed,
+        why: &str,
+        now: Timestamp,
+    ) -> Vec<MaintenanceFact> {
         let what = match feed {
             Feed::Of(Kind::Instance) => "virtual machine instances",
             Feed::Of(Kind::Migration) => "migrations",
@@ -206,18 +218,18 @@ impl Drain {
     }
 
     /// Something about guests cannot be read that decisions wait for.
-    pub fn guests_unread(&mut self, index: &Index, why: &str, now: Timestamp) -> Vec<Seen> {
-        let waits = *index.sight() == Sight::Unlooked && self.drainer.has_guests(index);
+    pub fn guests_unread(&mut self, index: &Index, why: &str, now: Timestamp) -> Vec<MaintenanceFact> {
+        let waits = *index.vm_visibility() == VmVisibility::NotYetRead && self.drainer.has_guests(index);
         if waits { self.blind(why, now) } else { Vec::new() }
     }
 
-    fn blind(&mut self, why: &str, now: Timestamp) -> Vec<Seen> {
+    fn blind(&mut self, why: &str, now: Timestamp) -> Vec<MaintenanceFact> {
         self.told.clear();
-        self.wanted.keys().map(|node| Seen::Blind(node.clone(), why.to_owned(), now)).collect()
+        self.wanted.keys().map(|node| MaintenanceFact::Blind(node.clone(), why.to_owned(), now)).collect()
     }
 
     /// Decides what to do now, if everything is known that this rests on, and says where each node stands.
-    pub fn look(&mut self, index: &Index, feeds: &mut Feeds<'_>) -> Vec<Seen> {
+    pub fn look(&mut self, index: &Index, feeds: &mut Feeds<'_>) -> Vec<MaintenanceFact> {
         let now = self.http.clock().now();
         self.alarm = None;
         if self.wanted.is_empty() && self.drainer.run.nodes.is_empty() {
@@ -288,11 +300,12 @@ impl Drain {
         // Without sight of budgets the server still protects them; a drain only has to ask more often.
         let settled = |kind| feeds.watches.is_settled(Feed::Of(kind));
         let knows_budgets = !needed.contains(&Feed::Of(Kind::Budget)) || settled(Kind::Budget);
-        let knows_machines = !has_guests || *index.sight() == Sight::Absent || settled(Kind::Machine);
+        let knows_machines =
+            !has_guests || *index.vm_visibility() == VmVisibility::NotInstalled || settled(Kind::Machine);
         self.reading == 0
             && knows_budgets
             && knows_machines
-            && (!has_guests || *index.sight() != Sight::Unlooked)
+            && (!has_guests || *index.vm_visibility() != VmVisibility::NotYetRead)
     }
 
     fn read(&mut self, sender: &Sender, reading: impl Future<Output = Vec<Fact>> + Send + 'static) {
@@ -326,13 +339,13 @@ impl Drain {
         }
     }
 
-    fn report(&mut self, index: &Index, now: Timestamp) -> Vec<Seen> {
+    fn report(&mut self, index: &Index, now: Timestamp) -> Vec<MaintenanceFact> {
         let Drainer { request, run, .. } = &self.drainer;
         let mut news = Vec::new();
         for node in &request.nodes {
             let Some(progress) = progress(index, &request.policy, run, node, now) else { continue };
             if self.told.get(node) != Some(&progress) {
-                news.push(Seen::DrainProgress(progress.clone()));
+                news.push(MaintenanceFact::DrainProgress(progress.clone()));
                 self.told.insert(node.clone(), progress);
             }
         }

@@ -19,7 +19,7 @@ use evac_core::machines::{Kind, Role, Subject};
 use evac_core::maintenance::queue::{Limits, Turns};
 use evac_core::maintenance::vouched::Reviewing;
 use evac_core::maintenance::{
-    Action, Decision, Id, OWNER, Registry, Seen, Touched, decide, decide_unread, named,
+    Action, Decision, Id, MaintenanceFact, OWNER, Own, Registry, Touched, decide, decide_unread, named,
 };
 use evac_core::{Fact, Index, Policy};
 use jiff::Timestamp;
@@ -100,29 +100,29 @@ impl Maintenance {
     }
 
     /// A fresh list of what only this role looks at; the rest of it is in the index.
-    pub fn list(&mut self, index: &Index, feed: Feed, list: Vec<Seen>, at: &ListedAt) {
+    pub fn list(&mut self, index: &Index, feed: Feed, list: Vec<MaintenanceFact>, at: &ListedAt) {
         match feed {
-            Feed::Objects(family) => {
+            Feed::Of(Kind::Maintenance(family)) => {
                 let objects = list.into_iter().filter_map(|seen| match seen {
-                    Seen::Object(object) => Some(*object),
+                    MaintenanceFact::Object(object) => Some(*object),
                     _ => None,
                 });
                 self.registry.list(family, objects.collect(), at);
             }
             Feed::Reviews => {
-                self.registry.apply(index, Seen::Reviewing(Reviewing::Absent));
+                self.registry.apply(index, MaintenanceFact::Reviewing(Reviewing::Absent));
                 for seen in list {
                     self.registry.apply(index, seen);
                 }
             }
             Feed::Of(Kind::Lease) => self.registry.listed_leases(index),
-            Feed::Of(_) | Feed::Policies => {}
+            Feed::Of(_) => {}
         }
         self.queue.touch(self.registry.everybody(index));
     }
 
     pub fn can_read(&mut self, index: &Index, feed: Feed) {
-        self.apply(index, Seen::Read(feed.words()));
+        self.apply(index, MaintenanceFact::Read(feed.words()));
     }
 
     pub fn cannot_read(&mut self, index: &Index, feed: Feed, why: String) {
@@ -131,7 +131,7 @@ impl Maintenance {
             self.apply(index, seen);
         }
         if Feed::of(Role::Maintenance).contains(&feed) {
-            self.apply(index, Seen::Unread(feed.words(), why, now));
+            self.apply(index, MaintenanceFact::Unread(feed.words(), why, now));
         }
     }
 
@@ -147,7 +147,7 @@ impl Maintenance {
         self.touch(index, touched);
     }
 
-    pub fn apply(&mut self, index: &Index, seen: Seen) {
+    pub fn apply(&mut self, index: &Index, seen: MaintenanceFact) {
         let touched = self.registry.apply(index, seen);
         self.touch(index, touched);
     }
@@ -208,48 +208,43 @@ impl Maintenance {
         if !knows {
             // What is there already can at least be told what it waits for.
             for id in ready {
-                let Decision { actions, look_again } = decide_unread(index, &self.registry, &id, now);
-                if let Some(at) = look_again {
-                    self.queue.wake(&id, at);
-                }
-                if !actions.is_empty() {
-                    self.act(id, actions, spawner);
-                }
+                let decision = decide_unread(index, &self.registry, &id, now);
+                self.act(id, decision, spawner);
             }
             return;
         }
         let mut turns = Turns::of(index, &self.registry, &self.limits);
         for id in ready {
-            let Decision { actions, look_again } = decide(index, &self.registry, &turns, &id, now);
-            if let Some(at) = look_again {
-                self.queue.wake(&id, at);
-            }
-            if actions.is_empty() {
-                continue;
-            }
+            let decision = decide(index, &self.registry, &turns, &id, now);
             let mut begins = false;
-            for action in &actions {
-                if let Action::Begin { node, id, may_shut_down, .. } = action {
+            for action in &decision.actions {
+                if let Action::Own(Own::Begin { node, id, may_shut_down, .. }) = action {
                     begins = true;
                     // Known before its first progress can arrive.
-                    let begun = Seen::Begun(node.clone(), id.clone(), *may_shut_down, now);
+                    let begun = MaintenanceFact::Begun(node.clone(), id.clone(), *may_shut_down, now);
                     self.registry.apply(index, begun);
                 }
             }
             if begins {
                 turns = Turns::of(index, &self.registry, &self.limits);
             }
-            self.act(id, actions, spawner);
+            self.act(id, decision, spawner);
         }
     }
 
-    fn act(&mut self, id: Id, actions: Vec<Action>, spawner: &mut Spawner<'_>) {
+    fn act(&mut self, id: Id, decision: Decision, spawner: &mut Spawner<'_>) {
+        if let Some(at) = decision.look_again {
+            self.queue.wake(&id, at);
+        }
+        if decision.is_idle() {
+            return;
+        }
         self.queue.begin(&id);
         let (sender, room) = (spawner.sender.clone(), self.room.clone());
         let performer = Performer { http: self.http.clone(), term: self.term, sender: sender.clone() };
         spawner.tasks.spawn(async move {
             let _place = room.acquire_owned().await;
-            let done = performer.carry_out(id, actions).await;
+            let done = performer.carry_out(id, decision).await;
             // The loop may have ended meanwhile.
             let _ = sender.send(Input::Maintenance(Told::Done(done)));
         });

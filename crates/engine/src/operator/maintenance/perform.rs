@@ -1,16 +1,19 @@
 //! Carries out the actions of one object, one after the other, and says what was learned. The first that fails ends it: what follows
 //! depends on it.
 
+use evac_api::Answer;
+use evac_api::call::key_of;
 use evac_api::maintenance::{Object, request};
 use evac_api::wire::Lease;
-use evac_api::{Answer, Call};
 use evac_clock::Clock;
 use evac_core::Fact;
-use evac_core::drain::give_back::{Cordon, Evidence, GiveBack, Giver, OfGuests, OfNode, Whose};
+use evac_core::drain::give_back::{CordonAfter, Evidence, GiveBack, Giver, OfGuests, OfNode, Whose};
 use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::drain::record::Record;
 use evac_core::machines::remains::Remains;
-use evac_core::maintenance::{Action, Family, Id, OWNER, Seen, cannot_spare, named};
+use evac_core::maintenance::{
+    Action, Decision, Family, Id, MaintenanceFact, OWNER, Own, cannot_spare, named,
+};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -18,8 +21,10 @@ use super::Told;
 use super::drain::{Order, Wanted};
 use super::quorum;
 use super::review;
+use crate::act;
+use crate::events::publish;
 use crate::give_back::{Told as Undone, give_back};
-use crate::http::{Http, HttpError, parse};
+use crate::http::{Http, parse, refused};
 use crate::nodes::NodeError;
 use crate::operator::feeds::{Input, Observation, Sender, measured, observed};
 use crate::operator::work_queue::Ending;
@@ -40,105 +45,116 @@ pub(super) struct Performer {
 }
 
 impl Performer {
-    pub async fn carry_out(&self, id: Id, actions: Vec<Action>) -> Done {
-        let effective = actions.iter().any(|action| !matches!(action, Action::Tell { .. }));
+    pub async fn carry_out(&self, id: Id, decision: Decision) -> Done {
+        let Decision { actions, events, .. } = decision;
+        let effective = !actions.is_empty();
         let mut done = Done { id, learned: Vec::new(), ending: Ending::Done, effective };
-        for action in actions {
-            if let Err(ending) = self.perform(&action, &mut done.learned).await {
+        let mut carried_out = 0;
+        for action in &actions {
+            let result = match action {
+                Action::Own(own) => self.perform(own, &mut done.learned).await,
+                action => self.request(action, &mut done.learned).await,
+            };
+            if let Err(ending) = result {
                 done.ending = ending;
                 break;
             }
+            carried_out += 1;
         }
+        let due = events.into_iter().filter(|event| event.after <= carried_out);
+        publish(&self.http, due, self.http.clock().calendar()).await;
         done
     }
 
-    async fn perform(&self, action: &Action, learned: &mut Vec<Observation>) -> Result<(), Ending> {
-        match action {
-            Action::Finalize { id, uid, resource_version, others, held } => {
+    /// Takes a lease, or gives it back.
+    async fn request(&self, action: &Action, learned: &mut Vec<Observation>) -> Result<(), Ending> {
+        let clock = self.http.clock();
+        let mut action = action.clone();
+        let mut is_new = false;
+        if let Action::Hold { at, over, .. } = &mut action {
+            *at = clock.on_calendar(*at);
+            is_new = over.is_none();
+        }
+        let mut answer = act::send(&self.http, &action).await?;
+        if answer.status == 404 && is_new {
+            self.make_namespace().await?;
+            answer = act::send(&self.http, &action).await?;
+        }
+        if let Action::Release { lease, node, .. } = &action {
+            if answer.status != 404 {
+                refused(&answer)?;
+            }
+            learned.push(Observation::Fact(Fact::LeaseAbsent(key_of(*lease, node))));
+            return Ok(());
+        }
+        let lease: Lease = parse(&answer)?;
+        learned.push(Observation::Fact(Fact::Lease(Box::new(measured(lease, clock)))));
+        Ok(())
+    }
+
+    async fn perform(&self, own: &Own, learned: &mut Vec<Observation>) -> Result<(), Ending> {
+        match own {
+            Own::Finalize { id, uid, resource_version, others, held } => {
                 let call = request::finalizers(id, uid, resource_version, others, *held);
-                let answer = self.send(&call).await?;
+                let answer = self.http.send(&call).await?;
                 if answer.status == 404 {
-                    learned.push(Observation::Maintenance(Seen::ObjectGone(id.clone(), uid.clone())));
+                    learned
+                        .push(Observation::Maintenance(MaintenanceFact::ObjectGone(id.clone(), uid.clone())));
                     return Ok(());
                 }
-                let body = succeeded(answer)?.body;
-                learned.extend(object_in(id.family, &body, self.http.clock()).map(Observation::Maintenance));
+                refused(&answer)?;
+                learned.extend(
+                    object_in(id.family, &answer.body, self.http.clock()).map(Observation::Maintenance),
+                );
                 Ok(())
             }
-            Action::WriteStatus { id, uid, status } => {
+            Own::WriteStatus { id, uid, status } => {
                 let clock = self.http.clock();
                 let written = status.as_ref().clone().shifted(clock.ahead());
-                let answer = self.send(&request::status(id, uid, &written)).await;
-                let refused = |answer: &Answer| !answer.is_success() && !matches!(answer.status, 404 | 409);
-                if answer.as_ref().map_or(true, refused) {
+                let answer = self.http.send(&request::status(id, uid, &written)).await;
+                let is_refused =
+                    |answer: &Answer| !answer.is_success() && !matches!(answer.status, 404 | 409);
+                if answer.as_ref().map_or(true, is_refused) {
                     self.http.metrics().status_unwritten("NodeMaintenance");
                 }
                 let answer = answer?;
                 if answer.status == 404 {
-                    learned.push(Observation::Maintenance(Seen::ObjectGone(id.clone(), uid.clone())));
+                    learned
+                        .push(Observation::Maintenance(MaintenanceFact::ObjectGone(id.clone(), uid.clone())));
                     return Err(Ending::Conflict);
                 }
-                learned.extend(
-                    object_in(id.family, &succeeded(answer)?.body, clock).map(Observation::Maintenance),
-                );
+                refused(&answer)?;
+                learned.extend(object_in(id.family, &answer.body, clock).map(Observation::Maintenance));
                 Ok(())
             }
-            Action::TakeLease { node, uid, at, over, holder, record } => {
-                let at = self.http.clock().on_calendar(*at);
-                let call = request::take_lease((node, uid), holder, record.as_deref(), at, over.as_deref());
-                let mut answer = self.send(&call).await?;
-                if answer.status == 404 && over.is_none() {
-                    self.make_namespace().await?;
-                    answer = self.send(&call).await?;
-                }
-                let lease: Lease = parse(&succeeded(answer)?).map_err(|error| failed(&error))?;
-                learned.push(Observation::Fact(Fact::Lease(Box::new(measured(lease, self.http.clock())))));
-                Ok(())
-            }
-            Action::ReturnLease { lease, resource_version } => {
-                let answer = self.send(&request::return_lease(lease, resource_version)).await?;
-                if answer.status != 404 {
-                    succeeded(answer)?;
-                }
-                learned.push(Observation::Fact(Fact::LeaseAbsent(lease.clone())));
-                Ok(())
-            }
-            Action::Begin { node, changes, may_shut_down, .. } => {
+            Own::Begin { node, changes, may_shut_down, .. } => {
                 let wanted = Wanted { changes: changes.clone(), may_shut_down: *may_shut_down };
                 self.order(Order::Begin(node.clone(), wanted));
                 Ok(())
             }
-            Action::End { node } => {
+            Own::End(node) => {
                 let (done, over) = oneshot::channel();
                 self.order(Order::End(node.clone(), done));
                 // Dropped unanswered where the drain itself was given up.
                 let _ = over.await;
-                learned.push(Observation::Maintenance(Seen::Ended(node.clone())));
+                learned.push(Observation::Maintenance(MaintenanceFact::Ended(node.clone())));
                 Ok(())
             }
-            Action::Ascertain { node } => {
-                let others = review::others_for(&self.http, node).await.map_err(|error| failed(&error))?;
+            Own::Ascertain(node) => {
+                let others = review::others_for(&self.http, node).await?;
                 if others.is_empty() { Ok(()) } else { Err(Ending::Conflict) }
             }
-            Action::GiveBack { node, keep_cordon, record } => {
+            Own::GiveBack { node, keep_cordon, record } => {
                 self.give_back(node, *keep_cordon, record.as_deref(), learned).await
             }
-            Action::AskQuorum { node } => {
+            Own::AskQuorum(node) => {
                 let verdict = quorum::ask(&self.http, node).await;
                 let verdict = verdict.map_err(|shortage| cannot_spare(node, &shortage));
-                learned.push(Observation::Maintenance(Seen::Quorum(
+                learned.push(Observation::Maintenance(MaintenanceFact::Quorum(
                     node.clone(),
                     verdict,
                     self.http.clock().now(),
                 )));
-                Ok(())
-            }
-            Action::Tell { about, warning, reason, message } => {
-                let call = request::event(about, *warning, reason, message, self.http.clock().calendar());
-                // Events are for people; losing one changes nothing.
-                if let Err(error) = self.http.send(&call).await {
-                    tracing::debug!(%error, reason, "event was lost");
-                }
                 Ok(())
             }
         }
@@ -152,7 +168,7 @@ impl Performer {
         learned: &mut Vec<Observation>,
     ) -> Result<(), Ending> {
         let owner = named(OWNER, self.http.home());
-        let cordon = if keep_cordon { Cordon::Keep } else { Cordon::AsBefore };
+        let cordon = if keep_cordon { CordonAfter::Keep } else { CordonAfter::AsBefore };
         let of_node = OfNode { by: Giver::Owner(&owner), cordon, evidence: Evidence::Kept(record) };
         let guests = OfGuests { whose: Whose::Everybody, in_any_case: true, was_draining: false };
         let wish = GiveBack { node: of_node, guests: Some(guests), dry_run: false };
@@ -166,7 +182,7 @@ impl Performer {
         };
         match give_back(&self.http, node, &wish, &mut hear).await {
             Ok(seen) => learned.extend(seen.map(|node| Observation::Fact(Fact::Node(Box::new(node))))),
-            Err(NodeError::Http(error)) => return Err(failed(&error)),
+            Err(NodeError::Http(error)) => return Err(error.into()),
             Err(_) => return Err(Ending::Conflict),
         }
         if left.is_empty() {
@@ -175,7 +191,7 @@ impl Performer {
         for left in &left {
             tracing::warn!(node, left = left.sentence(), "could not be taken back");
         }
-        learned.push(Observation::Maintenance(Seen::Left(node.to_owned(), left)));
+        learned.push(Observation::Maintenance(MaintenanceFact::Left(node.to_owned(), left)));
         Err(Ending::Failed)
     }
 
@@ -184,37 +200,17 @@ impl Performer {
         let _ = self.sender.send(Input::Maintenance(Told::Order(self.term, order)));
     }
 
-    async fn send(&self, call: &Call) -> Result<Answer, Ending> {
-        self.http.send(call).await.map_err(|error| failed(&error))
-    }
-
     async fn make_namespace(&self) -> Result<(), Ending> {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASE_NAMESPACE}});
         let call = evac_api::kubevirt::request::create("/api/v1/namespaces", &namespace);
-        let answer = self.send(&call).await?;
-        if answer.status == 409 { Ok(()) } else { succeeded(answer).map(drop) }
+        let answer = self.http.send(&call).await?;
+        if answer.status == 409 { Ok(()) } else { Ok(refused(&answer)?) }
     }
 }
 
 /// The object in an answer, as it is known then.
-fn object_in(family: Family, body: &[u8], clock: Clock) -> Option<Seen> {
+fn object_in(family: Family, body: &[u8], clock: Clock) -> Option<MaintenanceFact> {
     let object = serde_json::from_slice::<Object>(body).ok()?;
-    Some(Seen::Object(Box::new(observed(object, family, clock))))
-}
-
-fn failed(error: &HttpError) -> Ending {
-    tracing::debug!(%error, "not carried out");
-    match error {
-        HttpError::Status { status: 404 | 409 | 410, .. } => Ending::Conflict,
-        _ => Ending::Failed,
-    }
-}
-
-fn succeeded(answer: Answer) -> Result<Answer, Ending> {
-    if answer.is_success() {
-        return Ok(answer);
-    }
-    tracing::debug!(status = answer.status, message = answer.failure().message, "refused");
-    Err(if matches!(answer.status, 404 | 409 | 410) { Ending::Conflict } else { Ending::Failed })
+    Some(MaintenanceFact::Object(Box::new(observed(object, family, clock))))
 }

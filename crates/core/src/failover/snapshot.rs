@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 
-use super::course::{Refusal, health_words, may_begin};
 use super::event::Report;
 use super::guests::GuestFate;
+use super::next_step::{Refusal, health_words, may_begin};
 use super::silence::Silence;
 use super::suspect::Suspect;
 use crate::cluster::fact::Pod;
@@ -13,7 +13,7 @@ use crate::drain::ownership::{Ownership, ownership};
 
 /// A failed node and what was on it.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct NodeSnapshot {
     /// The node with its kubelet's lease.
     pub suspect: Suspect,
     /// All pods on it.
@@ -46,7 +46,7 @@ impl Holding {
     }
 }
 
-impl Look {
+impl NodeSnapshot {
     pub(super) fn report(&self, silence: &Silence, now: Timestamp) -> Report {
         let suspect = &self.suspect;
         let record = suspect.record();
@@ -55,8 +55,8 @@ impl Look {
             state: health_words(suspect.node.health),
             since: suspect.node.health_since,
             lease_renewed: suspect.renewed(),
-            last_report: suspect.reported,
-            machine_agent_seen: suspect.heartbeat,
+            last_report: suspect.node.life.reported,
+            machine_agent_seen: suspect.node.life.heartbeat,
             kubelet_answers: silence.answered(suspect, now).is_some(),
             cordoned: suspect.node.unschedulable,
             out_of_service: suspect.is_out_of_service(),
