@@ -95,6 +95,7 @@ pub async fn at_rest(
             return Ok(wrong);
         }
         tokio::select! {
+            biased;
             heard = next_event(client, &watches) => heard?,
             () = clock.sleep_until(end) => {}
         }

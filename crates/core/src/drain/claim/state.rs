@@ -280,7 +280,14 @@ impl Tries {
     /// The lease is not as we thought: another run may hold it.
     fn conflict(self, by: &Judged<'_>) -> State {
         let holder = by.lease.map(|lease| Holder::parse(&lease.holder));
-        let trace = if holder.as_ref() == Some(by.ours) { self.trace } else { Trace::Known };
+        // The run before this one was killed and this one has ended its work: what it left is given back by this one, or by nobody.
+        let left =
+            |one: &Holder| by.over && !self.held_before && one.owner == by.ours.owner && one != by.ours;
+        let trace = match &holder {
+            Some(one) if one == by.ours => self.trace,
+            Some(one) if left(one) => Trace::Unsure,
+            _ => Trace::Known,
+        };
         match holder {
             Some(other) if self.held_before && other.owner == by.ours.owner && other != *by.ours => {
                 State::Lost { instance: other.instance }

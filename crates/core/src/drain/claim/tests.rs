@@ -151,6 +151,24 @@ fn a_lease_left_by_somebody_is_taken_over_by_whoever_has_the_mark() {
 }
 
 #[test]
+fn the_lease_of_a_killed_run_is_given_back_by_the_next_one_also_if_that_ends_while_it_takes_it_over() {
+    let mut held = Held::new();
+    held.index.apply(Fact::Lease(Box::new(lease("me/box:0", 0))));
+    let asked = held.at(0);
+    assert!(matches!(asked.as_slice(), [Action::Hold { over: Some(_), .. }]), "{asked:?}");
+    held.run.stop();
+    assert!(held.at(1).is_empty(), "the answer is awaited");
+    held.answer(1, &asked[0], conflict(), Some("me/box:0"));
+    let again = held.at(1);
+    assert!(matches!(again.as_slice(), [Action::Hold { over: Some(_), .. }]), "{again:?}");
+    held.answer(1, &again[0], Outcome::Done, Some("me/box:1"));
+    let released = held.at(1);
+    assert!(matches!(released.as_slice(), [Action::Release { .. }]), "{released:?}");
+    held.answer(1, &released[0], Outcome::Done, None);
+    assert!(held.run.is_over());
+}
+
+#[test]
 fn a_run_whose_claim_another_run_of_its_owner_took_ends() {
     let mut held = Held::new();
     let asked = held.at(0);

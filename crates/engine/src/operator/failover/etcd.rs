@@ -47,6 +47,7 @@ impl Members {
             let ended = stop.clone();
             tokio::spawn(async move {
                 tokio::select! {
+                    biased;
                     () = ended.cancelled() => {}
                     () = following => {}
                 }

@@ -405,6 +405,7 @@ impl Failover {
             let ended = stop.clone();
             tokio::spawn(async move {
                 tokio::select! {
+                    biased;
                     () = ended.cancelled() => {}
                     () = following => {}
                 }
