@@ -512,6 +512,26 @@ mod tests {
     }
 
     #[test]
+    fn a_migration_says_who_asks_and_carries_no_label_that_would_be_too_long() {
+        let asked = |name: &str, asker| {
+            let instance = ObjectRef::new(Kind::Instance, Key::new("d", name), Uid("u".into()));
+            let (name, node) = ("m".to_owned(), "n".to_owned());
+            body(&call_for(&Action::<()>::Migrate { instance, name, node, asker, dry_run: false }).unwrap())
+        };
+        let evacuation = asked("a", Asker::Evacuation("system-critical"));
+        assert_eq!(evacuation["spec"], json!({"vmiName": "a", "priority": "system-critical"}));
+        assert_eq!(evacuation["metadata"]["labels"], json!({names::MIGRATION_SELECTOR: "a"}));
+        let pod = Uid("p".into());
+        let drain = asked(&"a".repeat(64), Asker::Drain { owner: "ann".into(), pod });
+        assert_eq!(drain["metadata"]["labels"], json!({names::DRAIN: DRAIN_LABEL}));
+        assert_eq!(
+            drain["metadata"]["annotations"],
+            json!({names::EVACUATION_MIGRATION: "n", names::DRAIN: "ann"})
+        );
+        assert!(drain["spec"].get("priority").is_none());
+    }
+
+    #[test]
     fn selectors_are_escaped_in_addresses() {
         assert_eq!(escape("a-b_c.d~e/f+g h%ä"), "a-b_c.d~e%2Ff%2Bg%20h%25%C3%A4");
         assert_eq!(labelled("a in (b,c)"), "labelSelector=a%20in%20%28b%2Cc%29");

@@ -123,7 +123,7 @@ impl Run {
                 self.record_claim(index, node, action, &outcome, now);
             }
             Action::Migrate { asker: Asker::Drain { pod, .. }, .. } => {
-                self.on_pod(pod, |pod| pod.record_migration(outcome, seen, now))
+                self.on_pod(pod, |pod| pod.record_migration(outcome, seen, now));
             }
             Action::Delete { object, .. } if object.kind == Kind::Migration => {
                 self.record_abort(&object.uid, &outcome, now);
@@ -132,7 +132,7 @@ impl Run {
                 self.on_pod(&object.uid, |pod| pod.record_eviction(outcome, seen, now));
             }
             Action::Own(Own::ReadTransfers { node, uid, .. }) => {
-                self.record_measurement(node, uid, &outcome, now)
+                self.record_measurement(node, uid, &outcome, now);
             }
             // What comes of the others is seen in the cluster.
             _ => {}

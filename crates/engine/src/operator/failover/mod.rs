@@ -213,12 +213,11 @@ impl Failover {
             if *kind != Kind::Node {
                 continue;
             }
-            match index.node(&key.name) {
-                Some(node) => self.see(node.clone()),
-                None => {
-                    self.nodes.remove(key.name.as_str());
-                    self.silences.remove(key.name.as_str());
-                }
+            if let Some(node) = index.node(&key.name) {
+                self.see(node.clone());
+            } else {
+                self.nodes.remove(key.name.as_str());
+                self.silences.remove(key.name.as_str());
             }
         }
     }

@@ -99,7 +99,7 @@ const LOOK_AT_CALENDAR: Duration = Duration::from_secs(60);
 fn name(feed: Feed) -> String {
     match feed {
         Feed::Of(kind) => request::plural(kind).to_owned(),
-        other => other.words(),
+        Feed::Reviews => feed.words(),
     }
 }
 
