@@ -408,6 +408,9 @@ fn a_rehearsal_reads_and_does_nothing() {
 fn a_stop_begins_nothing_new() {
     for (stops_at, released) in [("watch", false), ("cordon", false), ("look out", false), ("follow", true)] {
         let mut bench = Bench::new(spec(agent(3)));
+        // Of the control plane, whose quorum would be asked for next.
+        bench.node.node.labels.insert("node-role.kubernetes.io/control-plane".into(), "".into());
+        bench.quorum = vec![Ok(()), Ok(())];
         (bench.stops_at, bench.return_at_once) = (stops_at, false);
         assert_eq!(bench.run(), Ok(End::Stopped { released }), "{stops_at}");
         assert_eq!(bench.done.last(), Some(&stops_at));

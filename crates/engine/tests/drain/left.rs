@@ -38,6 +38,7 @@ async fn a_stopped_drain_whose_cordon_was_not_answered_says_what_is_on_the_node(
         let (bench, told) = stopped(fault, true).await;
         let End::Stopped { left, .. } = told.end() else { panic!("{:?}", told.end()) };
         assert_eq!(*left, expected);
+        assert!(bench.wire.count(&format!("GET {NODE}")) > 0, "it is read, whatever a watch has shown");
         let node = bench.node("node-1").await;
         assert_eq!(node.unschedulable, expected == Left::Cordoned);
         assert_eq!(bench.wire.count(&format!("PATCH {NODE}")), 1, "nothing new is begun");

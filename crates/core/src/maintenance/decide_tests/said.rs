@@ -52,6 +52,7 @@ fn what_cannot_be_read_is_said_and_old_numbers_are_not_shown_as_new() {
         "could not read pods: no answer within 30 s".into(),
         at(case.now),
     ));
+    assert!(case.registry.progress("n").is_none(), "where it stood is not where it stands");
     let again = case.settle("a");
     assert!(!case.status("a").says(UNREAD), "a watch that breaks off is begun anew in moments");
     assert_eq!(again, Some(at(case.now + 10)));
