@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use evac_core::cluster::subject::{Kind, ObjectRef};
-use evac_core::tenants::{CAPK_DEADLINE, CORDONED, DEADLINE, Machine, Marks, Own, POLICY, PROGRESS, TIMEOUT};
+use evac_core::tenants::{
+    CAPK_DEADLINE, CORDONED, DEADLINE, Marks, NodeIdentity, Own, POLICY, PROGRESS, TIMEOUT,
+};
 use evac_core::{Key, Uid};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -108,7 +110,7 @@ struct Address {
     address: String,
 }
 
-impl From<TenantNode> for Machine {
+impl From<TenantNode> for NodeIdentity {
     fn from(node: TenantNode) -> Self {
         let addresses = node.status.addresses.into_iter();
         let internal = addresses.filter(|address| address.kind == "InternalIP");

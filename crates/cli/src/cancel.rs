@@ -3,9 +3,9 @@
 use clap::Args;
 use evac_core::Node;
 use evac_core::drain::claim;
-use evac_core::drain::give_back::{Cordon, Evidence, GiveBack, Giver, OfGuests, OfNode, Whose};
+use evac_core::drain::give_back::{CordonAfter, Evidence, GiveBack, Giver, OfGuests, OfNode, Whose};
 use evac_core::drain::ownership::MarkState;
-use evac_core::maintenance::refusal::Wish;
+use evac_core::maintenance::refusal::GiveBackRequest;
 use evac_engine::give_back::{Told, call_back, give_back};
 use evac_engine::nodes::NodeError;
 
@@ -49,8 +49,9 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
             continue;
         }
         let judges_only = dry_run != DryRunArg::None;
-        let wish = Wish { owner: &me, verb: "cancel it", force: args.force, after_failover: false };
-        let holder::Held { index, refusal } = holder::look(&http, &node, wish, judges_only).await?;
+        let request =
+            GiveBackRequest { owner: &me, verb: "cancel it", force: args.force, after_failover: false };
+        let holder::Held { index, refusal } = holder::look(&http, &node, request, judges_only).await?;
         if let Some(refusal) = refusal {
             output::error(&refusal);
             ends.push(Exit::Refused);
@@ -72,12 +73,12 @@ pub async fn run(args: &CancelArgs) -> Result<Exit, Failure> {
             Some(MarkState::Valid(mark)) => (Giver::Owner(&mark.owner), Whose::Owner(&mark.owner)),
             _ => (Giver::Anyone, Whose::Drains),
         };
-        let wish = GiveBack {
-            node: OfNode { by, cordon: Cordon::AsBefore, evidence: Evidence::OnLease },
+        let request = GiveBack {
+            node: OfNode { by, cordon: CordonAfter::AsBefore, evidence: Evidence::OnLease },
             guests: Some(OfGuests { whose, in_any_case: false, was_draining }),
             dry_run: dry_run == DryRunArg::Server,
         };
-        let given = give_back(&http, name, &wish, &mut |told| ends.push(tell(&node, told, dry_run))).await;
+        let given = give_back(&http, name, &request, &mut |told| ends.push(tell(&node, told, dry_run))).await;
         match given {
             Ok(_) => {}
             Err(NodeError::Http(error)) => {

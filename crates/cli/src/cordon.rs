@@ -2,7 +2,7 @@
 
 use clap::Args;
 use evac_core::Node;
-use evac_core::maintenance::refusal::Wish;
+use evac_core::maintenance::refusal::GiveBackRequest;
 use evac_engine::{Http, nodes};
 
 use crate::cluster::ClusterArgs;
@@ -65,8 +65,9 @@ async fn uncordon_one(http: &Http, args: &GiveBackArgs, node: &Node) -> Result<E
     let dry_run = args.dry_run.how();
     let judges_only = dry_run != DryRunArg::None;
     let owner = args.owner.name();
-    let wish = Wish { owner: &owner, verb: "uncordon it", force: args.force, after_failover: true };
-    if let Some(refusal) = holder::look(http, node, wish, judges_only).await?.refusal {
+    let request =
+        GiveBackRequest { owner: &owner, verb: "uncordon it", force: args.force, after_failover: true };
+    if let Some(refusal) = holder::look(http, node, request, judges_only).await?.refusal {
         output::error(&refusal);
         return Ok(Exit::Refused);
     }

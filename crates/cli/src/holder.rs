@@ -4,7 +4,7 @@
 use clap::Args;
 use evac_core::drain::ownership::{is_marked_by_other, lease_key};
 use evac_core::maintenance::Maintenance;
-use evac_core::maintenance::refusal::{ByObjects, Wish, by_holder, by_objects};
+use evac_core::maintenance::refusal::{ByObjects, GiveBackRequest, by_holder, by_objects};
 use evac_core::{Fact, Index, Node};
 use evac_engine::{Http, life, nodes};
 
@@ -38,25 +38,30 @@ pub struct Held {
 }
 
 /// Looks who holds the node. A dry run only reads: it does not ask a drain whether it lives.
-pub async fn look(http: &Http, node: &Node, wish: Wish<'_>, dry_run: bool) -> Result<Held, Failure> {
+pub async fn look(
+    http: &Http,
+    node: &Node,
+    request: GiveBackRequest<'_>,
+    dry_run: bool,
+) -> Result<Held, Failure> {
     let name = &node.name;
     let mut index = Index::new();
     index.apply(Fact::Node(Box::new(node.clone())));
     let objects = maintenances(http).await?;
-    match by_objects(node, objects.as_deref(), &wish) {
+    match by_objects(node, objects.as_deref(), &request) {
         ByObjects::Refused(refusal) => {
-            return Ok(Held { index, refusal: Some(refusal.words(name, wish.verb)) });
+            return Ok(Held { index, refusal: Some(refusal.words(name, request.verb)) });
         }
         ByObjects::Allowed => return Ok(Held { index, refusal: None }),
         ByObjects::Silent => {}
     }
-    let asks = !dry_run && !wish.force && is_marked_by_other(node, wish.owner);
+    let asks = !dry_run && !request.force && is_marked_by_other(node, request.owner);
     if node.mark.is_some() {
         let claim = if asks { ask(http, name).await } else { life::read(http, name).await };
         if let Some(fact) = claim {
             index.apply(fact);
         }
-    } else if node.unschedulable && !wish.force {
+    } else if node.unschedulable && !request.force {
         let key = lease_key(name);
         match nodes::lease(http, &key).await {
             Ok(Some(lease)) => drop(index.apply(Fact::Lease(Box::new(lease)))),
@@ -66,8 +71,8 @@ pub async fn look(http: &Http, node: &Node, wish: Wish<'_>, dry_run: bool) -> Re
             Err(error) => return Err(from_server(&error)),
         }
     }
-    let refusal = by_holder(&index, node, &wish, http.clock().now());
-    Ok(Held { index, refusal: refusal.map(|refusal| refusal.words(name, wish.verb)) })
+    let refusal = by_holder(&index, node, &request, http.clock().now());
+    Ok(Held { index, refusal: refusal.map(|refusal| refusal.words(name, request.verb)) })
 }
 
 /// All NodeMaintenance objects, none where the cluster has no such kind; `None` where we may not see them.

@@ -9,7 +9,7 @@ use clap::{ArgAction, Args};
 use evac_api::kubevirt::NAMESPACE;
 use evac_core::machines::beside::{self, Arrangement, Upstream};
 use evac_core::machines::{Role, Roles};
-use evac_core::maintenance::queue::{self, Share};
+use evac_core::maintenance::queue::{self, NodeLimit};
 use evac_core::tenants::Limits;
 use evac_engine::gate::Gate;
 use evac_engine::operator::front::{Front, Wanted};
@@ -62,10 +62,10 @@ pub struct OperatorArgs {
     pub leader_elect: bool,
     /// How many nodes may be under maintenance at once: a number, or a share such as 20% (default: no limit)
     #[arg(long, value_name = "NODES")]
-    pub max_maintenance: Option<Share>,
+    pub max_maintenance: Option<NodeLimit>,
     /// The same for the nodes of each zone
     #[arg(long, value_name = "NODES")]
-    pub max_maintenance_per_zone: Option<Share>,
+    pub max_maintenance_per_zone: Option<NodeLimit>,
     /// How long a tenant cluster gets to empty a node before the machine under it is deleted, such as 10m
     #[arg(long, value_name = "DURATION", value_parser = crate::duration::parse, default_value = "10m")]
     pub tenant_timeout: Duration,
@@ -204,7 +204,7 @@ async fn probe(
     let Some(address) = args.health else { return Ok(None) };
     let vitals = Vitals {
         metrics: http.metrics().clone(),
-        pulses: operator.map(Operator::pulses).unwrap_or_default(),
+        health_clients: operator.map(Operator::health_clients).unwrap_or_default(),
         front: serves.then(OnceLock::new),
     };
     let health = Health::open(address, vitals, http.clock())

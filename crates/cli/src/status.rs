@@ -113,7 +113,7 @@ impl Row {
             None => (None, None),
         };
         let life = claim::life(index, name, now);
-        let state = claim::standing(node.mark.is_some(), node.unschedulable, to_leave == 0, &life);
+        let state = claim::node_state(node.mark.is_some(), node.unschedulable, to_leave == 0, &life);
         Some(Self {
             node: name.to_owned(),
             state,

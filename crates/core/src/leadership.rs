@@ -33,38 +33,38 @@ pub fn key(home: &str) -> Key {
 
 /// The lease as it was last seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sight {
+pub struct ObservedLease {
     /// It, with the version on which a candidate would write.
     pub lease: Lease,
     /// Since when it has looked like this.
     pub since: Timestamp,
 }
 
-impl Sight {
+impl ObservedLease {
     /// Takes in an event or an answer. News that is older than what is known changes nothing.
-    pub fn update(sight: &mut Option<Self>, lease: Option<Lease>, now: Timestamp) {
+    pub fn update(observed: &mut Option<Self>, lease: Option<Lease>, now: Timestamp) {
         let older =
             |known: &Self, lease: &Lease| is_older(&lease.resource_version, &known.lease.resource_version);
-        match (&*sight, &lease) {
+        match (&*observed, &lease) {
             (Some(known), Some(lease)) if older(known, lease) => {}
-            _ => Self::replace(sight, lease, now),
+            _ => Self::replace(observed, lease, now),
         }
     }
 
     /// Takes in a list, which is the truth even if its versions are lower: after etcd was restored from a backup they are, and a candidate that
     /// waited for higher ones would write on a version that never comes, for ever.
-    pub fn replace(sight: &mut Option<Self>, lease: Option<Lease>, now: Timestamp) {
+    pub fn replace(observed: &mut Option<Self>, lease: Option<Lease>, now: Timestamp) {
         let same = |known: &Self, lease: &Lease| lease.resource_version == known.lease.resource_version;
-        match (&*sight, &lease) {
+        match (&*observed, &lease) {
             (Some(known), Some(lease)) if same(known, lease) => {}
-            _ => *sight = lease.map(|lease| Self { lease, since: now }),
+            _ => *observed = lease.map(|lease| Self { lease, since: now }),
         }
     }
 }
 
 /// What a candidate does about the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Move {
+pub enum LeaseAction {
     /// There is none.
     Create,
     /// It is free, lapsed, or ours and due: write our name on the version that was seen.
@@ -77,22 +77,27 @@ pub enum Move {
 }
 
 /// `tried` is when the last attempt to write failed.
-pub fn decide(me: &str, sight: Option<&Sight>, tried: Option<Timestamp>, now: Timestamp) -> Move {
-    let due = match sight {
+pub fn decide(
+    me: &str,
+    observed: Option<&ObservedLease>,
+    tried: Option<Timestamp>,
+    now: Timestamp,
+) -> LeaseAction {
+    let due = match observed {
         None => now,
-        Some(sight) if sight.lease.holder.is_empty() => now,
-        Some(sight) if sight.lease.holder == me => after(sight.since, RENEW_EVERY),
+        Some(observed) if observed.lease.holder.is_empty() => now,
+        Some(observed) if observed.lease.holder == me => after(observed.since, RENEW_EVERY),
         // Its holder wrote how long to wait; a lease that says nothing gets the usual time.
-        Some(sight) => match u64::try_from(sight.lease.duration_seconds) {
-            Ok(seconds) if seconds > 0 => after(sight.since, Duration::from_secs(seconds)),
-            _ => after(sight.since, DURATION),
+        Some(observed) => match u64::try_from(observed.lease.duration_seconds) {
+            Ok(seconds) if seconds > 0 => after(observed.since, Duration::from_secs(seconds)),
+            _ => after(observed.since, DURATION),
         },
     };
     let due = tried.map_or(due, |tried| due.max(after(tried, RETRY_AFTER)));
     if due > now {
-        return Move::Wait { until: due };
+        return LeaseAction::Wait { until: due };
     }
-    if sight.is_some() { Move::Take } else { Move::Create }
+    if observed.is_some() { LeaseAction::Take } else { LeaseAction::Create }
 }
 
 /// Until when a leader may write whose last renewal was sent at `sent`.
@@ -109,7 +114,7 @@ mod tests {
     use super::*;
     use crate::testing::at;
 
-    fn sight(holder: &str, since: i64) -> Sight {
+    fn observed(holder: &str, since: i64) -> ObservedLease {
         let lease = Lease {
             record: None,
             key: key("evac"),
@@ -123,27 +128,29 @@ mod tests {
             asked: None,
             answered: None,
         };
-        Sight { lease, since: at(since) }
+        ObservedLease { lease, since: at(since) }
     }
 
     #[test]
     fn a_lease_that_is_missing_or_given_back_is_taken_at_once() {
-        assert_eq!(decide("me", None, None, at(0)), Move::Create);
-        assert_eq!(decide("me", Some(&sight("", 0)), None, at(0)), Move::Take);
+        assert_eq!(decide("me", None, None, at(0)), LeaseAction::Create);
+        assert_eq!(decide("me", Some(&observed("", 0)), None, at(0)), LeaseAction::Take);
     }
 
     #[test]
     fn another_holder_is_waited_for_as_long_as_its_lease_says_whatever_its_clock_says() {
-        let theirs = sight("them", 10);
-        assert_eq!(decide("me", Some(&theirs), None, at(24)), Move::Wait { until: at(25) });
-        assert_eq!(decide("me", Some(&theirs), None, at(25)), Move::Take);
+        let theirs = observed("them", 10);
+        assert_eq!(decide("me", Some(&theirs), None, at(24)), LeaseAction::Wait { until: at(25) });
+        assert_eq!(decide("me", Some(&theirs), None, at(25)), LeaseAction::Take);
     }
 
     #[test]
     fn a_holder_renews_several_times_before_it_would_have_to_stop() {
-        let mine = sight("me", 0);
-        let Move::Wait { until } = decide("me", Some(&mine), None, at(0)) else { panic!("not due yet") };
-        assert_eq!(decide("me", Some(&mine), None, until), Move::Take);
+        let mine = observed("me", 0);
+        let LeaseAction::Wait { until } = decide("me", Some(&mine), None, at(0)) else {
+            panic!("not due yet")
+        };
+        assert_eq!(decide("me", Some(&mine), None, until), LeaseAction::Take);
         let tries = writes_until(at(0)).duration_since(until).as_secs() / RETRY_AFTER.as_secs() as i64;
         assert!(tries >= 5, "{tries} tries");
     }
@@ -151,38 +158,38 @@ mod tests {
     #[test]
     fn a_leader_stops_before_anybody_may_follow_it() {
         // The others see the renewal when it was written, which is not before it was sent.
-        let theirs = sight("me", 0);
+        let theirs = observed("me", 0);
         let stops = writes_until(at(0));
-        assert!(matches!(decide("other", Some(&theirs), None, stops), Move::Wait { .. }));
-        assert_eq!(decide("other", Some(&theirs), None, after(stops, MARGIN)), Move::Take);
+        assert!(matches!(decide("other", Some(&theirs), None, stops), LeaseAction::Wait { .. }));
+        assert_eq!(decide("other", Some(&theirs), None, after(stops, MARGIN)), LeaseAction::Take);
     }
 
     #[test]
     fn after_a_failed_attempt_it_rests_a_moment() {
-        assert_eq!(decide("me", None, Some(at(0)), at(0)), Move::Wait { until: at(1) });
+        assert_eq!(decide("me", None, Some(at(0)), at(0)), LeaseAction::Wait { until: at(1) });
     }
 
     #[test]
     fn old_news_and_repeated_news_do_not_count_as_signs_of_life() {
-        let mut known = Some(sight("them", 0));
-        Sight::update(&mut known, Some(sight("them", 0).lease), at(9));
+        let mut known = Some(observed("them", 0));
+        ObservedLease::update(&mut known, Some(observed("them", 0).lease), at(9));
         assert_eq!(known.as_ref().unwrap().since, at(0));
-        let mut older = sight("before", 0).lease;
+        let mut older = observed("before", 0).lease;
         older.resource_version = "6".into();
-        Sight::update(&mut known, Some(older), at(9));
+        ObservedLease::update(&mut known, Some(older), at(9));
         assert_eq!(known.as_ref().unwrap().lease.holder, "them");
-        Sight::update(&mut known, None, at(9));
+        ObservedLease::update(&mut known, None, at(9));
         assert_eq!(known, None);
     }
 
     #[test]
     fn a_list_is_the_truth_even_if_its_version_is_lower() {
-        let mut known = Some(sight("them", 0));
-        let mut restored = sight("before", 0).lease;
+        let mut known = Some(observed("them", 0));
+        let mut restored = observed("before", 0).lease;
         restored.resource_version = "6".into();
-        Sight::replace(&mut known, Some(restored.clone()), at(9));
-        assert_eq!(known, Some(Sight { lease: restored.clone(), since: at(9) }));
-        Sight::replace(&mut known, Some(restored), at(12));
+        ObservedLease::replace(&mut known, Some(restored.clone()), at(9));
+        assert_eq!(known, Some(ObservedLease { lease: restored.clone(), since: at(9) }));
+        ObservedLease::replace(&mut known, Some(restored), at(12));
         assert_eq!(known.unwrap().since, at(9), "the same again is no sign of life");
     }
 }

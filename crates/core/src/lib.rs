@@ -28,7 +28,7 @@ pub use action::Outcome;
 pub use cluster::fact::{
     Budget, Deletion, Existence, Fact, Key, Lease, Node, Owner, Pod, PodPhase, Taint, Uid, VmRole,
 };
-pub use cluster::index::{Index, Sight};
+pub use cluster::index::{Index, VmVisibility};
 pub use drain::action::Action;
 pub use drain::assess::{Assessment, Fate, Verdict, assess};
 pub use drain::explain::explain;

@@ -156,6 +156,6 @@ pub fn index(pods: Vec<Pod>, budgets: Vec<Budget>) -> Index {
         index.apply(crate::cluster::fact::Fact::Pod(Box::new(pod)));
     }
     index.reset_budgets(budgets, &ListedAt::default());
-    index.set_sight(crate::cluster::index::Sight::Absent);
+    index.set_vm_visibility(crate::cluster::index::VmVisibility::NotInstalled);
     index
 }

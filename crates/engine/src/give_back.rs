@@ -48,34 +48,34 @@ pub enum Told {
 pub async fn give_back(
     http: &Http,
     name: &str,
-    wish: &GiveBack<'_>,
+    request: &GiveBack<'_>,
     tell: &mut (dyn FnMut(Told) + Send),
 ) -> Result<Option<Node>, NodeError> {
     for _ in 0..TRIES {
         let mut node = match nodes::get(http, name).await {
-            Err(error) if error.is_not_found() && wish.guests_in_any_case() => None,
+            Err(error) if error.is_not_found() && request.guests_in_any_case() => None,
             found => Some(found?),
         };
         let on_lease = match &node {
-            Some(node) if wish.node.evidence == Evidence::OnLease => record_of(http, node).await?,
+            Some(node) if request.node.evidence == Evidence::OnLease => record_of(http, node).await?,
             _ => None,
         };
-        let Ok(steps) = plan(node.as_ref(), wish, on_lease.as_deref()) else {
+        let Ok(steps) = plan(node.as_ref(), request, on_lease.as_deref()) else {
             tell(Told::NotTheirs);
             return Ok(node);
         };
         if let Some(Undoing::Node(undo)) = steps.first()
             && let Some(found) = &node
         {
-            let written = write(http, found, undo, wish.dry_run).await;
+            let written = write(http, found, undo, request.dry_run).await;
             node = match written {
                 Err(HttpError::Status { status: 409, .. }) => continue,
-                Err(error) if error.is_not_found() && wish.guests_in_any_case() => None,
+                Err(error) if error.is_not_found() && request.guests_in_any_case() => None,
                 written => Some(written?),
             };
             tell(Told::Node(Undone::by(undo, name)));
         }
-        finish(http, name, steps, wish.dry_run, tell).await;
+        finish(http, name, steps, request.dry_run, tell).await;
         return Ok(node);
     }
     Err(NodeError::Contended(TRIES))

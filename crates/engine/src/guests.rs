@@ -14,7 +14,7 @@ use evac_api::wire::{List, Named};
 use evac_core::cluster::index::ListedAt;
 use evac_core::machines::strategy::{Course, course};
 use evac_core::machines::{Config, Kind, names};
-use evac_core::{Fact, Index, Key, Sight, VmRole};
+use evac_core::{Fact, Index, Key, VmRole, VmVisibility};
 use serde_json::Value;
 
 use crate::http::{Http, HttpError};
@@ -45,8 +45,8 @@ pub fn are_on(index: &Index, nodes: &[String]) -> bool {
 }
 
 /// What a failed reading of instances or migrations means for the rest.
-pub fn sight_after(error: &HttpError) -> Sight {
-    if error.is_not_found() { Sight::Absent } else { Sight::Denied(error.to_string()) }
+pub fn vm_visibility_after(error: &HttpError) -> VmVisibility {
+    if error.is_not_found() { VmVisibility::NotInstalled } else { VmVisibility::Denied(error.to_string()) }
 }
 
 /// How the cluster is set up, as far as it bears on the instances in the index.
@@ -150,7 +150,7 @@ pub async fn look(http: &Http, index: &mut Index, nodes: &[String]) -> Result<()
             index.reset(Kind::Migration, migrations, &at(second));
         }
         (Err(error), _) | (_, Err(error)) => {
-            index.set_sight(sight_after(&error));
+            index.set_vm_visibility(vm_visibility_after(&error));
             return Ok(());
         }
     }
@@ -158,6 +158,6 @@ pub async fn look(http: &Http, index: &mut Index, nodes: &[String]) -> Result<()
     for fact in read_machines(http, &machines_that_matter(index, nodes)).await {
         index.apply(fact);
     }
-    index.set_sight(Sight::Clear);
+    index.set_vm_visibility(VmVisibility::Readable);
     Ok(())
 }

@@ -10,7 +10,7 @@ use evac_api::wire::{List, ListMeta};
 use evac_api::{Answer, Call};
 use evac_apimachinery::backoff::Backoff;
 use evac_clock::Clock;
-use evac_core::tenants::ration::Taken;
+use evac_core::tenants::quota::Usage;
 use evac_core::{Outcome, component};
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http_body_util::{BodyExt as _, Limited};
@@ -144,7 +144,7 @@ impl Http {
     /// Counts what came, and refuses to go on where that was too much.
     pub(crate) fn take(&self, pages: usize, objects: usize) -> Result<(), HttpError> {
         let Some(meter) = &self.meter else { return Ok(()) };
-        let taken = Taken { bytes: 0, objects, pages };
+        let taken = Usage { bytes: 0, objects, pages };
         meter.take(taken).map_err(|excess| HttpError::Lost(format!("the server sends {excess}")))
     }
 

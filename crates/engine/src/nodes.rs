@@ -4,8 +4,8 @@ use evac_api::call::{self, labelled};
 use evac_api::{Call, wire};
 use evac_core::cluster::fact::Existence;
 use evac_core::cluster::taints::{self, Changed, TaintChange, TaintError};
-use evac_core::drain::give_back::{Cordon, Evidence, GiveBack, Giver, OfNode};
-use evac_core::drain::ownership::{self, Attire, MarkState};
+use evac_core::drain::give_back::{CordonAfter, Evidence, GiveBack, Giver, OfNode};
+use evac_core::drain::ownership::{self, MarkState, NodeChanges};
 use evac_core::drain::record::{self, Record};
 use evac_core::{Key, Node, Taint, drain::claim};
 use serde::Deserialize;
@@ -57,7 +57,7 @@ pub async fn set_schedulable(
 ///
 /// With `uncordon` the node becomes schedulable even if it had been cordoned before the drain.
 pub async fn undo(http: &Http, name: &str, uncordon: bool, dry_run: bool) -> Result<Undone, NodeError> {
-    let cordon = if uncordon { Cordon::Lift } else { Cordon::AsBefore };
+    let cordon = if uncordon { CordonAfter::Lift } else { CordonAfter::AsBefore };
     let node = OfNode { by: Giver::Anyone, cordon, evidence: Evidence::OnLease };
     let wish = GiveBack { node, guests: None, dry_run };
     Ok(undo_node(http, name, &wish).await?.unwrap_or_default())
@@ -70,7 +70,7 @@ pub async fn undo_of(
     owner: &str,
     dry_run: bool,
 ) -> Result<Option<Undone>, NodeError> {
-    let node = OfNode { by: Giver::Owner(owner), cordon: Cordon::AsBefore, evidence: Evidence::OnLease };
+    let node = OfNode { by: Giver::Owner(owner), cordon: CordonAfter::AsBefore, evidence: Evidence::OnLease };
     undo_node(http, name, &GiveBack { node, guests: None, dry_run }).await
 }
 
@@ -99,9 +99,9 @@ pub async fn keep_record(
             Some(MarkState::Valid(_)) => {
                 let before = record_of(http, node).await?;
                 let node = record::borne_out(node, before.as_deref());
-                ownership::new_mark(&node, owner, &Attire::default(), http.clock().calendar())
+                ownership::new_mark(&node, owner, &NodeChanges::default(), http.clock().calendar())
             }
-            _ => ownership::new_mark(node, owner, &Attire::default(), http.clock().calendar()),
+            _ => ownership::new_mark(node, owner, &NodeChanges::default(), http.clock().calendar()),
         };
         let missing = perhaps.iter().filter(|taint| !node.taints.iter().any(|there| there.same_as(taint)));
         let record = Record::of(&node.uid, &mark).and_perhaps(missing.cloned().collect());

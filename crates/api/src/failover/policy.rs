@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use evac_core::cluster::condition::Condition;
 use evac_core::cluster::fact::Amount;
+use evac_core::failover::evaluator::{NodeVerdict, PolicyEvaluation};
 use evac_core::failover::policy::{Agent, DEFAULT_NOT_READY_FOR, SHORTEST, SHORTEST_ASSUMPTION, Storm};
-use evac_core::failover::watchman::{Standing, Verdict};
-use evac_core::failover::{Brake, FailoverPolicy, PolicyError, Proof};
+use evac_core::failover::{AcceptedProof, Brake, FailoverPolicy, PolicyError};
 use evac_core::machines::Kind;
 use evac_core::machines::condition::seconds;
 use evac_core::{Key, Uid};
@@ -153,16 +153,16 @@ fn brake(min: Option<IntOrString>, max: Option<IntOrString>) -> Result<Brake, Po
     }
 }
 
-fn proof(spec: ProofSpec) -> Result<Proof, PolicyError> {
+fn proof(spec: ProofSpec) -> Result<AcceptedProof, PolicyError> {
     let mut found = Vec::new();
-    found.extend(spec.statement.map(|_| Proof::Statement));
-    found.extend(spec.provider.map(|_| Proof::Provider));
+    found.extend(spec.statement.map(|_| AcceptedProof::Statement));
+    found.extend(spec.provider.map(|_| AcceptedProof::Provider));
     if let Some(agent) = spec.agent {
-        found.push(Proof::Agent(self::agent(agent)?));
+        found.push(AcceptedProof::Agent(self::agent(agent)?));
     }
     if let Some(text) = &spec.assume_off_after {
         let after = at_least("proof.assumeOffAfter", text, SHORTEST_ASSUMPTION, "3m")?;
-        found.push(Proof::Time { after });
+        found.push(AcceptedProof::Time { after });
     }
     match (found.pop(), found.is_empty()) {
         (Some(only), true) => Ok(only),
@@ -230,10 +230,10 @@ impl PolicyObject {
 }
 
 /// How a policy stands, as its status. `before` is the condition as it was, whose time is kept if it still holds.
-pub fn status(standing: &Standing, object: &PolicyObject, now: Timestamp) -> Value {
+pub fn status(evaluation: &PolicyEvaluation, object: &PolicyObject, now: Timestamp) -> Value {
     let generation = object.metadata.generation;
     let before = object.condition("Valid");
-    let (verdict, reason, message) = match &standing.error {
+    let (verdict, reason, message) = match &evaluation.error {
         None => ("True", "Accepted", "the policy is in force".to_owned()),
         Some(error @ PolicyError::EveryNode { .. }) => ("False", "MatchesEveryNode", error.to_string()),
         Some(error) => ("False", "Invalid", error.to_string()),
@@ -242,20 +242,20 @@ pub fn status(standing: &Standing, object: &PolicyObject, now: Timestamp) -> Val
         .filter(|before| before.status == verdict)
         .and_then(|before| before.last_transition_time.clone())
         .unwrap_or_else(|| seconds(now).into());
-    let (storm_since, cooling_until) = match standing.storm {
+    let (storm_since, cooling_until) = match evaluation.storm {
         Storm::None => (Value::Null, Value::Null),
         Storm::Active { since } => (json!(seconds(since)), Value::Null),
         Storm::Cooling { until } => (Value::Null, json!(seconds(until))),
     };
-    let nodes: Vec<Value> = standing
+    let nodes: Vec<Value> = evaluation
         .nodes
         .iter()
         .map(|(name, verdict)| match verdict {
-            Verdict::Act => {
+            NodeVerdict::Act => {
                 json!({"name": name, "verdict": "FailingOver", "message": "is being failed over"})
             }
             // Without the time that is left: a status that changes every second is written every second.
-            Verdict::Hold(hold) => {
+            NodeVerdict::Hold(hold) => {
                 let message = hold.words(now);
                 let message = message.split(" (in ").next().unwrap_or_default();
                 json!({"name": name, "verdict": hold.code(), "message": message})
@@ -264,9 +264,9 @@ pub fn status(standing: &Standing, object: &PolicyObject, now: Timestamp) -> Val
         .collect();
     json!({"status": {
         "observedGeneration": generation,
-        "observedNodes": standing.observed,
-        "healthyNodes": standing.healthy,
-        "neededNodes": standing.needed,
+        "observedNodes": evaluation.observed,
+        "healthyNodes": evaluation.healthy,
+        "neededNodes": evaluation.needed,
         "stormSince": storm_since,
         "coolingUntil": cooling_until,
         "nodes": nodes,
@@ -275,7 +275,7 @@ pub fn status(standing: &Standing, object: &PolicyObject, now: Timestamp) -> Val
                 "type": "Valid", "status": verdict, "reason": reason, "message": message,
                 "lastTransitionTime": since, "observedGeneration": generation,
             }),
-            unread(standing.unread.as_deref(), object, now),
+            unread(evaluation.unread.as_deref(), object, now),
         ),
     }})
 }
@@ -346,7 +346,7 @@ mod tests {
         let policy = policy(&good()).unwrap();
         assert_eq!(policy.not_ready_for, DEFAULT_NOT_READY_FOR);
         assert_eq!(policy.brake, Brake::MaxUnhealthy(Amount::Percent("40%".into())));
-        assert_eq!(policy.proof, Proof::Statement);
+        assert_eq!(policy.proof, AcceptedProof::Statement);
         assert_eq!((policy.pause.len(), policy.storm_cooldown, policy.storm), (0, None, Storm::None));
     }
 
@@ -361,7 +361,7 @@ mod tests {
             }}),
         );
         let policy = policy(&spec).unwrap();
-        let Proof::Agent(agent) = &policy.proof else { panic!("{:?}", policy.proof) };
+        let AcceptedProof::Agent(agent) = &policy.proof else { panic!("{:?}", policy.proof) };
         assert_eq!((agent.timeout.as_secs(), agent.tries), (20, 3));
         assert_eq!(agent.secret, Some(Key::new("a", "b")));
         assert!(!format!("{policy:?}").contains("hunter2"), "{policy:?}");

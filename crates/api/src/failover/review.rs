@@ -1,6 +1,6 @@
 //! Reviews of failover policies: which requests are shown to us, and what is read from them.
 
-use evac_core::failover::{FailoverPolicy, PolicyError, Proof};
+use evac_core::failover::{AcceptedProof, FailoverPolicy, PolicyError};
 use serde_json::{Value, json};
 
 use super::definition::{GROUP, VERSION};
@@ -65,7 +65,7 @@ pub fn rights(policy: &FailoverPolicy) -> Vec<Right<'_>> {
         Right::to("create", "pods").sub("eviction"),
         Right::to("delete", "pods"),
     ];
-    if let Proof::Agent(agent) = &policy.proof
+    if let AcceptedProof::Agent(agent) = &policy.proof
         && let Some(secret) = &agent.secret
     {
         rights.push(Right::to("get", "secrets").within(&secret.namespace).named(&secret.name));

@@ -3,7 +3,7 @@
 use evac_api::Call;
 use evac_api::kubevirt::{request, wire};
 use evac_core::drain::forecast::{PodForecast, Prospect};
-use evac_core::drain::guest::outlook;
+use evac_core::drain::guest::instance_fate;
 use evac_core::machines::strategy::{effective, provenance};
 use evac_core::machines::{Instance, Kind, Machine, condition};
 use evac_core::{Fact, Fate, Index, Key, Policy, Reason, Severity};
@@ -126,7 +126,7 @@ fn lines(
             format!("no ({}: {})", reason.unwrap_or_default(), message.unwrap_or_default())
         }
     };
-    let (mut reason, fate) = outlook(index, policy, instance);
+    let (mut reason, fate) = instance_fate(index, policy, instance);
     let mut unknown = None;
     let mut does = match fate {
         Fate::Migrate => "would live-migrate it",

@@ -1,7 +1,7 @@
 //! What a failover says: to people in lines, to programs in JSON.
 
 use evac_core::drain::explain::span;
-use evac_core::failover::{LetGo, Release, Remains};
+use evac_core::failover::{LetGo, Pending, Release};
 use evac_engine::failover::{End, Event, Report};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -167,7 +167,7 @@ impl Renderer {
     }
 }
 
-fn waiting(remains: &Remains) -> Option<String> {
+fn waiting(remains: &Pending) -> Option<String> {
     let mut parts: Vec<String> = remains.guests.iter().map(evac_core::failover::Missing::words).collect();
     if !remains.pods.is_empty() {
         parts.push(format!("{} pods to be removed", remains.pods.len()));

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::cluster::fact::{Existence, Key, Pod, Uid, VmRole};
-use crate::cluster::index::{Index, Sight};
+use crate::cluster::index::{Index, VmVisibility};
 use crate::drain::guest;
 use crate::drain::policy::Policy;
 use crate::drain::run::after;
@@ -155,10 +155,12 @@ fn fate_of(index: &Index, policy: &Policy, pod: &Pod, now: Timestamp, reasons: &
     }
     // Scratch space of a hypervisor is no data, and a guest's own owner is not its pod's.
     match &pod.vm {
-        VmRole::Launcher(_) if finished && *index.sight() == Sight::Clear => {
+        VmRole::Launcher(_) if finished && *index.vm_visibility() == VmVisibility::Readable => {
             return guest::remains(index, pod, pod.instance_name(), reasons);
         }
-        VmRole::Launcher(_) | VmRole::Hotplug if finished && *index.sight() != Sight::Absent => {
+        VmRole::Launcher(_) | VmRole::Hotplug
+            if finished && *index.vm_visibility() != VmVisibility::NotInstalled =>
+        {
             reasons.push(FilterReason::Finished.into());
             return Fate::Leave;
         }
@@ -167,7 +169,7 @@ fn fate_of(index: &Index, policy: &Policy, pod: &Pod, now: Timestamp, reasons: &
                 return fate;
             }
         }
-        VmRole::Hotplug if *index.sight() != Sight::Absent => {
+        VmRole::Hotplug if *index.vm_visibility() != VmVisibility::NotInstalled => {
             reasons.push(GuestReason::VmHotplug.into());
             return Fate::Follow;
         }

@@ -4,9 +4,9 @@ use crate::cluster::fact::{Node, VmRole};
 use crate::cluster::index::Index;
 use crate::drain::action::Action;
 use crate::drain::assess::assess;
-use crate::drain::claim::{self, Trace, question};
+use crate::drain::claim::{self, Trace, probe};
+use crate::drain::context::Context;
 use crate::drain::forecast::{Forecast, forecast};
-use crate::drain::look::Look;
 use crate::drain::node::Draining;
 use crate::drain::ownership::{self, MarkState, Ownership};
 use crate::drain::policy::{DryRun, Policy};
@@ -17,8 +17,8 @@ use crate::machines::beside;
 use crate::reasons::{NodeReason, OwnerReason, Reason};
 
 /// What is foretold of a node, among all that are drained together.
-pub(crate) fn foretell(look: Look<'_>, run: &Run, name: &str) -> Option<Forecast> {
-    let Look { index, policy, now } = look;
+pub(crate) fn foretell(context: Context<'_>, run: &Run, name: &str) -> Option<Forecast> {
+    let Context { index, policy, now } = context;
     // Only a trial is about more than whether to begin.
     let nodes: Vec<String> = match policy.dry_run {
         DryRun::None => vec![name.to_owned()],
@@ -28,8 +28,8 @@ pub(crate) fn foretell(look: Look<'_>, run: &Run, name: &str) -> Option<Forecast
 }
 
 /// Plans before touching: verdicts first, then who owns the node, then the cordon.
-pub(crate) fn begin(look: Look<'_>, run: &mut Run, position: usize, step: &mut Step) {
-    let Look { index, policy, now } = look;
+pub(crate) fn begin(context: Context<'_>, run: &mut Run, position: usize, step: &mut Step) {
+    let Context { index, policy, now } = context;
     let NodePhase::Waiting(cordon) = run.nodes[position].phase else { return };
     let name = run.nodes[position].name.clone();
     if run.stopping {
@@ -49,15 +49,15 @@ pub(crate) fn begin(look: Look<'_>, run: &mut Run, position: usize, step: &mut S
         return end(run, position, End::Failed { reason, blockers: Vec::new() }, step);
     };
     let assessment = assess(index, policy, &name, now);
-    let foretold = foretell(look, run, &name);
+    let foretold = foretell(context, run, &name);
     let blockers = foretold.as_ref().map(Forecast::refusals).unwrap_or_default();
-    let hopeless = !blockers.is_empty() && !policy.standing;
-    if !hopeless && question::is_awaited(look, run, position, step) {
+    let hopeless = !blockers.is_empty() && !policy.keep_empty;
+    if !hopeless && probe::is_awaited(context, run, position, step) {
         return;
     }
     let owner = ownership::ownership(index, node, &run.owner, now);
     let refused = owner.refuses(policy.take_over);
-    if !hopeless && !refused && notes_first(look, node, run, position) {
+    if !hopeless && !refused && notes_first(context, node, run, position) {
         return;
     }
     let is_first_try = cordon.retry.failures() == 0;
@@ -113,9 +113,9 @@ pub(crate) fn begin(look: Look<'_>, run: &mut Run, position: usize, step: &mut S
         tell_foretold(policy, foretold, step);
         return end(run, position, End::Rehearsed { blockers }, step);
     }
-    let attire = &run.nodes[position].attire;
+    let changes = &run.nodes[position].changes;
     let known = index.lease(&claim::key(&name)).and_then(|lease| lease.record.clone());
-    if matches!(owner, Ownership::Ours(_)) && attire.is_worn_by(node) {
+    if matches!(owner, Ownership::Ours(_)) && changes.are_on(node) {
         // Where the answer to our own cordon was lost, what we noted then still holds.
         let NodeRun { claim, phase, .. } = &mut run.nodes[position];
         claim.noted = known.or(claim.noted.take());
@@ -126,9 +126,9 @@ pub(crate) fn begin(look: Look<'_>, run: &mut Run, position: usize, step: &mut S
         // Who keeps a record of its own takes over only what is borne out by the one before.
         Some(MarkState::Valid(_)) if run.instance.is_some() => {
             let node = record::borne_out(node, known.as_deref());
-            ownership::new_mark(&node, &run.owner, attire, now)
+            ownership::new_mark(&node, &run.owner, changes, now)
         }
-        _ => ownership::new_mark(node, &run.owner, attire, now),
+        _ => ownership::new_mark(node, &run.owner, changes, now),
     };
     let noted = Some(Box::new(Record::of(&node.uid, &mark)));
     step.actions.push(Action::Cordon {
@@ -136,7 +136,7 @@ pub(crate) fn begin(look: Look<'_>, run: &mut Run, position: usize, step: &mut S
         uid: node.uid.clone(),
         resource_version: node.resource_version.clone(),
         mark: Box::new(mark),
-        taints: attire.taints_on(node),
+        taints: changes.taints_on(node),
         dry_run: policy.dry_run == DryRun::Server,
     });
     run.nodes[position].claim.noted = noted;
@@ -164,13 +164,13 @@ pub(crate) fn tell_foretold(policy: &Policy, foretold: Option<Forecast>, step: &
 
 /// Whether the record of a node without a mark is still to be written. It comes before the cordon, so that a run that dies right after that leaves
 /// nothing that cannot be taken back. Without the right to write leases, or where that fails, the drain goes on all the same.
-fn notes_first(look: Look<'_>, node: &Node, run: &mut Run, position: usize) -> bool {
-    let Look { policy, now, .. } = look;
+fn notes_first(context: Context<'_>, node: &Node, run: &mut Run, position: usize) -> bool {
+    let Context { policy, now, .. } = context;
     let claims = run.instance.is_some() && policy.dry_run == DryRun::None;
     if !claims || node.mark.is_some() || !run.nodes[position].claim.is_first_try() {
         return false;
     }
-    let mark = ownership::new_mark(node, &run.owner, &run.nodes[position].attire, now);
+    let mark = ownership::new_mark(node, &run.owner, &run.nodes[position].changes, now);
     run.nodes[position].claim.noted = Some(Box::new(Record::of(&node.uid, &mark)));
     true
 }

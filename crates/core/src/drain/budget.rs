@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::cluster::fact::{Amount, Budget, Key, Pod, PodPhase, UnhealthyPolicy, VmRole};
-use crate::cluster::index::{Index, Sight};
+use crate::cluster::index::{Index, VmVisibility};
 use crate::drain::run::after;
 use crate::machines::strategy::{Course, course};
 use crate::reasons::{BudgetReason, Reason};
@@ -69,7 +69,7 @@ pub fn gate(index: &Index, pod: &Pod, charges: &Charges) -> Gate {
 /// The eviction of a guest with an external owner tells that owner and ends there: the review answers before budgets are asked.
 fn only_tells(index: &Index, pod: &Pod) -> bool {
     matches!(pod.vm, VmRole::Launcher(_))
-        && *index.sight() == Sight::Clear
+        && *index.vm_visibility() == VmVisibility::Readable
         && index.instance_of(pod).is_some_and(|instance| course(instance, &index.config) == Course::HandOver)
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::cluster::fact::{Key, Pod, VmRole};
-use crate::cluster::index::{Index, Sight};
+use crate::cluster::index::{Index, VmVisibility};
 use crate::cluster::subject::{Kind, ObjectRef};
 use crate::drain::action::Action;
 
@@ -106,7 +106,7 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
 /// Whether an unfinished pod holds a guest that a drain must not end: one that has to be moved, one of which nothing is
 /// known though machines can be seen, or the volumes of one that still runs.
 fn may_not_be_shut_down(index: &Index, pod: &Pod) -> bool {
-    if *index.sight() == Sight::Absent {
+    if *index.vm_visibility() == VmVisibility::NotInstalled {
         return false;
     }
     if pod.vm == VmRole::None {

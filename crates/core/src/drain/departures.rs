@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::fact::{PodPhase, Uid};
-use crate::drain::look::Look;
+use crate::drain::context::Context;
 use crate::drain::pod::{NextTry, PodRun, PodState};
 use crate::drain::run::Run;
 use crate::drain::step::{Event, Step};
 
 /// What there is to tell about one node.
 #[derive(Default)]
-struct Tally {
+struct DepartureCount {
     left: usize,
     total: usize,
     vms_left: usize,
@@ -19,20 +19,20 @@ struct Tally {
 }
 
 /// One pass over all pods, however many nodes there are.
-pub(crate) fn note(look: Look<'_>, run: &mut Run, step: &mut Step) {
-    let mut tallies: BTreeMap<&str, Tally> = run
+pub(crate) fn note(context: Context<'_>, run: &mut Run, step: &mut Step) {
+    let mut counts: BTreeMap<&str, DepartureCount> = run
         .nodes
         .iter()
         .filter(|node| node.phase.is_emptied())
-        .map(|node| (node.name.as_str(), Tally::default()))
+        .map(|node| (node.name.as_str(), DepartureCount::default()))
         .collect();
     for (uid, pod) in &mut run.pods {
-        if let Some(tally) = tallies.get_mut(pod.node.as_str()) {
-            count(look, uid, pod, tally);
+        if let Some(count) = counts.get_mut(pod.node.as_str()) {
+            note_pod(context, uid, pod, count);
         }
     }
-    for (node, tally) in tallies {
-        let Tally { left, total, vms_left, vms_total, departed } = tally;
+    for (node, count) in counts {
+        let DepartureCount { left, total, vms_left, vms_total, departed } = count;
         if !departed.is_empty() {
             step.events.extend(departed);
             step.events.push(Event::Progress { node: node.to_owned(), left, total, vms_left, vms_total });
@@ -40,10 +40,10 @@ pub(crate) fn note(look: Look<'_>, run: &mut Run, step: &mut Step) {
     }
 }
 
-fn count(look: Look<'_>, uid: &Uid, pod: &mut PodRun, tally: &mut Tally) {
-    let Look { index, policy, now } = look;
-    tally.total += 1;
-    tally.vms_total += usize::from(pod.guest);
+fn note_pod(context: Context<'_>, uid: &Uid, pod: &mut PodRun, count: &mut DepartureCount) {
+    let Context { index, policy, now } = context;
+    count.total += 1;
+    count.vms_total += usize::from(pod.guest);
     let found = index
         .pod(&pod.key)
         .filter(|found| found.uid == *uid && found.node.as_deref() == Some(pod.node.as_str()));
@@ -51,8 +51,8 @@ fn count(look: Look<'_>, uid: &Uid, pod: &mut PodRun, tally: &mut Tally) {
     let ended = pod.guest && found.is_some_and(|found| found.phase.is_finished());
     let present = found.is_some() && !ended;
     if pod.state == PodState::InFlight || (present && pod.state != PodState::Gone) {
-        tally.left += 1;
-        tally.vms_left += usize::from(pod.guest);
+        count.left += 1;
+        count.vms_left += usize::from(pod.guest);
         return;
     }
     if pod.told.left {
@@ -73,7 +73,7 @@ fn count(look: Look<'_>, uid: &Uid, pod: &mut PodRun, tally: &mut Tally) {
     }
     let died = found.is_some_and(|found| found.phase == PodPhase::Failed);
     let (key, node) = (pod.key.clone(), pod.node.clone());
-    tally.departed.push(match pod.went_to().filter(|_| !died) {
+    count.departed.push(match pod.went_to().filter(|_| !died) {
         Some((instance, to, began)) => Event::Moved {
             instance: instance.clone(),
             pod: key,

@@ -8,9 +8,9 @@ use crate::cluster::tenant::TenantProgress;
 use crate::drain::action::{Action, Own};
 use crate::drain::assess::{Fate, Verdict, given_up_at};
 use crate::drain::begin::{foretell, tell_foretold};
+use crate::drain::context::{Context, NodeContext};
 use crate::drain::explain::waiting_for;
 use crate::drain::forecast::Forecast;
-use crate::drain::look::{Look, NodeLook};
 use crate::drain::migrations;
 use crate::drain::node::{Draining, Reading};
 use crate::drain::ownership::MarkState;
@@ -22,9 +22,9 @@ use crate::drain::step::{Event, NAMED_AFTER, Step, end};
 use crate::reasons::{AnswerReason, GuestReason, NodeReason, OwnerReason, Reason, Severity};
 
 /// Takes stock of a node being emptied and decides whether that is over.
-pub(crate) fn advance(view: &NodeLook<'_>, run: &mut Run, position: usize, step: &mut Step) {
-    let NodeLook { look, assessment, since, .. } = *view;
-    let Look { index, policy, now } = look;
+pub(crate) fn advance(node_context: &NodeContext<'_>, run: &mut Run, position: usize, step: &mut Step) {
+    let NodeContext { context, assessment, since, .. } = *node_context;
+    let Context { index, policy, now } = context;
     let name = run.nodes[position].name.clone();
     let rehearsal = policy.dry_run == DryRun::Server;
     if !rehearsal && let Some(reason) = lost_ownership(index, run, &name) {
@@ -42,14 +42,14 @@ pub(crate) fn advance(view: &NodeLook<'_>, run: &mut Run, position: usize, step:
         }
     }
     if rehearsal {
-        return rehearse(view, run, position, &remaining, step);
+        return rehearse(node_context, run, position, &remaining, step);
     }
-    migrations::follow(view, run, step);
+    migrations::follow(node_context, run, step);
     let mut blockers = Vec::new();
     let mut news = Vec::new();
     for verdict in assessment.to_leave() {
         let Some(pod) = index.pod(&verdict.pod) else { continue };
-        if let Some((blocker, is_news)) = watch_over(view, run, pod, verdict, step) {
+        if let Some((blocker, is_news)) = watch_over(node_context, run, pod, verdict, step) {
             if is_news {
                 news.push(blocker.clone());
             }
@@ -77,30 +77,30 @@ pub(crate) fn advance(view: &NodeLook<'_>, run: &mut Run, position: usize, step:
     if let Some(timeout) = policy.timeout {
         let deadline = after(since, timeout);
         if now >= deadline {
-            migrations::call_off(view, run);
+            migrations::call_off(node_context, run);
             return end(run, position, End::TimedOut { after: timeout, blockers }, step);
         }
         step.look_at(deadline);
     }
-    if policy.standing {
+    if policy.keep_empty {
         return;
     }
-    end_if_stuck(look, run, position, &remaining, &blockers, step);
+    end_if_stuck(context, run, position, &remaining, &blockers, step);
     if run.nodes[position].end().is_some() {
-        migrations::call_off(view, run);
+        migrations::call_off(node_context, run);
     }
 }
 
 /// All that is left cannot leave: after a pause in which the world may change its mind, say so and end.
 fn end_if_stuck(
-    look: Look<'_>,
+    context: Context<'_>,
     run: &mut Run,
     position: usize,
     remaining: &[&Pod],
     blockers: &[Blocker],
     step: &mut Step,
 ) {
-    let Look { policy, now, .. } = look;
+    let Context { policy, now, .. } = context;
     let name = run.nodes[position].name.clone();
     let has_failed = |pod: &Pod| run.pods.get(&pod.uid).is_some_and(|known| known.state.is_failed());
     let is_idle = |pod: &Pod| run.pods.get(&pod.uid).is_none_or(|known| known.state.is_idle());
@@ -143,9 +143,15 @@ fn lost_ownership(index: &Index, run: &Run, name: &str) -> Option<Reason> {
 }
 
 /// A trial: every pod is asked once, and what was foretold together with the answers is the result.
-fn rehearse(view: &NodeLook<'_>, run: &mut Run, position: usize, remaining: &[&Pod], step: &mut Step) {
-    let NodeLook { look, assessment, .. } = *view;
-    let Look { index, policy, .. } = look;
+fn rehearse(
+    node_context: &NodeContext<'_>,
+    run: &mut Run,
+    position: usize,
+    remaining: &[&Pod],
+    step: &mut Step,
+) {
+    let NodeContext { context, assessment, .. } = *node_context;
+    let Context { index, policy, .. } = context;
     let asked: BTreeSet<&Uid> = assessment
         .verdicts
         .iter()
@@ -160,7 +166,7 @@ fn rehearse(view: &NodeLook<'_>, run: &mut Run, position: usize, remaining: &[&P
     if pending && !run.stopping {
         return;
     }
-    let foretold = foretell(look, run, &assessment.node)
+    let foretold = foretell(context, run, &assessment.node)
         .map(|forecast| forecast.with_answers(|uid| run.pods.get(uid).and_then(PodRun::last), index));
     let blockers = foretold.as_ref().map(Forecast::blockers).unwrap_or_default();
     tell_foretold(policy, foretold, step);
@@ -169,13 +175,13 @@ fn rehearse(view: &NodeLook<'_>, run: &mut Run, position: usize, remaining: &[&P
 
 /// What one pod waits for now, and whether that should be told; wakes us when it may change by time alone.
 fn watch_over(
-    view: &NodeLook<'_>,
+    node_context: &NodeContext<'_>,
     run: &mut Run,
     pod: &Pod,
     verdict: &Verdict,
     step: &mut Step,
 ) -> Option<(Blocker, bool)> {
-    let now = view.look.now;
+    let now = node_context.context.now;
     let known = run.pods.get_mut(&pod.uid)?;
     if known.state == PodState::InFlight {
         // The answer decides whether what held it up still does.
@@ -184,11 +190,11 @@ fn watch_over(
     let says = |at_least| verdict.reasons.iter().find(|reason| reason.severity() >= at_least).cloned();
     let (reason, look_again) = match verdict.fate {
         Fate::Blocked => (says(Severity::Never), None),
-        Fate::Migrate if pod.deletion.is_none() => migrations::waiting_for(view, pod, known),
+        Fate::Migrate if pod.deletion.is_none() => migrations::waiting_for(node_context, pod, known),
         // The drain does not ask for its eviction, so no budget stands in its way.
         Fate::Follow if pod.deletion.is_none() => (says(Severity::Note), None),
         _ => {
-            let (reason, at) = waiting_for(view.look, pod, known, view.charges);
+            let (reason, at) = waiting_for(node_context.context, pod, known, node_context.charges);
             (reason.or_else(|| says(Severity::Slow)), at)
         }
     };
@@ -256,14 +262,14 @@ fn tell_together(node: &str, news: Vec<Blocker>, step: &mut Step) {
     }
 }
 
-pub(crate) fn conclude(view: &NodeLook<'_>, run: &mut Run, position: usize, step: &mut Step) {
-    let Look { index, policy, now } = view.look;
+pub(crate) fn conclude(node_context: &NodeContext<'_>, run: &mut Run, position: usize, step: &mut Step) {
+    let Context { index, policy, now } = node_context.context;
     let node = &mut run.nodes[position];
     let proof = prove(index, policy, &node.name, now);
-    if view.assessment.to_leave().next().is_some() {
+    if node_context.assessment.to_leave().next().is_some() {
         // Pods that came meanwhile (they tolerate the cordon) have to leave too.
-        node.phase = NodePhase::Draining(Draining::since(view.since));
-        return advance(view, run, position, step);
+        node.phase = NodePhase::Draining(Draining::since(node_context.since));
+        return advance(node_context, run, position, step);
     }
     end(run, position, End::Drained { proof }, step);
 }

@@ -15,7 +15,7 @@ use crate::cluster::subject::{Kind, ObjectRef};
 use crate::drain::action::Action;
 use crate::drain::assess::{Assessment, Fate};
 use crate::drain::budget::{Charges, Gate, gate};
-use crate::drain::look::Look;
+use crate::drain::context::Context;
 use crate::drain::pod::{NextTry, PodRun, PodState};
 use crate::drain::policy::DryRun;
 use crate::drain::run::{Run, after};
@@ -39,12 +39,12 @@ pub(crate) fn charges(index: &Index, run: &Run) -> Charges {
 
 /// Chooses the pods that are asked to leave now: free ones first, then as many as each budget has room for.
 pub(crate) fn send<'a>(
-    look: Look<'_>,
+    context: Context<'_>,
     run: &mut Run,
     draining: impl Iterator<Item = &'a Assessment>,
     step: &mut Step,
 ) {
-    let Look { index, policy, now } = look;
+    let Context { index, policy, now } = context;
     let mut room = policy.parallel.saturating_sub(run.requests_under_way());
     let mut charges = charges(index, run);
     let mut candidates: Vec<(Turn, &Key, &Uid, &str)> = Vec::new();
@@ -88,7 +88,7 @@ pub(crate) fn send<'a>(
         }
         let Some(pod) = index.pod(key) else { continue };
         let known = run.pods.entry(uid.clone()).or_insert_with(|| PodRun::new(pod, node));
-        let asked = match may_ask(look, pod, known, &charges) {
+        let asked = match may_ask(context, pod, known, &charges) {
             Ask::Free => Some(None),
             Ask::Charge(budget) => Some(Some(budget)),
             // One look behind a closed door is enough: its answer holds for all who wait there.
@@ -166,8 +166,8 @@ fn when(condition: bool, ask: Ask) -> Ask {
     if condition { ask } else { Ask::NotNow }
 }
 
-fn may_ask(look: Look<'_>, pod: &Pod, known: &mut PodRun, charges: &Charges) -> Ask {
-    let Look { index, policy, now } = look;
+fn may_ask(context: Context<'_>, pod: &Pod, known: &mut PodRun, charges: &Charges) -> Ask {
+    let Context { index, policy, now } = context;
     let PodState::Idle(next) = known.state else { return Ask::NotNow };
     let due = next.not_before.is_none_or(|at| at <= now);
     if policy.dry_run == DryRun::Server {

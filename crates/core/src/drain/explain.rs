@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::action::Outcome;
 use crate::cluster::fact::{Health, Node, Pod, VmRole};
 use crate::drain::budget::{Charges, Gate, cut_off, gate};
-use crate::drain::look::Look;
+use crate::drain::context::Context;
 use crate::drain::pod::{PodRun, PodState};
 use crate::drain::run::{Blocker, after};
 use crate::reasons::component::{self, SilentHook};
@@ -18,12 +18,12 @@ const SLACK: Duration = Duration::from_secs(10);
 
 /// What a pod that has to leave waits for, and when that may change by time alone.
 pub(crate) fn waiting_for(
-    look: Look<'_>,
+    context: Context<'_>,
     pod: &Pod,
     known: &PodRun,
     charges: &Charges,
 ) -> (Option<Reason>, Option<Timestamp>) {
-    let Look { index, now, .. } = look;
+    let Context { index, now, .. } = context;
     let node = pod.node.as_deref().and_then(|node| index.node(node));
     if pod.deletion.is_some() {
         return leaving(node, pod, now);

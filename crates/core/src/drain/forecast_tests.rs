@@ -103,7 +103,7 @@ fn what_cannot_be_seen_is_unknown_and_not_in_the_way() {
     blind.reset_nodes(vec![node("n")], &ListedAt::default());
     blind.apply(Fact::Pod(Box::new(web("a"))));
     blind.apply(Fact::Pod(Box::new(web("done").in_phase(PodPhase::Succeeded))));
-    blind.set_sight(crate::cluster::index::Sight::Absent);
+    blind.set_vm_visibility(crate::cluster::index::VmVisibility::NotInstalled);
     let foretold = of(&blind);
     assert_eq!((names(&foretold), foretold.expected), (vec!["unknown", "leavesNow"], Expected::Unknown));
     assert!(foretold.blockers().is_empty());
@@ -160,7 +160,7 @@ fn the_answers_of_the_server_correct_what_was_seen() {
 
 fn with_guests(guests: &[Instance], free: i128) -> Index {
     let mut index = index(guests.iter().map(launcher).collect(), Vec::new());
-    index.set_sight(crate::cluster::index::Sight::Clear);
+    index.set_vm_visibility(crate::cluster::index::VmVisibility::Readable);
     let seen = guests.iter().map(|vmi| Fact::Instance(Box::new(vmi.clone()))).collect();
     index.reset(Kind::Instance, seen, &ListedAt::default());
     let room = |amount: i128| [("pods".to_owned(), 10_000), ("memory".to_owned(), amount)].into();

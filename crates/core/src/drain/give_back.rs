@@ -28,7 +28,7 @@ use crate::machines::{Instance, Migration, names};
 /// How long a drain may take to notice that it was cancelled.
 const LAST_REQUESTS: Duration = Duration::from_secs(1);
 
-/// A wish to give a node back.
+/// What giving a node back undoes, and for whom.
 #[derive(Debug, Clone, Copy)]
 pub struct GiveBack<'a> {
     /// What is undone on the node itself.
@@ -45,7 +45,7 @@ pub struct OfNode<'a> {
     /// Who gives it back, which decides whose mark may be undone.
     pub by: Giver<'a>,
     /// What becomes of `spec.unschedulable`.
-    pub cordon: Cordon,
+    pub cordon: CordonAfter,
     /// Where the record is that has to bear the mark out.
     pub evidence: Evidence<'a>,
 }
@@ -61,7 +61,7 @@ pub enum Giver<'a> {
 
 /// What becomes of the cordon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cordon {
+pub enum CordonAfter {
     /// The pre-image in the mark decides, where the record bears it out.
     AsBefore,
     /// The node becomes schedulable even if it had been cordoned before.
@@ -126,23 +126,23 @@ pub struct NotTheirs;
 /// Everything that is to be undone, in this order. `node` is none if it is gone; `on_lease` is the record that a lease of the node carries.
 pub fn plan<'a>(
     node: Option<&Node>,
-    wish: &GiveBack<'a>,
+    request: &GiveBack<'a>,
     on_lease: Option<&Record>,
 ) -> Result<Vec<Undoing<'a>>, NotTheirs> {
     let mut plan = Vec::new();
-    let undo = node.map(|node| on_node(node, &wish.node, on_lease));
+    let undo = node.map(|node| on_node(node, &request.node, on_lease));
     match undo {
         Some(Some(undo)) => {
-            let kept = matches!(wish.node.evidence, Evidence::Kept(_));
-            let record_goes = undo.remove_mark && !kept && !wish.dry_run;
+            let kept = matches!(request.node.evidence, Evidence::Kept(_));
+            let record_goes = undo.remove_mark && !kept && !request.dry_run;
             plan.push(Undoing::Node(undo));
             plan.extend(record_goes.then_some(Undoing::Record));
         }
-        Some(None) if !wish.guests_in_any_case() => return Err(NotTheirs),
+        Some(None) if !request.guests_in_any_case() => return Err(NotTheirs),
         Some(None) | None => {}
     }
-    if let Some(guests) = &wish.guests {
-        plan.extend(guests.plan(wish.dry_run));
+    if let Some(guests) = &request.guests {
+        plan.extend(guests.plan(request.dry_run));
     }
     Ok(plan)
 }
@@ -179,9 +179,9 @@ fn on_node(node: &Node, wanted: &OfNode<'_>, on_lease: Option<&Record>) -> Optio
     };
     let mut undo = match wanted.by {
         Giver::Anyone => undo(node, record),
-        Giver::Owner(owner) => undo_of(node, owner, wanted.cordon == Cordon::Keep, record)?,
+        Giver::Owner(owner) => undo_of(node, owner, wanted.cordon == CordonAfter::Keep, record)?,
     };
-    if wanted.cordon == Cordon::Lift && node.unschedulable {
+    if wanted.cordon == CordonAfter::Lift && node.unschedulable {
         undo.unschedulable = Some(false);
         undo.left.retain(|what| what != CORDON);
     }
@@ -298,14 +298,14 @@ pub fn undo_of(node: &Node, owner: &str, keep_cordon: bool, record: Option<&Reco
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drain::ownership::{Attire, new_mark};
+    use crate::drain::ownership::{NodeChanges, new_mark};
     use crate::drain::written_on_nodes::EXCLUDE_LABEL;
     use crate::machines::testing::{instance, migration};
     use crate::machines::{MigrationPhase, Phase};
     use crate::testing::{at, node, taint};
 
     fn marked(mut node: Node, owner: &str) -> Node {
-        let mark = new_mark(&node, owner, &Attire::default(), at(0));
+        let mark = new_mark(&node, owner, &NodeChanges::default(), at(0));
         node.unschedulable = true;
         node.mark = Some(MarkState::Valid(Box::new(mark)));
         node
@@ -319,7 +319,7 @@ mod tests {
     }
 
     fn by(owner: &str) -> OfNode<'_> {
-        OfNode { by: Giver::Owner(owner), cordon: Cordon::AsBefore, evidence: Evidence::OnLease }
+        OfNode { by: Giver::Owner(owner), cordon: CordonAfter::AsBefore, evidence: Evidence::OnLease }
     }
 
     fn cancel(owner: &str) -> GiveBack<'_> {
@@ -357,8 +357,8 @@ mod tests {
     #[test]
     fn a_trial_keeps_the_record_and_does_not_wait_for_a_drain_that_goes_on() {
         let node = marked(node("n"), "me");
-        let wish = GiveBack { dry_run: true, ..cancel("me") };
-        let plan = plan(Some(&node), &wish, recorded(&node).as_ref()).unwrap();
+        let request = GiveBack { dry_run: true, ..cancel("me") };
+        let plan = plan(Some(&node), &request, recorded(&node).as_ref()).unwrap();
         assert_eq!(plan[1..], [Undoing::Marks, Undoing::Migrations(Whose::Owner("me"))]);
     }
 
@@ -380,7 +380,7 @@ mod tests {
         let mut before = node("n");
         before.unschedulable = true;
         let uncordon = GiveBack {
-            node: OfNode { by: Giver::Anyone, cordon: Cordon::Lift, ..by("me") },
+            node: OfNode { by: Giver::Anyone, cordon: CordonAfter::Lift, ..by("me") },
             guests: None,
             dry_run: false,
         };
@@ -401,8 +401,8 @@ mod tests {
         node.taints = vec![taint("kubevirt.io/drain", "NoSchedule"), taint("theirs", "NoSchedule")];
         let record = recorded(&node);
         let undone = |evidence, on_lease: Option<&Record>| {
-            let wish = GiveBack { node: OfNode { evidence, ..by("me") }, guests: None, dry_run: false };
-            let plan = plan(Some(&node), &wish, on_lease).unwrap();
+            let request = GiveBack { node: OfNode { evidence, ..by("me") }, guests: None, dry_run: false };
+            let plan = plan(Some(&node), &request, on_lease).unwrap();
             (undo_in(&plan).taints, plan.contains(&Undoing::Record))
         };
         let theirs = Some(vec![taint("theirs", "NoSchedule")]);
@@ -416,9 +416,9 @@ mod tests {
     #[test]
     fn a_cordon_on_which_another_relies_is_kept() {
         let node = marked(node("n"), "me");
-        let wish =
-            GiveBack { node: OfNode { cordon: Cordon::Keep, ..by("me") }, guests: None, dry_run: false };
-        let undo = undo_in(&plan(Some(&node), &wish, recorded(&node).as_ref()).unwrap());
+        let request =
+            GiveBack { node: OfNode { cordon: CordonAfter::Keep, ..by("me") }, guests: None, dry_run: false };
+        let undo = undo_in(&plan(Some(&node), &request, recorded(&node).as_ref()).unwrap());
         assert_eq!((undo.unschedulable, undo.remove_mark), (None, true));
         assert!(undo.left.is_empty());
     }
@@ -530,7 +530,7 @@ mod tests {
 
     #[test]
     fn what_a_maintenance_puts_on_is_taken_off_and_what_was_there_before_stays() {
-        let attire = Attire {
+        let changes = NodeChanges {
             options: Vec::new(),
             taints: vec![taint("kubevirt.io/drain", "NoSchedule"), taint("medik8s.io/drain", "NoSchedule")],
             labels: BTreeMap::from([(EXCLUDE_LABEL.into(), "true".into()), ("theirs".into(), "true".into())]),
@@ -538,16 +538,16 @@ mod tests {
         let mut node = node("n");
         node.taints = vec![taint("medik8s.io/drain", "NoSchedule")];
         node.labels.insert("theirs".into(), "true".into());
-        let mark = new_mark(&node, "me", &attire, at(0));
+        let mark = new_mark(&node, "me", &changes, at(0));
         assert_eq!(mark.added_taints, [taint("kubevirt.io/drain", "NoSchedule")]);
         assert_eq!(mark.added_labels.keys().collect::<Vec<_>>(), [EXCLUDE_LABEL]);
-        assert!(!attire.is_worn_by(&node));
-        node.taints = attire.taints_on(&node).unwrap();
+        assert!(!changes.are_on(&node));
+        node.taints = changes.taints_on(&node).unwrap();
         node.labels.insert(EXCLUDE_LABEL.into(), "true".into());
         node.unschedulable = true;
         node.mark = Some(MarkState::Valid(Box::new(mark)));
-        assert!(attire.is_worn_by(&node));
-        let again = new_mark(&node, "me", &attire, at(5));
+        assert!(changes.are_on(&node));
+        let again = new_mark(&node, "me", &changes, at(5));
         assert_eq!(again.added_taints, [taint("kubevirt.io/drain", "NoSchedule")], "what is ours stays ours");
         let undo = undo(&node, recorded(&node).as_ref());
         assert_eq!(undo.unschedulable, Some(false));

@@ -4,7 +4,7 @@
 //! not known is never guessed: such a guest is waited for.
 
 use crate::cluster::fact::Pod;
-use crate::cluster::index::{Index, Sight};
+use crate::cluster::index::{Index, VmVisibility};
 use crate::drain::assess::Fate;
 use crate::drain::policy::Policy;
 use crate::machines::after_shutdown::after_shutdown;
@@ -20,15 +20,15 @@ pub(crate) fn fate(
     name: Option<&str>,
     reasons: &mut Vec<Reason>,
 ) -> Option<Fate> {
-    let (reason, fate): (Reason, Fate) = match index.sight() {
-        Sight::Absent => return None,
-        Sight::Denied(message) => {
+    let (reason, fate): (Reason, Fate) = match index.vm_visibility() {
+        VmVisibility::NotInstalled => return None,
+        VmVisibility::Denied(message) => {
             (GuestReason::VmUnreadable { message: message.clone() }.into(), Fate::Blocked)
         }
-        Sight::Unlooked => (settling(name), Fate::Follow),
-        Sight::Clear => match index.instance_of(pod).filter(|_| pod.deletion.is_none()) {
+        VmVisibility::NotYetRead => (settling(name), Fate::Follow),
+        VmVisibility::Readable => match index.instance_of(pod).filter(|_| pod.deletion.is_none()) {
             None => (settling(name), Fate::Follow),
-            Some(instance) => outlook(index, policy, instance),
+            Some(instance) => instance_fate(index, policy, instance),
         },
     };
     reasons.push(reason);
@@ -70,7 +70,7 @@ fn is_settled(index: &Index, instance: &Instance) -> bool {
 }
 
 /// What a drain of its node would do to an instance, and why.
-pub fn outlook(index: &Index, policy: &Policy, instance: &Instance) -> (Reason, Fate) {
+pub fn instance_fate(index: &Index, policy: &Policy, instance: &Instance) -> (Reason, Fate) {
     if !is_settled(index, instance) {
         return (settling(Some(&instance.key.name)), Fate::Follow);
     }

@@ -5,15 +5,15 @@
 //! failed is tried again after a while.
 
 use crate::drain::assess::{Fate, assess};
-use crate::drain::look::Look;
+use crate::drain::context::Context;
 use crate::drain::node::Draining;
 use crate::drain::pod::PodState;
 use crate::drain::run::{End, NodePhase, Run};
 use crate::drain::step::Step;
 
 /// Opens again what is not over after all.
-pub(crate) fn renew(look: Look<'_>, run: &mut Run, step: &mut Step) {
-    let Look { index, policy, now } = look;
+pub(crate) fn renew(context: Context<'_>, run: &mut Run, step: &mut Step) {
+    let Context { index, policy, now } = context;
     for node in &mut run.nodes {
         if let Some(End::Drained { .. }) = node.end() {
             let verdicts = assess(index, policy, &node.name, now).verdicts;

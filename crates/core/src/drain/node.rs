@@ -25,7 +25,7 @@ use crate::action::Outcome;
 use crate::cluster::index::Index;
 use crate::drain::claim::{Claim, Trace};
 use crate::drain::end::{End, Left};
-use crate::drain::ownership::Attire;
+use crate::drain::ownership::NodeChanges;
 use crate::drain::policy::SERVER_FAILED;
 use crate::drain::proof::Proof;
 use crate::drain::run::{after, failure_text};
@@ -44,13 +44,13 @@ const BUSY: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodePhase {
     /// It is not cordoned yet.
-    Waiting(Cordon),
+    Waiting(CordonTries),
     /// The cordon is on its way.
-    Cordoning(Cordon),
+    Cordoning(CordonTries),
     /// The drain of it is at its end, and whether it is cordoned is not known: an answer was lost. It is read once more.
     LookingUp {
         /// The tries so far.
-        cordon: Cordon,
+        cordon: CordonTries,
         /// The reading is on its way.
         asked: bool,
         /// Why the cordon was given up, unless we were told to stop.
@@ -71,7 +71,7 @@ pub enum NodePhase {
 
 /// The tries to cordon a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Cordon {
+pub struct CordonTries {
     /// Failures so far.
     pub(crate) retry: Retry,
     /// Whether one was sent whose answer does not say that it was carried out or not.
@@ -117,7 +117,7 @@ pub struct Ended {
 
 impl NodePhase {
     /// The tries to cordon it, as long as that is not over.
-    pub(crate) fn cordon(&self) -> Option<Cordon> {
+    pub(crate) fn cordon(&self) -> Option<CordonTries> {
         match self {
             Self::Waiting(cordon) | Self::Cordoning(cordon) | Self::LookingUp { cordon, .. } => Some(*cordon),
             Self::Draining(_) | Self::Proving { .. } | Self::Ended(_) => None,
@@ -155,12 +155,12 @@ pub struct NodeRun {
     /// The lease by which others know that it goes on.
     pub(crate) claim: Claim,
     /// What is written on the node besides the cordon.
-    pub(crate) attire: Attire,
+    pub(crate) changes: NodeChanges,
 }
 
 impl NodeRun {
-    pub(crate) fn new(name: String, attire: Attire) -> Self {
-        Self { name, phase: NodePhase::Waiting(Cordon::default()), claim: Claim::default(), attire }
+    pub(crate) fn new(name: String, changes: NodeChanges) -> Self {
+        Self { name, phase: NodePhase::Waiting(CordonTries::default()), claim: Claim::default(), changes }
     }
 
     /// How the work on it ended, if it has.
@@ -221,13 +221,13 @@ impl NodeRun {
             other => Left::Unknown { why: failure_text(other) },
         };
         let trace = if matches!(left, Left::Unknown { .. }) { cordon.trace } else { Trace::Known };
-        let cordon = Cordon { trace, ..*cordon };
+        let cordon = CordonTries { trace, ..*cordon };
         let ended = |end| NodePhase::Waiting(cordon).ended(end);
         let failed = |reason| ended(End::Failed { reason: Reason::Node(reason), blockers: Vec::new() });
         self.phase = match (refused.clone(), left) {
             (None, left) => ended(End::Stopped { left, to_leave: Vec::new(), blockers: Vec::new() }),
             // It was carried out after all.
-            (Some(_), Left::Cordoned) if node.is_some_and(|node| self.attire.is_worn_by(node)) => {
+            (Some(_), Left::Cordoned) if node.is_some_and(|node| self.changes.are_on(node)) => {
                 NodePhase::Waiting(cordon)
             }
             (Some(_), _) if node.is_none() => failed(NodeReason::NodeMissing),
@@ -259,7 +259,7 @@ mod tests {
     use crate::testing::at;
 
     fn node(phase: NodePhase) -> NodeRun {
-        NodeRun { phase, ..NodeRun::new("n".into(), Attire::default()) }
+        NodeRun { phase, ..NodeRun::new("n".into(), NodeChanges::default()) }
     }
 
     fn lost() -> Outcome {
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_cordon_without_an_answer_is_in_doubt_to_the_end_unless_the_node_was_emptied() {
-        let mut node = node(NodePhase::Cordoning(Cordon::default()));
+        let mut node = node(NodePhase::Cordoning(CordonTries::default()));
         node.record_cordon(&lost(), at(0));
         assert!(matches!(node.phase, NodePhase::Waiting(_)) && node.is_touched(), "{:?}", node.phase);
         let refused = End::Refused { reason: Reason::Node(NodeReason::NodeMissing) };

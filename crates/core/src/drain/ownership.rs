@@ -108,7 +108,7 @@ pub(crate) fn held_by(mark: &DrainMark, instance: Option<String>, seen: Option<T
 
 /// What a drain writes on a node besides the cordon, and in which words it says why.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Attire {
+pub struct NodeChanges {
     /// The words of the command line, or the object, for the mark: people read there why the node is cordoned.
     pub options: Vec<String>,
     /// Taints that are added unless the node has them already.
@@ -117,7 +117,7 @@ pub struct Attire {
     pub labels: BTreeMap<String, String>,
 }
 
-impl Attire {
+impl NodeChanges {
     /// The taints the node does not carry yet.
     fn missing_taints(&self, node: &Node) -> Vec<Taint> {
         self.taints
@@ -128,7 +128,7 @@ impl Attire {
     }
 
     /// Whether the node carries all of it, the cordon included. A label keeps the value that another client gave it.
-    pub fn is_worn_by(&self, node: &Node) -> bool {
+    pub fn are_on(&self, node: &Node) -> bool {
         node.unschedulable
             && self.missing_taints(node).is_empty()
             && self.labels.keys().all(|name| node.labels.contains_key(name))
@@ -145,7 +145,7 @@ impl Attire {
 ///
 /// A mark taken over keeps its pre-image: the node's state before the *first* drainer is the one to return to. What another
 /// client had written before is not this drain's to take away.
-pub fn new_mark(node: &Node, owner: &str, attire: &Attire, now: Timestamp) -> DrainMark {
+pub fn new_mark(node: &Node, owner: &str, changes: &NodeChanges, now: Timestamp) -> DrainMark {
     let (before, mut added_taints, mut added_labels) = match &node.mark {
         Some(MarkState::Valid(mark)) => {
             (mark.before.clone(), mark.added_taints.clone(), mark.added_labels.clone())
@@ -156,17 +156,17 @@ pub fn new_mark(node: &Node, owner: &str, attire: &Attire, now: Timestamp) -> Dr
             BTreeMap::new(),
         ),
     };
-    for taint in attire.missing_taints(node) {
+    for taint in changes.missing_taints(node) {
         if !added_taints.iter().any(|known: &Taint| known.same_as(&taint)) {
             added_taints.push(taint);
         }
     }
-    for (name, value) in &attire.labels {
+    for (name, value) in &changes.labels {
         if !node.labels.contains_key(name) {
             added_labels.insert(name.clone(), value.clone());
         }
     }
-    let options = attire.options.clone();
+    let options = changes.options.clone();
     let owner = owner.to_owned();
     DrainMark { version: MARK_VERSION, owner, since: now, before, added_taints, added_labels, options }
 }
@@ -178,7 +178,7 @@ mod tests {
     use crate::testing::{at, node};
 
     fn marked(mut node: Node, owner: &str) -> Node {
-        let mark = new_mark(&node, owner, &Attire::default(), at(0));
+        let mark = new_mark(&node, owner, &NodeChanges::default(), at(0));
         node.unschedulable = true;
         node.mark = Some(MarkState::Valid(Box::new(mark)));
         node
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn taking_over_keeps_the_first_pre_image() {
         let theirs = marked(node("n"), "them");
-        let mark = new_mark(&theirs, "me", &Attire::default(), at(9));
+        let mark = new_mark(&theirs, "me", &NodeChanges::default(), at(9));
         assert!(!mark.before.unschedulable);
     }
 

@@ -19,7 +19,7 @@ use crate::action::Outcome;
 use crate::cluster::fact::{Key, Pod, VmRole};
 use crate::cluster::index::Revision;
 use crate::cluster::tenant::TenantProgress;
-use crate::drain::migrations::Move;
+use crate::drain::migrations::MigrationProgress;
 use crate::drain::outlook::gather::Trail;
 use crate::drain::policy::SERVER_FAILED;
 use crate::drain::run::after;
@@ -109,7 +109,7 @@ pub(crate) struct PodRun {
     pub state: PodState,
     pub answer: Option<Answer>,
     pub told: Told,
-    pub moving: Option<Box<Move>>,
+    pub moving: Option<Box<MigrationProgress>>,
     /// When it was asked and when it was gone.
     pub trail: Trail,
 }

@@ -57,7 +57,7 @@ pub struct Policy {
     pub settle: Duration,
     /// Keep the nodes empty until told otherwise: go around what is in the way, never give up on it, and ask whatever comes later to
     /// leave as well.
-    pub standing: bool,
+    pub keep_empty: bool,
     /// Nodes on which virtual machines may be shut down although they would not come back.
     pub shutdown_on: BTreeSet<String>,
     /// The pause between readings of how far guests have been copied; without it nothing is read.
@@ -68,7 +68,7 @@ pub struct Policy {
 pub(crate) const SERVER_FAILED: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
 /// A status is read now and then, where a screen is looked at all the time.
-const STANDING_TELLS: Duration = Duration::from_secs(30);
+const KEEP_EMPTY_TELLS: Duration = Duration::from_secs(30);
 
 impl Default for Policy {
     fn default() -> Self {
@@ -88,7 +88,7 @@ impl Default for Policy {
             parallel: 32,
             patience: 8,
             settle: Duration::from_secs(5),
-            standing: false,
+            keep_empty: false,
             shutdown_on: BTreeSet::new(),
             measure: None,
         }
@@ -105,7 +105,7 @@ impl Policy {
     /// The longest time for which what was foretold of the time left stands, where it is foretold at all: to a person who looks on, and in
     /// the status of a drain without an end.
     pub fn foretells(&self) -> Option<Duration> {
-        let told = self.measure.or(self.standing.then_some(STANDING_TELLS));
+        let told = self.measure.or(self.keep_empty.then_some(KEEP_EMPTY_TELLS));
         told.filter(|_| self.dry_run == DryRun::None)
     }
 

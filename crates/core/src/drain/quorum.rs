@@ -19,14 +19,14 @@ pub fn is_control_plane(node: &Node) -> bool {
 
 /// One member of etcd, as its pod shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
+pub struct EtcdMember {
     /// The node its pod is on.
     pub node: String,
     /// Its pod is ready and not about to be deleted.
     pub healthy: bool,
 }
 
-impl From<&Pod> for Member {
+impl From<&Pod> for EtcdMember {
     /// A member that is about to end is as good as gone.
     fn from(pod: &Pod) -> Self {
         Self { node: pod.node_name().to_owned(), healthy: pod.ready && pod.deletion.is_none() }
@@ -35,7 +35,7 @@ impl From<&Pod> for Member {
 
 /// The budget by which OpenShift guards etcd, and the guard on the node in question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Guard {
+pub enum EtcdGuard {
     /// This cluster has no such thing.
     NotUsed,
     /// The number of budgets in the namespace of etcd where exactly one is expected.
@@ -53,34 +53,34 @@ pub enum Guard {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Etcd {
     /// The members whose pods are seen; none where etcd does not run as pods, or could not be found.
-    pub members: Vec<Member>,
+    pub members: Vec<EtcdMember>,
     /// OpenShift's own guard, where there is one.
-    pub guard: Guard,
+    pub guard: EtcdGuard,
 }
 
 /// The nodes of the cluster, and which of them are taken away already or may be at any moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Around {
-    nodes: BTreeMap<String, Place>,
+pub struct ClusterNodes {
+    nodes: BTreeMap<String, NodeState>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct NodeState {
     control_plane: bool,
     ready: bool,
     away: bool,
 }
 
-impl Place {
+impl NodeState {
     fn is_in_service(&self) -> bool {
         self.ready && !self.away
     }
 }
 
-impl Around {
+impl ClusterNodes {
     /// A node is away that is not Ready, is about to be deleted, or carries the mark of a drain, a maintenance or a failover.
     pub fn of<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Self {
-        let place = |node: &Node| Place {
+        let place = |node: &Node| NodeState {
             control_plane: is_control_plane(node),
             ready: node.health == Health::Ready,
             away: node.mark.is_some() || node.deleting || node.is_out_of_service(),
@@ -105,7 +105,7 @@ impl Around {
     }
 
     fn is_in_service(&self, name: &str) -> bool {
-        self.nodes.get(name).is_some_and(Place::is_in_service)
+        self.nodes.get(name).is_some_and(NodeState::is_in_service)
     }
 
     /// Its kubelet does not say that it is well, so what still runs there is not known.
@@ -156,13 +156,13 @@ impl Shortage {
 }
 
 /// May this node of the control plane be taken away now?
-pub fn spare(node: &str, etcd: &Etcd, around: &Around) -> Result<(), Shortage> {
+pub fn spare(node: &str, etcd: &Etcd, around: &ClusterNodes) -> Result<(), Shortage> {
     match etcd.guard {
-        Guard::Budgets(count) => return Err(Shortage::Budgets(count)),
-        Guard::Budget { allowed, guard_up: Some(true) } if allowed <= 0 => return Err(Shortage::Budget),
+        EtcdGuard::Budgets(count) => return Err(Shortage::Budgets(count)),
+        EtcdGuard::Budget { allowed, guard_up: Some(true) } if allowed <= 0 => return Err(Shortage::Budget),
         // The budget allows it, or the member on this node is down already.
-        Guard::Budget { .. } if etcd.members.is_empty() && !around.is_unseen(node) => return Ok(()),
-        Guard::Budget { .. } | Guard::NotUsed => {}
+        EtcdGuard::Budget { .. } if etcd.members.is_empty() && !around.is_unseen(node) => return Ok(()),
+        EtcdGuard::Budget { .. } | EtcdGuard::NotUsed => {}
     }
     if etcd.members.is_empty() {
         return Err(Shortage::Unseen);
@@ -184,7 +184,7 @@ pub fn spare(node: &str, etcd: &Etcd, around: &Around) -> Result<(), Shortage> {
 mod tests {
     use super::*;
     use crate::cluster::taints::OUT_OF_SERVICE;
-    use crate::drain::ownership::{Attire, MarkState, new_mark};
+    use crate::drain::ownership::{MarkState, NodeChanges, new_mark};
     use crate::testing::{at, node, taint};
 
     fn plane(count: usize) -> Vec<Node> {
@@ -202,13 +202,14 @@ mod tests {
     }
 
     fn marked(mut node: Node, owner: &str) -> Node {
-        node.mark = Some(MarkState::Valid(Box::new(new_mark(&node, owner, &Attire::default(), at(0)))));
+        node.mark = Some(MarkState::Valid(Box::new(new_mark(&node, owner, &NodeChanges::default(), at(0)))));
         node
     }
 
     fn plain(health: &[bool]) -> Etcd {
-        let member = |(at, healthy): (usize, &bool)| Member { node: format!("cp-{at}"), healthy: *healthy };
-        Etcd { members: health.iter().enumerate().map(member).collect(), guard: Guard::NotUsed }
+        let member =
+            |(at, healthy): (usize, &bool)| EtcdMember { node: format!("cp-{at}"), healthy: *healthy };
+        Etcd { members: health.iter().enumerate().map(member).collect(), guard: EtcdGuard::NotUsed }
     }
 
     fn too_few(left: usize, all: usize, needed: usize) -> Result<(), Shortage> {
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_majority_has_to_be_left() {
-        let three = Around::of(&plane(3)).without([]);
+        let three = ClusterNodes::of(&plane(3)).without([]);
         assert_eq!(spare("cp-0", &plain(&[true, true, true]), &three), Ok(()));
         let said = spare("cp-0", &plain(&[true, true, false]), &three).unwrap_err();
         assert_eq!(said.words(), "1 of 3 etcd members would be left, and 2 are needed");
@@ -232,7 +233,7 @@ mod tests {
     #[test]
     fn failed_failing_and_maintained_nodes_count_together() {
         let five = plain(&[true; 5]);
-        let asked = |nodes: Vec<Node>| spare("cp-0", &five, &Around::of(&nodes));
+        let asked = |nodes: Vec<Node>| spare("cp-0", &five, &ClusterNodes::of(&nodes));
         assert_eq!(asked(plane(5)), Ok(()));
         let with = |change: &dyn Fn(Vec<Node>) -> Vec<Node>| asked(change(plane(5)));
         let one_failed = |mut nodes: Vec<Node>| {
@@ -259,7 +260,7 @@ mod tests {
             nodes
         };
         assert_eq!(with(&and_one_out_of_service), too_few(2, 5, 3));
-        let around = Around::of(&one_failed(plane(5))).without(["cp-3"]);
+        let around = ClusterNodes::of(&one_failed(plane(5))).without(["cp-3"]);
         assert_eq!(spare("cp-0", &five, &around), too_few(2, 5, 3), "somebody works on it without a mark");
     }
 
@@ -268,9 +269,9 @@ mod tests {
         let mut nodes = plane(3);
         nodes[0] = silent(nodes[0].clone());
         let seen = plain(&[false, true, true]);
-        assert_eq!(spare("cp-0", &seen, &Around::of(&nodes)), Ok(()), "two are left");
+        assert_eq!(spare("cp-0", &seen, &ClusterNodes::of(&nodes)), Ok(()), "two are left");
         nodes[1] = silent(nodes[1].clone());
-        assert_eq!(spare("cp-0", &plain(&[false, false, true]), &Around::of(&nodes)), too_few(1, 3, 2));
+        assert_eq!(spare("cp-0", &plain(&[false, false, true]), &ClusterNodes::of(&nodes)), too_few(1, 3, 2));
     }
 
     #[test]
@@ -282,32 +283,32 @@ mod tests {
         // Two were failed over and show no member any more; three of five would be gone.
         let mut etcd = plain(&[true; 5]);
         etcd.members.retain(|member| !matches!(member.node.as_str(), "cp-0" | "cp-1"));
-        assert_eq!(spare("cp-2", &etcd, &Around::of(&nodes)), too_few(2, 5, 3));
+        assert_eq!(spare("cp-2", &etcd, &ClusterNodes::of(&nodes)), too_few(2, 5, 3));
         // A member on a node that is not in the list is not relied upon.
-        let unknown = Around::of(&nodes[1..3]);
+        let unknown = ClusterNodes::of(&nodes[1..3]);
         assert_eq!(spare("cp-2", &etcd, &unknown), too_few(0, 4, 3));
     }
 
     #[test]
     fn b16_b17_b18_b19_openshift_guards_etcd_by_a_budget() {
-        let around = Around::of(&plane(3));
+        let around = ClusterNodes::of(&plane(3));
         let with = |guard| spare("cp-0", &Etcd { members: Vec::new(), guard }, &around);
-        assert_eq!(with(Guard::Budget { allowed: 0, guard_up: Some(true) }), Err(Shortage::Budget));
-        assert_eq!(with(Guard::Budget { allowed: 0, guard_up: Some(false) }), Ok(()));
-        assert_eq!(with(Guard::Budget { allowed: 0, guard_up: None }), Ok(()));
-        assert_eq!(with(Guard::Budget { allowed: 1, guard_up: Some(true) }), Ok(()));
-        assert_eq!(with(Guard::Budgets(0)), Err(Shortage::Budgets(0)));
-        assert_eq!(with(Guard::Budgets(2)), Err(Shortage::Budgets(2)));
+        assert_eq!(with(EtcdGuard::Budget { allowed: 0, guard_up: Some(true) }), Err(Shortage::Budget));
+        assert_eq!(with(EtcdGuard::Budget { allowed: 0, guard_up: Some(false) }), Ok(()));
+        assert_eq!(with(EtcdGuard::Budget { allowed: 0, guard_up: None }), Ok(()));
+        assert_eq!(with(EtcdGuard::Budget { allowed: 1, guard_up: Some(true) }), Ok(()));
+        assert_eq!(with(EtcdGuard::Budgets(0)), Err(Shortage::Budgets(0)));
+        assert_eq!(with(EtcdGuard::Budgets(2)), Err(Shortage::Budgets(2)));
     }
 
     #[test]
     fn a_guard_that_is_down_with_its_node_says_nothing_of_the_other_members() {
         let mut nodes = plane(3);
         nodes[0] = silent(nodes[0].clone());
-        let guard = Guard::Budget { allowed: 0, guard_up: Some(false) };
+        let guard = EtcdGuard::Budget { allowed: 0, guard_up: Some(false) };
         let ask = |health: &[bool], nodes: &[Node]| {
             let etcd = Etcd { guard: guard.clone(), ..plain(health) };
-            spare("cp-0", &etcd, &Around::of(nodes))
+            spare("cp-0", &etcd, &ClusterNodes::of(nodes))
         };
         assert_eq!(ask(&[false, true, true], &nodes), Ok(()));
         assert_eq!(ask(&[false, false, true], &nodes), too_few(1, 3, 2));

@@ -17,7 +17,7 @@ pub use crate::drain::end::{Blocker, End, Left};
 use crate::drain::migrations::abort::Aborts;
 pub use crate::drain::node::{NodePhase, NodeRun};
 use crate::drain::outlook::Telling;
-use crate::drain::ownership::Attire;
+use crate::drain::ownership::NodeChanges;
 use crate::drain::pod::{PodRun, PodState};
 use crate::drain::transfer::measure::{Meter, Unreadable};
 
@@ -50,8 +50,8 @@ impl Run {
         options: Vec<String>,
         nodes: impl IntoIterator<Item = String>,
     ) -> Self {
-        let attire = Attire { options, ..Attire::default() };
-        let nodes = nodes.into_iter().map(|name| NodeRun::new(name, attire.clone())).collect();
+        let changes = NodeChanges { options, ..NodeChanges::default() };
+        let nodes = nodes.into_iter().map(|name| NodeRun::new(name, changes.clone())).collect();
         Self {
             owner: owner.into(),
             instance: None,
@@ -69,9 +69,9 @@ impl Run {
     }
 
     /// One more node; one that is known already begins anew.
-    pub fn admit(&mut self, node: String, attire: Attire) {
+    pub fn admit(&mut self, node: String, changes: NodeChanges) {
         self.forget(&node);
-        self.nodes.push(NodeRun::new(node, attire));
+        self.nodes.push(NodeRun::new(node, changes));
     }
 
     /// Nothing is done about this node any more. Answers that are still on the way are no news then.

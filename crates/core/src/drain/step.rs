@@ -14,15 +14,15 @@ use crate::drain::action::{Action, Own};
 use crate::drain::assess::assess;
 use crate::drain::begin::begin;
 use crate::drain::claim::{self, claim};
+use crate::drain::context::{Context, NodeContext};
 use crate::drain::departures;
 use crate::drain::emptying::{advance, conclude};
 pub use crate::drain::event::Event;
 use crate::drain::evict::{charges, send};
 use crate::drain::keep_empty;
-use crate::drain::look::{Look, NodeLook};
 use crate::drain::migrations;
 use crate::drain::migrations::abort;
-use crate::drain::node::{Cordon, Ended, Reading};
+use crate::drain::node::{CordonTries, Ended, Reading};
 use crate::drain::policy::Policy;
 use crate::drain::run::{End, NodePhase, NodeRun, Run};
 use crate::drain::transfer::measure::measure;
@@ -35,15 +35,15 @@ pub type Step = Decision<Action, Event>;
 
 /// One look at a drain: what to send, what to tell, when to look again.
 pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> Step {
-    let look = Look { index, policy, now };
+    let context = Context { index, policy, now };
     let mut step = Step::default();
     tell_ends(run, &mut step);
-    if policy.standing {
-        keep_empty::renew(look, run, &mut step);
+    if policy.keep_empty {
+        keep_empty::renew(context, run, &mut step);
     }
     for position in 0..run.nodes.len() {
         if matches!(run.nodes[position].phase, NodePhase::Waiting(_)) {
-            begin(look, run, position, &mut step);
+            begin(context, run, position, &mut step);
         }
         let NodeRun { name, phase, .. } = &mut run.nodes[position];
         if let NodePhase::LookingUp { asked, .. } = phase
@@ -54,20 +54,20 @@ pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> St
     }
     // All nodes are cordoned before the first pod leaves: it must not land on the next one to be emptied. A node that cannot be
     // cordoned must not hold up the others.
-    let holds_up = |cordon: Cordon| !policy.standing || cordon.retry.failures() == 0;
+    let holds_up = |cordon: CordonTries| !policy.keep_empty || cordon.retry.failures() == 0;
     if !run.nodes.iter().filter_map(|node| node.phase.cordon()).any(holds_up) {
-        empty(look, run, &mut step);
+        empty(context, run, &mut step);
     }
     abort::send(run, now, &mut step);
-    claim(look, run, &mut step);
+    claim(context, run, &mut step);
     step
 }
 
 /// Looks after the nodes that are being emptied.
-fn empty(look: Look<'_>, run: &mut Run, step: &mut Step) {
-    let Look { index, policy, now } = look;
+fn empty(context: Context<'_>, run: &mut Run, step: &mut Step) {
+    let Context { index, policy, now } = context;
     claim::notice(index, run, now);
-    departures::note(look, run, step);
+    departures::note(context, run, step);
     let charges = charges(index, run);
     let mut draining = Vec::new();
     for position in 0..run.nodes.len() {
@@ -78,11 +78,11 @@ fn empty(look: Look<'_>, run: &mut Run, step: &mut Step) {
             _ => continue,
         };
         let assessment = assess(index, policy, name, now);
-        let view = NodeLook { look, assessment: &assessment, charges: &charges, since };
+        let node_context = NodeContext { context, assessment: &assessment, charges: &charges, since };
         if is_proving {
-            conclude(&view, run, position, step);
+            conclude(&node_context, run, position, step);
         } else {
-            advance(&view, run, position, step);
+            advance(&node_context, run, position, step);
         }
         if matches!(run.nodes[position].phase, NodePhase::Draining(_)) {
             draining.push((assessment, since));
@@ -92,11 +92,11 @@ fn empty(look: Look<'_>, run: &mut Run, step: &mut Step) {
         return;
     }
     for (assessment, since) in &draining {
-        let view = NodeLook { look, assessment, charges: &charges, since: *since };
-        migrations::send(&view, run, step);
-        measure(&view, run, step);
+        let node_context = NodeContext { context, assessment, charges: &charges, since: *since };
+        migrations::send(&node_context, run, step);
+        measure(&node_context, run, step);
     }
-    send(look, run, draining.iter().map(|(assessment, _)| assessment), step);
+    send(context, run, draining.iter().map(|(assessment, _)| assessment), step);
 }
 
 /// The work on a node is over, which is told.

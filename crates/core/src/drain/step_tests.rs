@@ -575,7 +575,7 @@ fn a_node_of_another_drainer_is_refused_untouched_and_can_be_taken_over() {
         let mark = crate::drain::ownership::new_mark(
             &node("n"),
             "them",
-            &crate::drain::ownership::Attire::default(),
+            &crate::drain::ownership::NodeChanges::default(),
             at(0),
         );
         marked.mark = Some(MarkState::Valid(Box::new(mark)));

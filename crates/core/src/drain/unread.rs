@@ -12,7 +12,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is to be said about lists that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Word {
+pub enum UnreadNotice {
     /// Everything can be read.
     Nothing,
     /// Something cannot, which is told from this moment on.
@@ -37,17 +37,17 @@ impl Unread {
     }
 
     /// What is to be said, where the calendar is so far ahead of the time by which this is measured.
-    pub fn word(&self, now: Timestamp, ahead: SignedDuration) -> Word {
+    pub fn notice(&self, now: Timestamp, ahead: SignedDuration) -> UnreadNotice {
         let Some((what, (why, since))) = self.0.iter().min_by_key(|(_, (_, since))| *since) else {
-            return Word::Nothing;
+            return UnreadNotice::Nothing;
         };
         let told = after(*since, PATIENCE);
         if told > now {
-            return Word::Later(told);
+            return UnreadNotice::Later(told);
         }
         let since = since.checked_add(ahead).unwrap_or(*since);
         let since = Timestamp::from_second(since.as_second()).unwrap_or(since);
-        Word::Now(format!("the list of {what} cannot be read since {since}: {why}"))
+        UnreadNotice::Now(format!("the list of {what} cannot be read since {since}: {why}"))
     }
 }
 
@@ -59,17 +59,17 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_said_after_a_moment_with_the_first_reason_and_taken_back_when_it_can() {
         let mut unread = Unread::default();
-        assert_eq!(unread.word(at(0), SignedDuration::ZERO), Word::Nothing);
+        assert_eq!(unread.notice(at(0), SignedDuration::ZERO), UnreadNotice::Nothing);
         unread.failed("nodes", "etcd is busy", at(0));
         unread.failed("nodes", "nodes is forbidden", at(5));
         unread.failed("policies", "gone", at(6));
-        assert_eq!(unread.word(at(9), SignedDuration::ZERO), Word::Later(at(10)));
+        assert_eq!(unread.notice(at(9), SignedDuration::ZERO), UnreadNotice::Later(at(10)));
         let said = "the list of nodes cannot be read since 2026-01-01T01:00:00Z: etcd is busy";
-        assert_eq!(unread.word(at(10), SignedDuration::from_hours(1)), Word::Now(said.into()));
+        assert_eq!(unread.notice(at(10), SignedDuration::from_hours(1)), UnreadNotice::Now(said.into()));
         assert!(unread.read("nodes"));
         assert!(!unread.read("nodes"));
-        assert_eq!(unread.word(at(10), SignedDuration::ZERO), Word::Later(at(16)));
+        assert_eq!(unread.notice(at(10), SignedDuration::ZERO), UnreadNotice::Later(at(16)));
         assert!(unread.read("policies"));
-        assert_eq!(unread.word(at(20), SignedDuration::ZERO), Word::Nothing);
+        assert_eq!(unread.notice(at(20), SignedDuration::ZERO), UnreadNotice::Nothing);
     }
 }

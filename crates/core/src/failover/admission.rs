@@ -1,6 +1,6 @@
 //! What is refused when a policy is written. The operator acts for it with its own rights, so the user who writes one must have them, too.
 
-use super::policy::{FailoverPolicy, PolicyError, Proof};
+use super::policy::{AcceptedProof, FailoverPolicy, PolicyError};
 use crate::machines::admission::Denial;
 
 fn forbidden(message: String) -> Denial {
@@ -10,7 +10,7 @@ fn forbidden(message: String) -> Denial {
 /// What is wrong with a policy, whichever user writes it. `home` is the operator's namespace.
 pub fn content(policy: &Result<FailoverPolicy, PolicyError>, home: &str) -> Option<Denial> {
     let checked = match policy {
-        Ok(FailoverPolicy { proof: Proof::Agent(agent), .. }) => {
+        Ok(FailoverPolicy { proof: AcceptedProof::Agent(agent), .. }) => {
             agent.check(home).map_err(|error| error.to_string())
         }
         Ok(_) => Ok(()),

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::aftermath::{LetGo, Remains};
-use super::course::{Refusal, Release};
 use super::guests::GuestFate;
+use super::next_step::{Refusal, Release};
+use super::recovery::{LetGo, Pending};
 use crate::cluster::fact::Key;
 use crate::drain::step;
 
@@ -115,7 +115,7 @@ pub enum Event {
     /// What is waited for is not what was told last.
     Waiting {
         /// All that is waited for.
-        remains: Remains,
+        remains: Pending,
     },
     /// The taint out-of-service was taken away: nothing is left for it to do.
     Restored,
@@ -159,7 +159,7 @@ pub enum End {
     /// The time is up, or nothing has changed for too long.
     TimedOut {
         /// What had not happened yet.
-        remains: Remains,
+        remains: Pending,
         /// The node was released by then.
         released: bool,
     },

@@ -4,7 +4,7 @@
 //! returns here and stays off after a drain.
 //!
 //! What was foretold may not come true: a machine is stopped or deleted while its guest is waited for, or its successor cannot start
-//! ([`outlook`]).
+//! ([`return_state`]).
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use crate::machines::{Condition, Instance, Machine, Phase, RunStrategy, conditio
 /// What follows for one guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "fate", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Fate {
+pub enum AfterFailure {
     /// Its machine starts it again on another node.
     Returns {
         /// The run strategy of its machine.
@@ -40,7 +40,7 @@ pub enum Fate {
     },
 }
 
-impl Fate {
+impl AfterFailure {
     /// It is worth waiting for: only a guest under its own name can be recognised.
     pub fn returns(&self) -> bool {
         matches!(self, Self::Returns { .. })
@@ -74,7 +74,7 @@ pub struct GuestFate {
     pub machine: Option<(Key, Uid)>,
     /// What follows for it.
     #[serde(flatten)]
-    pub fate: Fate,
+    pub fate: AfterFailure,
 }
 
 /// The unfinished guests on a node, in the order of their names. Those whose launcher was placed there and who
@@ -113,34 +113,34 @@ fn machine_of(instance: &Instance) -> Option<(Key, Uid)> {
     Some((Key::new(instance.key.namespace.clone(), owner.name.clone()), owner.uid.clone()))
 }
 
-fn fate(index: &Index, instance: &Instance) -> Fate {
+fn fate(index: &Index, instance: &Instance) -> AfterFailure {
     let Some(owner) = &instance.owner else {
-        return if instance.deleting { Fate::Deleted } else { Fate::Ends };
+        return if instance.deleting { AfterFailure::Deleted } else { AfterFailure::Ends };
     };
     match owner.kind.as_str() {
-        "VirtualMachineInstanceReplicaSet" => Fate::Replaced,
+        "VirtualMachineInstanceReplicaSet" => AfterFailure::Replaced,
         "VirtualMachine" => {
             let key = Key::new(instance.key.namespace.clone(), owner.name.clone());
             let machine = index.machine(&key).filter(|machine| machine.uid == owner.uid);
             match machine {
-                Some(machine) if machine.deleting => Fate::Deleted,
+                Some(machine) if machine.deleting => AfterFailure::Deleted,
                 Some(machine) => match machine.power.strategy() {
                     Some(strategy @ (RunStrategy::Always | RunStrategy::RerunOnFailure)) => {
-                        Fate::Returns { strategy: strategy.to_string() }
+                        AfterFailure::Returns { strategy: strategy.to_string() }
                     }
-                    Some(strategy) => Fate::StaysOff { strategy: strategy.to_string() },
-                    None => Fate::Unknown { owner: owner.to_string() },
+                    Some(strategy) => AfterFailure::StaysOff { strategy: strategy.to_string() },
+                    None => AfterFailure::Unknown { owner: owner.to_string() },
                 },
-                None => Fate::Unknown { owner: owner.to_string() },
+                None => AfterFailure::Unknown { owner: owner.to_string() },
             }
         }
-        _ => Fate::Unknown { owner: owner.to_string() },
+        _ => AfterFailure::Unknown { owner: owner.to_string() },
     }
 }
 
 /// How it stands with a guest that should return.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outlook {
+pub enum ReturnState {
     /// A new instance of it runs. On the failed node, too: then that was repaired meanwhile.
     Returned {
         /// The node it runs on.
@@ -171,34 +171,34 @@ pub enum Outlook {
 }
 
 /// What is to be expected of a guest that should return, as things are now.
-pub fn outlook(index: &Index, guest: &GuestFate) -> Outlook {
+pub fn return_state(index: &Index, guest: &GuestFate) -> ReturnState {
     let fresh = index.instance(&guest.instance).filter(|now| now.uid != guest.uid);
     if let Some(now) = fresh.filter(|now| now.phase == Phase::Running) {
-        return Outlook::Returned { on: now.node.to_string() };
+        return ReturnState::Returned { on: now.node.to_string() };
     }
     let mut machine = None;
     if let Some((key, uid)) = &guest.machine {
         machine = index.machine(key).filter(|machine| machine.uid == *uid);
         if let Some(why) = not_wanted(machine, fresh) {
-            return Outlook::NotWanted { why };
+            return ReturnState::NotWanted { why };
         }
     }
     let phase = fresh.map(|now| now.phase.text());
     match stuck(index, machine, fresh) {
-        Some(why) => Outlook::Stuck { phase, why },
+        Some(why) => ReturnState::Stuck { phase, why },
         None if fresh.is_none() && machine.is_some() => unattended(index, guest),
-        None => Outlook::OnItsWay { phase },
+        None => ReturnState::OnItsWay { phase },
     }
 }
 
 const CONTROLLER: &str = "To do: see that virt-controller, or the evac operator, runs";
 
 /// A guest without a new instance: while a pod of the old one is left, that pod has to go; then the controller of machines has to act.
-fn unattended(index: &Index, guest: &GuestFate) -> Outlook {
+fn unattended(index: &Index, guest: &GuestFate) -> ReturnState {
     let old = index.instance(&guest.instance);
     let why = match old.filter(|old| !old.is_final()) {
         Some(_) if index.any_launchers_of(&guest.uid).any(|pod| !pod.is_finished()) => {
-            return Outlook::OnItsWay { phase: None };
+            return ReturnState::OnItsWay { phase: None };
         }
         Some(old) => format!(
             "has no new instance: the old one still says {} although no pod of it is left, and KubeVirt may take up to 7 minutes to notice that. \
@@ -207,7 +207,7 @@ fn unattended(index: &Index, guest: &GuestFate) -> Outlook {
         ),
         None => format!("has no new instance, although its machine is to run. {CONTROLLER}"),
     };
-    Outlook::Unattended { why }
+    ReturnState::Unattended { why }
 }
 
 fn not_wanted(machine: Option<&Machine>, fresh: Option<&Instance>) -> Option<String> {
@@ -260,7 +260,7 @@ mod tests {
     use crate::machines::Power;
     use crate::machines::testing::{Known, boot, instance, launcher, machine, owned, view};
 
-    fn of(strategy: RunStrategy) -> Fate {
+    fn of(strategy: RunStrategy) -> AfterFailure {
         let vm = machine("a", strategy);
         let vmi = boot(&vm, Phase::Running);
         let seen = view([Fact::Machine(Box::new(vm)), Fact::Instance(Box::new(vmi))]);
@@ -269,10 +269,13 @@ mod tests {
 
     #[test]
     fn always_and_rerun_on_failure_return_and_all_others_stay_off() {
-        assert_eq!(of(RunStrategy::Always), Fate::Returns { strategy: "Always".into() });
-        assert_eq!(of(RunStrategy::RerunOnFailure), Fate::Returns { strategy: "RerunOnFailure".into() });
+        assert_eq!(of(RunStrategy::Always), AfterFailure::Returns { strategy: "Always".into() });
+        assert_eq!(
+            of(RunStrategy::RerunOnFailure),
+            AfterFailure::Returns { strategy: "RerunOnFailure".into() }
+        );
         for strategy in [RunStrategy::Manual, RunStrategy::Halted, RunStrategy::Once] {
-            assert_eq!(of(strategy), Fate::StaysOff { strategy: strategy.to_string() });
+            assert_eq!(of(strategy), AfterFailure::StaysOff { strategy: strategy.to_string() });
         }
     }
 
@@ -289,15 +292,18 @@ mod tests {
     fn plain_instances_end_sets_replace_and_strangers_are_unknown() {
         let plain = instance("a", Phase::Running);
         let said = |vmi: Instance| fates(&view([Fact::Instance(Box::new(vmi))]), "n1", false).remove(0).fate;
-        assert_eq!(said(plain.clone()), Fate::Ends);
-        assert_eq!(said(owned(plain.clone(), "VirtualMachineInstanceReplicaSet", "s")), Fate::Replaced);
-        assert!(matches!(said(owned(plain.clone(), "Widget", "w")), Fate::Unknown { .. }));
+        assert_eq!(said(plain.clone()), AfterFailure::Ends);
+        assert_eq!(
+            said(owned(plain.clone(), "VirtualMachineInstanceReplicaSet", "s")),
+            AfterFailure::Replaced
+        );
+        assert!(matches!(said(owned(plain.clone(), "Widget", "w")), AfterFailure::Unknown { .. }));
         assert!(
-            matches!(said(owned(plain.clone(), "VirtualMachine", "v")), Fate::Unknown { .. }),
+            matches!(said(owned(plain.clone(), "VirtualMachine", "v")), AfterFailure::Unknown { .. }),
             "not read"
         );
         let leaving = Instance { deleting: true, ..plain };
-        assert_eq!(said(leaving), Fate::Deleted);
+        assert_eq!(said(leaving), AfterFailure::Deleted);
     }
 
     #[test]
@@ -327,7 +333,7 @@ mod tests {
     fn guest(vm: &Machine) -> GuestFate {
         let old = boot(vm, Phase::Running);
         let machine = machine_of(&old);
-        GuestFate { instance: old.key, uid: old.uid, machine, fate: Fate::Ends }
+        GuestFate { instance: old.key, uid: old.uid, machine, fate: AfterFailure::Ends }
     }
 
     fn fresh(vm: &Machine, phase: Phase, node: &str) -> Instance {
@@ -342,13 +348,13 @@ mod tests {
     #[test]
     fn a_guest_has_returned_when_a_new_instance_of_it_runs() {
         let vm = machine("a", RunStrategy::Always);
-        let look = |vmi: Instance| outlook(&seen(Some(&vm), Some(&vmi), None), &guest(&vm));
-        assert!(matches!(look(boot(&vm, Phase::Running)), Outlook::Unattended { .. }), "the old one");
+        let look = |vmi: Instance| return_state(&seen(Some(&vm), Some(&vmi), None), &guest(&vm));
+        assert!(matches!(look(boot(&vm, Phase::Running)), ReturnState::Unattended { .. }), "the old one");
         let scheduled = look(fresh(&vm, Phase::Scheduled, "n2"));
-        assert_eq!(scheduled, Outlook::OnItsWay { phase: Some("Scheduled") });
-        assert_eq!(look(fresh(&vm, Phase::Running, "n2")), Outlook::Returned { on: "n2".into() });
+        assert_eq!(scheduled, ReturnState::OnItsWay { phase: Some("Scheduled") });
+        assert_eq!(look(fresh(&vm, Phase::Running, "n2")), ReturnState::Returned { on: "n2".into() });
         let repaired = look(fresh(&vm, Phase::Running, "n1"));
-        assert_eq!(repaired, Outlook::Returned { on: "n1".into() }, "its node was repaired meanwhile");
+        assert_eq!(repaired, ReturnState::Returned { on: "n1".into() }, "its node was repaired meanwhile");
     }
 
     #[test]
@@ -358,12 +364,12 @@ mod tests {
         let old = boot(&vm, Phase::Running);
         let pod = launcher(&old, "n1");
         let look =
-            |vmi: Option<&Instance>, pod: Option<&Pod>| outlook(&seen(Some(&vm), vmi, pod), &guest(&vm));
-        let why = |outlook| match outlook {
-            Outlook::Unattended { why } => why,
+            |vmi: Option<&Instance>, pod: Option<&Pod>| return_state(&seen(Some(&vm), vmi, pod), &guest(&vm));
+        let why = |return_state| match return_state {
+            ReturnState::Unattended { why } => why,
             other => panic!("{other:?}"),
         };
-        assert_eq!(look(Some(&old), Some(&pod)), Outlook::OnItsWay { phase: None });
+        assert_eq!(look(Some(&old), Some(&pod)), ReturnState::OnItsWay { phase: None });
         let ended = Pod { phase: crate::cluster::fact::PodPhase::Succeeded, ..pod };
         let left_behind = why(look(Some(&old), Some(&ended)));
         assert!(left_behind.contains("still says Running although no pod of it is left"), "{left_behind}");
@@ -375,8 +381,8 @@ mod tests {
     fn a_guest_whose_machine_was_stopped_or_deleted_is_not_wanted_any_more() {
         let vm = machine("a", RunStrategy::Always);
         let guest = guest(&vm);
-        let why = |index: &Index| match outlook(index, &guest) {
-            Outlook::NotWanted { why } => why,
+        let why = |index: &Index| match return_state(index, &guest) {
+            ReturnState::NotWanted { why } => why,
             other => panic!("{other:?}"),
         };
         assert_eq!(why(&seen(None, None, None)), "stays off: its VirtualMachine was deleted");
@@ -400,8 +406,8 @@ mod tests {
         let starts = fresh(&vm, Phase::Scheduling, "");
         let seen = seen(Some(&by_hand), Some(&starts), None);
         assert_eq!(
-            outlook(&seen, &guest),
-            Outlook::OnItsWay { phase: Some("Scheduling") },
+            return_state(&seen, &guest),
+            ReturnState::OnItsWay { phase: Some("Scheduling") },
             "started by hand"
         );
     }
@@ -410,15 +416,15 @@ mod tests {
     fn a_successor_that_cannot_start_is_stuck_and_the_reason_is_the_clusters() {
         let mut vm = machine("a", RunStrategy::Always);
         let guest = guest(&vm);
-        let why = |index: &Index| match outlook(index, &guest) {
-            Outlook::Stuck { why, .. } => why,
+        let why = |index: &Index| match return_state(index, &guest) {
+            ReturnState::Stuck { why, .. } => why,
             other => panic!("{other:?}"),
         };
         let mut vmi = fresh(&vm, Phase::Scheduling, "");
         let mut pod = launcher(&vmi, "");
         assert!(matches!(
-            outlook(&seen(Some(&vm), Some(&vmi), Some(&pod)), &guest),
-            Outlook::OnItsWay { .. }
+            return_state(&seen(Some(&vm), Some(&vmi), Some(&pod)), &guest),
+            ReturnState::OnItsWay { .. }
         ));
         let message = "0/3 nodes are available: 3 Insufficient memory.";
         pod.guest().conditions.push(Condition::new("PodScheduled", false, "Unschedulable", message));

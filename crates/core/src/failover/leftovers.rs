@@ -118,7 +118,7 @@ pub fn is_back(suspect: &Suspect, owner: &str) -> bool {
 mod tests {
     use super::*;
     use crate::cluster::fact::Fact;
-    use crate::drain::ownership::{Attire, new_mark};
+    use crate::drain::ownership::{NodeChanges, new_mark};
     use crate::failover::fencing::{Fenced, How};
     use crate::failover::suspect::FencedState;
     use crate::failover::suspect::testing::{ready, silent};
@@ -184,7 +184,7 @@ mod tests {
     }
 
     fn marked(mut suspect: Suspect, owner: &str) -> Suspect {
-        let mark = new_mark(&suspect.node, owner, &Attire::default(), at(0));
+        let mark = new_mark(&suspect.node, owner, &NodeChanges::default(), at(0));
         suspect.node.mark = Some(MarkState::Valid(Box::new(mark)));
         suspect
     }

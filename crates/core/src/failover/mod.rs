@@ -15,35 +15,37 @@
 //! What is done next is computed ([`step`]): a failover is a [`FailoverRun`], and the engine reads, writes and reports.
 
 pub mod admission;
-pub mod aftermath;
 pub mod agent;
-pub mod course;
+pub mod evaluator;
 pub mod event;
 pub mod fencing;
 pub mod guests;
 pub mod leftovers;
-pub mod look;
+pub mod next_step;
 pub mod policy;
 mod proving;
+pub mod recovery;
 pub mod run;
 pub mod silence;
+pub mod snapshot;
 pub mod step;
 #[cfg(test)]
 mod step_tests;
 pub mod suspect;
 mod waiting;
 pub mod warnings;
-pub mod watchman;
 
-pub use aftermath::{Aftermath, LetGo, Missing, Remains};
 pub use agent::AgentError;
-pub use course::{Next, Refusal, Release, next};
 pub use event::{End, Event, Report};
 pub use fencing::{Fenced, How, PolicyRef, Void};
-pub use guests::{Fate, GuestFate, Outlook, fates};
+pub use guests::{AfterFailure, GuestFate, ReturnState, fates};
 pub use leftovers::{Doubt, Return, doubts};
-pub use look::{Holding, Look};
-pub use policy::{Brake, FailoverPolicy, PolicyError, Proof};
-pub use run::{Action, Answer, Attempts, Facts, FailoverRun, Fault, Own, ProofFrom, Seen, TRIES, Wish};
+pub use next_step::{NextStep, Refusal, Release, next};
+pub use policy::{AcceptedProof, Brake, FailoverPolicy, PolicyError};
+pub use recovery::{LetGo, Missing, Pending, Recovery};
+pub use run::{
+    Action, AfterRelease, Answer, Attempts, Facts, FailoverRun, FailoverSpec, Fault, Own, ProofFrom, TRIES,
+};
 pub use silence::{Signs, Silence};
+pub use snapshot::{Holding, NodeSnapshot};
 pub use suspect::{FencedState, KubeletLease, Suspect};

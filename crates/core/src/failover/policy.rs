@@ -33,7 +33,7 @@ pub struct FailoverPolicy {
     /// How long a node has to be not Ready, at least [`SHORTEST`].
     pub not_ready_for: SignedDuration,
     /// On what it takes a silent machine for off.
-    pub proof: Proof,
+    pub proof: AcceptedProof,
     /// Nothing is done while fewer nodes than this are healthy.
     pub brake: Brake,
     /// How long nothing new is begun after too many nodes were down; none if storms do not matter to it.
@@ -53,7 +53,7 @@ impl FailoverPolicy {
 
 /// What the operator takes for proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Proof {
+pub enum AcceptedProof {
     /// Only what people state with `evac failover --fenced-by`; the operator goes on from there.
     Statement,
     /// The word of the machine's provider.
@@ -298,7 +298,7 @@ pub(crate) mod testing {
             generation: 1,
             selector: Selector::everything(),
             not_ready_for: DEFAULT_NOT_READY_FOR,
-            proof: Proof::Statement,
+            proof: AcceptedProof::Statement,
             brake: Brake::MaxUnhealthy(Amount::Count(1)),
             storm_cooldown: None,
             pause: Vec::new(),

@@ -18,23 +18,24 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::course::{
-    Before, Next, PolicyNow, Refusal, Release, Witness, accept, may_switch_off, next, still_ours,
-};
 use super::event::{End, Event};
 use super::fencing::{Fenced, How, Void};
+use super::next_step::{
+    NextStep, PolicyNow, Refusal, Release, SwitchOffConditions, Witness, accept, may_switch_off, next,
+    still_ours,
+};
 use super::run::{
     Answer, Attempts, Facts, FailoverRun, Fault, Fencing, Own, Phase, ProofFrom, ProofPhase, Proving,
     Refuted, TRIES,
 };
 use super::silence::Signs;
-use super::step::{Turn, View, seconds};
+use super::step::{StepContext, Turn, seconds};
 use super::suspect::{SHUT_DOWN, Suspect};
 use crate::cluster::fact::Uid;
 use crate::cluster::subject::{Kind, ObjectRef};
 
 pub(super) fn begin(run: &mut FailoverRun, how: Release) -> Turn {
-    let witness = Witness::new(run.wish.policy.clone());
+    let witness = Witness::new(run.spec.policy.clone());
     read(run, Proving { how, tries: 0, witness, fenced: None, told: false })
 }
 
@@ -92,21 +93,21 @@ pub(super) fn go_on(
     mut proving: Proving,
     phase: ProofPhase,
     outcome: Answer,
-    view: &mut View<'_>,
+    context: &mut StepContext<'_>,
 ) -> Turn {
-    let facts = view.facts;
+    let facts = context.facts;
     match (phase, outcome) {
         (ProofPhase::Reading, outcome) => match found(facts, &outcome) {
-            Some(suspect) => judge(run, proving, suspect, view),
+            Some(suspect) => judge(run, proving, suspect, context),
             // It was deleted meanwhile, which releases it as well.
-            None => released(run, proving.how, view.now),
+            None => released(run, proving.how, context.now),
         },
         (ProofPhase::LookingOut(fencing), Answer::LookedOut { suspect, policy, leads }) => {
-            looked_out(run, proving, fencing, (suspect.as_ref(), policy.as_ref(), leads), view)
+            looked_out(run, proving, fencing, (suspect.as_ref(), policy.as_ref(), leads), context)
         }
         (ProofPhase::SwitchingOff { .. }, Answer::Stopped) => finish(run, End::Stopped { released: false }),
         (ProofPhase::SwitchingOff { fencing, .. }, Answer::NotOff { why, is_final }) => {
-            view.tell(Event::FenceFailed { number: fencing.attempts.number, why: why.clone() });
+            context.tell(Event::FenceFailed { number: fencing.attempts.number, why: why.clone() });
             let Some(attempts) = fencing.attempts.after_failure(is_final) else {
                 return finish(run, End::NoProof { why: Some(why) });
             };
@@ -119,26 +120,26 @@ pub(super) fn go_on(
         }
         (ProofPhase::Pausing(fencing), _) => look_out(run, proving, fencing),
         (ProofPhase::SeenOff { program, began }, outcome) => match found(facts, &outcome) {
-            Some(suspect) => seen_off(run, proving, suspect, (program, began), view),
+            Some(suspect) => seen_off(run, proving, suspect, (program, began), context),
             None => lost(run),
         },
         (ProofPhase::Recording { proof, uid }, Answer::Done) => {
             proving.told = true;
-            view.tell(Event::Proven { how: proof.how.words(), recorded: true });
-            let message = format!("{} (recorded by {})", proof.how.words(), run.wish.owner);
-            notice(run, &uid, "Fenced", message, view);
+            context.tell(Event::Proven { how: proof.how.words(), recorded: true });
+            let message = format!("{} (recorded by {})", proof.how.words(), run.spec.owner);
+            notice(run, &uid, "Fenced", message, context);
             read(run, proving)
         }
         (ProofPhase::Releasing { uid }, Answer::Done) => {
             let (how, message) = (proving.how, done_by(proving.how).to_owned());
-            notice(run, &uid, "FailedOver", message, view);
-            view.tell(Event::Released { how });
-            released(run, how, view.now)
+            notice(run, &uid, "FailedOver", message, context);
+            context.tell(Event::Released { how });
+            released(run, how, context.now)
         }
         (ProofPhase::Refuting(refuted), Answer::Done) => {
             let message = Void::WrongMachine { sign: refuted.sign }.words();
             if let Some((suspect, _)) = &facts.node {
-                notice(run, &suspect.node.uid, "WrongMachine", message, view);
+                notice(run, &suspect.node.uid, "WrongMachine", message, context);
             }
             refuse(run, refuted.refusal)
         }
@@ -161,31 +162,36 @@ pub(super) fn go_on(
 }
 
 /// Decides on the node as it is at this moment.
-fn judge(run: &mut FailoverRun, mut proving: Proving, suspect: &Suspect, view: &mut View<'_>) -> Turn {
-    let now = view.now;
+fn judge(
+    run: &mut FailoverRun,
+    mut proving: Proving,
+    suspect: &Suspect,
+    context: &mut StepContext<'_>,
+) -> Turn {
+    let now = context.now;
     run.silence.see(suspect, now);
     proving.witness.see(suspect, now);
     let next = next(suspect, &run.silence, &proving.witness, now);
     // Nothing is switched off or released under the mark of another.
-    if matches!(next, Next::Prove | Next::Watch { .. } | Next::Release)
-        && let Err(refusal) = still_ours(suspect, &run.wish.owner)
+    if matches!(next, NextStep::Prove | NextStep::Watch { .. } | NextStep::Release)
+        && let Err(refusal) = still_ours(suspect, &run.spec.owner)
     {
         return refuse(run, refusal);
     }
     match next {
-        Next::Refuse(refusal @ Refusal::Void(Void::WrongMachine { .. })) => {
+        NextStep::Refuse(refusal @ Refusal::Void(Void::WrongMachine { .. })) => {
             refute(run, proving, suspect, refusal, 0)
         }
-        Next::Refuse(refusal) => refuse(run, refusal),
-        Next::Await => released(run, proving.how, now),
-        Next::Prove => prove(run, proving, suspect, view),
-        Next::Watch { until } => {
-            announce(&mut proving, suspect, view);
-            view.tell(Event::Watching { seconds: seconds(until, now) });
+        NextStep::Refuse(refusal) => refuse(run, refusal),
+        NextStep::Await => released(run, proving.how, now),
+        NextStep::Prove => prove(run, proving, suspect, context),
+        NextStep::Watch { until } => {
+            announce(&mut proving, suspect, context);
+            context.tell(Event::Watching { seconds: seconds(until, now) });
             doing(Own::Watch { suspect: Box::new(suspect.clone()), until }, proving, ProofPhase::Watching)
         }
-        Next::Release => {
-            announce(&mut proving, suspect, view);
+        NextStep::Release => {
+            announce(&mut proving, suspect, context);
             let Some(proof) = suspect.record() else { return read(run, proving) };
             let (node, proof, how) = (Box::new(suspect.node.clone()), Box::new(proof.clone()), proving.how);
             let uid = node.uid.clone();
@@ -195,31 +201,31 @@ fn judge(run: &mut FailoverRun, mut proving: Proving, suspect: &Suspect, view: &
 }
 
 /// Tells of a proof that an earlier run has written down.
-fn announce(proving: &mut Proving, suspect: &Suspect, view: &mut View<'_>) {
+fn announce(proving: &mut Proving, suspect: &Suspect, context: &mut StepContext<'_>) {
     if !std::mem::replace(&mut proving.told, true)
         && let Some(proof) = suspect.record()
     {
-        view.tell(Event::Proven { how: proof.how.words(), recorded: false });
+        context.tell(Event::Proven { how: proof.how.words(), recorded: false });
     }
 }
 
 /// Obtains a proof, or says why there is none.
-fn prove(run: &mut FailoverRun, proving: Proving, suspect: &Suspect, view: &mut View<'_>) -> Turn {
+fn prove(run: &mut FailoverRun, proving: Proving, suspect: &Suspect, context: &mut StepContext<'_>) -> Turn {
     if let Some(proof) = proving.fenced.clone() {
         // The node changed before the record was written. If that was a sign of life, the record is refuted as it is written.
         return write(proving, suspect, proof);
     }
-    let how = match run.wish.proof.clone() {
+    let how = match run.spec.proof.clone() {
         // A person does not have to repeat what the provider says already.
         ProofFrom::Nowhere if suspect.is_shut_down() => Some(How::Provider { signal: SHUT_DOWN.into() }),
         ProofFrom::Agent { program, attempts, pause } => {
-            return fence(run, proving, suspect, (program, attempts, pause), view);
+            return fence(run, proving, suspect, (program, attempts, pause), context);
         }
         from => from.said(),
     };
     let Some(how) = how else { return finish(run, End::NoProof { why: None }) };
-    match accept(suspect, &run.silence, how, &run.wish.owner, view.now) {
-        Ok(proof) => write(proving, suspect, signed(run, proof, view)),
+    match accept(suspect, &run.silence, how, &run.spec.owner, context.now) {
+        Ok(proof) => write(proving, suspect, signed(run, proof, context)),
         Err(refusal) => refuse(run, refusal),
     }
 }
@@ -230,8 +236,8 @@ fn write(proving: Proving, suspect: &Suspect, proof: Fenced) -> Turn {
     doing(Own::WriteProof { node, proof }, proving, phase)
 }
 
-fn signed(run: &FailoverRun, proof: Fenced, view: &View<'_>) -> Fenced {
-    Fenced { policy: run.wish.policy.clone(), at: view.facts.calendar(proof.at), ..proof }
+fn signed(run: &FailoverRun, proof: Fenced, context: &StepContext<'_>) -> Fenced {
+    Fenced { policy: run.spec.policy.clone(), at: context.facts.calendar(proof.at), ..proof }
 }
 
 /// Lets an agent switch the machine off.
@@ -240,11 +246,12 @@ fn fence(
     proving: Proving,
     suspect: &Suspect,
     (program, attempts, pause): (String, Attempts, Duration),
-    view: &mut View<'_>,
+    context: &mut StepContext<'_>,
 ) -> Turn {
-    let answers = run.silence.answered(suspect, view.now).is_some();
-    let before = Before { signs: (!answers).then(|| Signs::of(suspect)), owner: run.wish.owner.clone() };
-    view.tell(Event::Fencing { by: program.clone() });
+    let answers = run.silence.answered(suspect, context.now).is_some();
+    let before =
+        SwitchOffConditions { signs: (!answers).then(|| Signs::of(suspect)), owner: run.spec.owner.clone() };
+    context.tell(Event::Fencing { by: program.clone() });
     look_out(run, proving, Fencing { program, attempts, pause, before })
 }
 
@@ -260,7 +267,7 @@ fn looked_out(
     proving: Proving,
     fencing: Fencing,
     (suspect, policy, leads): (&Suspect, Option<&PolicyNow>, bool),
-    view: &View<'_>,
+    context: &StepContext<'_>,
 ) -> Turn {
     if let Err(refusal) = may_switch_off(suspect, &fencing.before, policy) {
         return refuse(run, refusal);
@@ -269,7 +276,7 @@ fn looked_out(
     if !leads || run.stopping {
         return finish(run, End::Stopped { released: false });
     }
-    doing(Own::SwitchOff, proving, ProofPhase::SwitchingOff { fencing, began: view.now })
+    doing(Own::SwitchOff, proving, ProofPhase::SwitchingOff { fencing, began: context.now })
 }
 
 /// The machine was seen off; the signs of life are those that are read then.
@@ -278,13 +285,13 @@ fn seen_off(
     mut proving: Proving,
     suspect: &Suspect,
     (program, began): (String, Timestamp),
-    view: &View<'_>,
+    context: &StepContext<'_>,
 ) -> Turn {
-    run.silence.see(suspect, view.now);
-    match accept(suspect, &run.silence, How::Agent { program }, &run.wish.owner, began) {
+    run.silence.see(suspect, context.now);
+    match accept(suspect, &run.silence, How::Agent { program }, &run.spec.owner, began) {
         Ok(proof) => {
-            let proof = signed(run, proof, view);
-            proving.witness.made(&proof, view.now);
+            let proof = signed(run, proof, context);
+            proving.witness.made(&proof, context.now);
             proving.fenced = Some(proof.clone());
             write(proving, suspect, proof)
         }
@@ -305,9 +312,15 @@ fn refute(run: &mut FailoverRun, proving: Proving, suspect: &Suspect, refusal: R
     doing(Own::WriteProof { node, proof }, proving, ProofPhase::Refuting(refuted))
 }
 
-fn notice(run: &mut FailoverRun, uid: &Uid, reason: &'static str, message: String, view: &View<'_>) {
-    let node = ObjectRef::cluster(Kind::Node, &run.wish.node, uid);
-    run.notices.push((view.calendar(), crate::action::Event::warning(node, reason, message)));
+fn notice(
+    run: &mut FailoverRun,
+    uid: &Uid,
+    reason: &'static str,
+    message: String,
+    context: &StepContext<'_>,
+) {
+    let node = ObjectRef::cluster(Kind::Node, &run.spec.node, uid);
+    run.notices.push((context.calendar(), crate::action::Event::warning(node, reason, message)));
 }
 
 fn done_by(how: Release) -> &'static str {

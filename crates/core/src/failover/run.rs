@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::course::{Before, PolicyNow, Refusal, Release, Witness};
 use super::event::End;
 use super::fencing::{Fenced, How, PolicyRef};
-use super::look::{Holding, Look};
+use super::next_step::{PolicyNow, Refusal, Release, SwitchOffConditions, Witness};
 use super::silence::Silence;
+use super::snapshot::{Holding, NodeSnapshot};
 use super::suspect::{Sign, Suspect};
 use super::waiting::Waiting;
 use crate::action::Event;
@@ -23,7 +23,7 @@ pub const TRIES: u32 = 20;
 
 /// What a failover is asked for.
 #[derive(Debug, Clone)]
-pub struct Wish {
+pub struct FailoverSpec {
     /// The node.
     pub node: String,
     /// Under which name the node is marked.
@@ -101,18 +101,18 @@ impl Attempts {
 #[derive(Debug, Default)]
 pub struct Facts {
     /// The last look at everything about the node.
-    pub look: Option<Look>,
+    pub snapshot: Option<NodeSnapshot>,
     /// The node and its kubelet's lease as they were last read, with what was read of its holder then, if it was. None if the node is gone.
     pub node: Option<(Suspect, Option<Holding>)>,
     /// What is seen of guests, pods and volumes after the release.
-    pub after: Seen,
+    pub after: AfterRelease,
     /// By how much the calendar is ahead of the clock by which is measured.
     pub ahead: SignedDuration,
 }
 
 /// What watches have shown after the release.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct AfterRelease {
     /// Pods on the node, and the guests and machines that are waited for.
     pub index: Index,
     /// The volumes that are attached to the node.
@@ -130,7 +130,7 @@ impl Facts {
 /// What only a failover asks for. Each is answered by an [`Answer`] before the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Own {
-    /// Reads everything about the node into [`Facts::look`]. With `may_ask` the drain of another is asked whether it still is at work.
+    /// Reads everything about the node into [`Facts::snapshot`]. With `may_ask` the drain of another is asked whether it still is at work.
     Look {
         /// The drain of another owner is asked whether it is still at work.
         may_ask: bool,
@@ -238,7 +238,7 @@ pub enum Fault {
 /// A failover under way. Kill it at any moment: what it did is on the node (cordon, proof, taint), and the next one goes on from there.
 #[derive(Debug)]
 pub struct FailoverRun {
-    pub(super) wish: Wish,
+    pub(super) spec: FailoverSpec,
     /// What was seen of the node.
     pub silence: Silence,
     pub(super) deadline: Option<Timestamp>,
@@ -250,11 +250,11 @@ pub struct FailoverRun {
 
 impl FailoverRun {
     /// `silence` is what was seen of the node before.
-    pub fn new(wish: Wish, silence: Silence, now: Timestamp) -> Self {
-        let limit = wish.timeout.and_then(|limit| SignedDuration::try_from(limit).ok());
+    pub fn new(spec: FailoverSpec, silence: Silence, now: Timestamp) -> Self {
+        let limit = spec.timeout.and_then(|limit| SignedDuration::try_from(limit).ok());
         let deadline = limit.and_then(|limit| now.checked_add(limit).ok());
         let (phase, outcome, notices) = (Phase::New, None, Vec::new());
-        Self { wish, silence, deadline, stopping: false, phase, outcome, notices }
+        Self { spec, silence, deadline, stopping: false, phase, outcome, notices }
     }
 
     /// Nothing new is begun.
@@ -387,7 +387,7 @@ pub(super) struct Fencing {
     pub program: String,
     pub attempts: Attempts,
     pub pause: Duration,
-    pub before: Before,
+    pub before: SwitchOffConditions,
 }
 
 /// A proof that a sign of life has shown to be wrong.

@@ -2,19 +2,19 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::course::{PolicyNow, Release};
 use super::event::{End, Event};
 use super::fencing::{Fenced, How, Void};
-use super::look::{Holding, Look};
-use super::run::{Action, Answer, Attempts, Facts, FailoverRun, Fault, Own, ProofFrom, TRIES, Wish};
+use super::next_step::{PolicyNow, Release};
+use super::run::{Action, Answer, Attempts, Facts, FailoverRun, FailoverSpec, Fault, Own, ProofFrom, TRIES};
 use super::silence::Silence;
+use super::snapshot::{Holding, NodeSnapshot};
 use super::step::step;
 use super::suspect::testing::{lease, silent};
 use super::suspect::{FencedState, Suspect, out_of_service};
 use super::{Refusal, fates};
 use crate::cluster::fact::{Fact, Uid};
 use crate::cluster::index::Index;
-use crate::drain::ownership::{Attire, MarkState, new_mark};
+use crate::drain::ownership::{MarkState, NodeChanges, new_mark};
 use crate::drain::quorum::Shortage;
 use crate::machines::testing::{Known, boot, machine, view};
 use crate::machines::{Phase, RunStrategy};
@@ -45,8 +45,8 @@ struct Bench {
     return_at_once: bool,
 }
 
-fn wish(proof: ProofFrom) -> Wish {
-    Wish {
+fn spec(proof: ProofFrom) -> FailoverSpec {
+    FailoverSpec {
         node: "n".into(),
         owner: "op".into(),
         options: Vec::new(),
@@ -71,12 +71,12 @@ fn agent(tries: u32) -> ProofFrom {
 }
 
 impl Bench {
-    fn new(wish: Wish) -> Self {
+    fn new(spec: FailoverSpec) -> Self {
         let now = at(1000);
         Self {
             node: silent("n"),
             facts: Facts::default(),
-            run: FailoverRun::new(wish, Silence::default(), now),
+            run: FailoverRun::new(spec, Silence::default(), now),
             now,
             done: Vec::new(),
             events: Vec::new(),
@@ -136,7 +136,7 @@ impl Bench {
         };
         match own {
             Own::Look { .. } => {
-                self.facts.look = Some(self.look());
+                self.facts.snapshot = Some(self.look());
                 Answer::Done
             }
             Own::Read { holder } => {
@@ -204,10 +204,10 @@ impl Bench {
         Answer::Done
     }
 
-    fn look(&self) -> Look {
+    fn look(&self) -> NodeSnapshot {
         let mut index = Index::new();
         index.apply(Fact::Node(Box::new(self.node.node.clone())));
-        Look {
+        NodeSnapshot {
             suspect: self.node.clone(),
             pods: Vec::new(),
             guests: fates(&guests(false), "n1", false),
@@ -258,7 +258,7 @@ fn renews(node: &mut Suspect) {
 }
 
 fn is_taken_over(node: &mut Suspect) {
-    let mark = new_mark(&silent("n").node, "lee", &Attire::default(), at(0));
+    let mark = new_mark(&silent("n").node, "lee", &NodeChanges::default(), at(0));
     node.node.mark = Some(MarkState::Valid(Box::new(mark)));
 }
 
@@ -270,7 +270,7 @@ fn before(action: &'static str, change: Change) -> (&'static str, Change) {
 
 #[test]
 fn a_statement_leads_from_the_first_look_to_guests_that_run_elsewhere() {
-    let mut bench = Bench::new(wish(statement()));
+    let mut bench = Bench::new(spec(statement()));
     assert_eq!(bench.run(), Ok(End::Done { returned: 1, off: 0 }));
     let begins = ["look", "version", "watch", "note", "cordon"];
     let proves = ["read", "write proof", "read", "release", "publish"];
@@ -282,7 +282,7 @@ fn a_statement_leads_from_the_first_look_to_guests_that_run_elsewhere() {
 
 #[test]
 fn a_proof_by_an_agent_is_dated_when_its_off_began_and_two_lease_intervals_pass_before_the_release() {
-    let mut bench = Bench::new(wish(agent(3)));
+    let mut bench = Bench::new(spec(agent(3)));
     bench.failing = 1;
     assert_eq!(bench.run(), Ok(End::Done { returned: 1, off: 0 }));
     // Watched for 20 s, a try of 3 s that failed, a pause of 5 s.
@@ -299,7 +299,7 @@ fn a_proof_by_an_agent_is_dated_when_its_off_began_and_two_lease_intervals_pass_
 
 #[test]
 fn a_sign_of_life_after_the_machine_was_seen_off_voids_the_proof_and_nothing_is_released() {
-    let mut bench = Bench::new(wish(agent(3)));
+    let mut bench = Bench::new(spec(agent(3)));
     bench.meddling = vec![before("write proof", changes), before("write proof", renews)];
     let end = bench.run();
     assert!(matches!(end, Ok(End::Refused(Refusal::Void(Void::WrongMachine { .. })))), "{end:?}");
@@ -310,7 +310,7 @@ fn a_sign_of_life_after_the_machine_was_seen_off_voids_the_proof_and_nothing_is_
 
 #[test]
 fn a_node_that_gives_a_sign_before_the_release_is_not_released_on_a_statement() {
-    let mut bench = Bench::new(wish(statement()));
+    let mut bench = Bench::new(spec(statement()));
     bench.meddling = vec![before("release", renews)];
     let end = bench.run();
     assert!(matches!(end, Ok(End::Refused(Refusal::Answers { .. }))), "{end:?}");
@@ -320,7 +320,7 @@ fn a_node_that_gives_a_sign_before_the_release_is_not_released_on_a_statement() 
 #[test]
 fn exclusion_leadership_and_marks_are_looked_at_before_each_try() {
     let second_try = |change: fn(&mut Bench)| {
-        let mut bench = Bench::new(wish(agent(5)));
+        let mut bench = Bench::new(spec(agent(5)));
         bench.failing = 9;
         bench.policy = Some(PolicyNow::InForce);
         let mut end = None;
@@ -352,7 +352,7 @@ fn exclusion_leadership_and_marks_are_looked_at_before_each_try() {
 #[test]
 fn the_quorum_is_asked_for_before_anything_is_written_and_again_under_the_mark() {
     let of_the_control_plane = |quorum: Vec<Result<(), Shortage>>| {
-        let mut bench = Bench::new(wish(agent(1)));
+        let mut bench = Bench::new(spec(agent(1)));
         bench.node.node.labels.insert("node-role.kubernetes.io/control-plane".into(), "".into());
         bench.quorum = quorum;
         (bench.run(), bench)
@@ -369,7 +369,7 @@ fn the_quorum_is_asked_for_before_anything_is_written_and_again_under_the_mark()
 
 #[test]
 fn whoever_marks_the_node_first_has_it() {
-    let mut bench = Bench::new(wish(statement()));
+    let mut bench = Bench::new(spec(statement()));
     bench.meddling = vec![before("cordon", is_taken_over)];
     let end = bench.run();
     assert!(matches!(end, Ok(End::Refused(Refusal::Owned { .. }))), "{end:?}");
@@ -378,11 +378,11 @@ fn whoever_marks_the_node_first_has_it() {
 
 #[test]
 fn a_node_that_changes_before_each_write_is_given_up() {
-    let mut bench = Bench::new(wish(statement()));
+    let mut bench = Bench::new(spec(statement()));
     bench.meddling = vec![before("cordon", changes); 100];
     assert_eq!(bench.run(), Err(Fault::Contended));
     assert_eq!(bench.count("cordon"), usize::try_from(TRIES).unwrap());
-    let mut bench = Bench::new(wish(statement()));
+    let mut bench = Bench::new(spec(statement()));
     bench.meddling = vec![before("release", changes)];
     assert_eq!(bench.run(), Ok(End::Done { returned: 1, off: 0 }), "a change that means nothing");
     assert_eq!(bench.count("release"), 2);
@@ -390,7 +390,7 @@ fn a_node_that_changes_before_each_write_is_given_up() {
 
 #[test]
 fn without_a_proof_the_node_is_cordoned_and_nothing_is_released() {
-    let mut bench = Bench::new(wish(ProofFrom::Nowhere));
+    let mut bench = Bench::new(spec(ProofFrom::Nowhere));
     assert_eq!(bench.run(), Ok(End::NoProof { why: None }));
     assert_eq!(bench.done, ["look", "version", "note", "cordon", "read"]);
 }
@@ -398,7 +398,7 @@ fn without_a_proof_the_node_is_cordoned_and_nothing_is_released() {
 #[test]
 fn a_rehearsal_reads_and_does_nothing() {
     for (proof, proven) in [(statement(), true), (agent(3), true), (ProofFrom::Nowhere, false)] {
-        let mut bench = Bench::new(Wish { dry_run: true, ..wish(proof) });
+        let mut bench = Bench::new(FailoverSpec { dry_run: true, ..spec(proof) });
         assert_eq!(bench.run(), Ok(End::Rehearsed { proven, unwatched: 20 }));
         assert_eq!(bench.done, ["look", "version"]);
     }
@@ -407,7 +407,7 @@ fn a_rehearsal_reads_and_does_nothing() {
 #[test]
 fn a_stop_begins_nothing_new() {
     for (stops_at, released) in [("watch", false), ("cordon", false), ("look out", false), ("follow", true)] {
-        let mut bench = Bench::new(wish(agent(3)));
+        let mut bench = Bench::new(spec(agent(3)));
         // Of the control plane, whose quorum would be asked for next.
         bench.node.node.labels.insert("node-role.kubernetes.io/control-plane".into(), "".into());
         bench.quorum = vec![Ok(()), Ok(())];
@@ -419,14 +419,14 @@ fn a_stop_begins_nothing_new() {
 
 #[test]
 fn a_guest_that_does_not_return_is_waited_for_until_the_time_is_up() {
-    let limits: [fn(&mut Wish); 2] = [
-        |wish| wish.timeout = Some(Duration::from_secs(300)),
-        |wish| wish.stall = Some(Duration::from_secs(100)),
+    let limits: [fn(&mut FailoverSpec); 2] = [
+        |spec| spec.timeout = Some(Duration::from_secs(300)),
+        |spec| spec.stall = Some(Duration::from_secs(100)),
     ];
     for limit in limits {
-        let mut wish = wish(statement());
-        limit(&mut wish);
-        let mut bench = Bench::new(wish);
+        let mut spec = spec(statement());
+        limit(&mut spec);
+        let mut bench = Bench::new(spec);
         bench.return_at_once = false;
         let Ok(End::TimedOut { remains, released: true }) = bench.run() else { panic!("it is still waited") };
         assert_eq!(remains.guests.len(), 1);
@@ -437,11 +437,11 @@ fn a_guest_that_does_not_return_is_waited_for_until_the_time_is_up() {
 
 #[test]
 fn a_run_that_was_cut_off_goes_on_from_what_is_on_the_node() {
-    let mut first = Bench::new(wish(agent(3)));
+    let mut first = Bench::new(spec(agent(3)));
     first.stops_at = "follow";
     first.return_at_once = false;
     assert_eq!(first.run(), Ok(End::Stopped { released: true }));
-    let mut second = Bench::new(wish(agent(3)));
+    let mut second = Bench::new(spec(agent(3)));
     second.node = first.node;
     assert_eq!(second.run(), Ok(End::Done { returned: 1, off: 0 }));
     assert_eq!((second.count("switch off"), second.count("release")), (0, 0));

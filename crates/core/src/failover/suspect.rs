@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::watchman::EXCLUDE;
+use super::evaluator::EXCLUDE;
 use crate::cluster::fact::{Health, Node};
 pub use crate::cluster::life::{Fenced, FencedState, Sign};
 pub use crate::drain::written_on_nodes::out_of_service;

@@ -1,16 +1,16 @@
 //! After the release: waits until everyone who returns runs elsewhere and nothing of the old is left on the node, and then takes the taint away.
-//! A guest that will not return is told and let go ([`aftermath`](super::aftermath)).
+//! A guest that will not return is told and let go ([`recovery`](super::recovery)).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::aftermath::{Aftermath, LetGo, Missing, Remains};
-use super::course::Release;
 use super::event::{End, Event};
-use super::guests::{Outlook, outlook};
-use super::run::{Answer, FailoverRun, Fault, Own, Phase, Seen, TRIES};
-use super::step::{Turn, View};
+use super::guests::{ReturnState, return_state};
+use super::next_step::Release;
+use super::recovery::{LetGo, Missing, Pending, Recovery};
+use super::run::{AfterRelease, Answer, FailoverRun, Fault, Own, Phase, TRIES};
+use super::step::{StepContext, Turn};
 use super::suspect::out_of_service;
 use crate::cluster::fact::{Key, Pod};
 use crate::cluster::index::Index;
@@ -18,29 +18,29 @@ use crate::cluster::index::Index;
 /// The wait, and what was told of it so far.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    after: Aftermath,
+    after: Recovery,
     how: Release,
     back: BTreeSet<Key>,
     let_go: BTreeMap<Key, LetGo>,
-    remains: Option<Remains>,
+    remains: Option<Pending>,
 }
 
-pub(super) fn begin(run: &FailoverRun, at: Timestamp, how: Release, view: &mut View<'_>) -> Turn {
-    let Some(found) = &view.facts.look else { return Turn::Rest(Phase::Released { at, how }, None) };
-    let after = Aftermath::new(&run.wish.node, found.guests.clone(), &found.pods, at, how);
+pub(super) fn begin(run: &FailoverRun, at: Timestamp, how: Release, context: &mut StepContext<'_>) -> Turn {
+    let Some(found) = &context.facts.snapshot else { return Turn::Rest(Phase::Released { at, how }, None) };
+    let after = Recovery::new(&run.spec.node, found.guests.clone(), &found.pods, at, how);
     for guest in after.stay_off() {
-        view.events.push(Event::StaysOff { instance: guest.instance.clone(), why: guest.fate.words() });
+        context.events.push(Event::StaysOff { instance: guest.instance.clone(), why: guest.fate.words() });
     }
     let guests = after.guests.iter().any(|guest| guest.fate.returns());
     let waiting = Waiting { after, how, back: BTreeSet::new(), let_go: BTreeMap::new(), remains: None };
     Turn::ask(Own::Follow { guests }, Phase::Waiting(Box::new(waiting)))
 }
 
-pub(super) fn go_on(run: &mut FailoverRun, mut waiting: Box<Waiting>, view: &mut View<'_>) -> Turn {
-    let (seen, now) = (&view.facts.after, view.now);
+pub(super) fn go_on(run: &mut FailoverRun, mut waiting: Box<Waiting>, context: &mut StepContext<'_>) -> Turn {
+    let (seen, now) = (&context.facts.after, context.now);
     let remains = waiting.look(seen, now);
     if seen.is_whole {
-        waiting.tell(&seen.index, &remains, view.events);
+        waiting.tell(&seen.index, &remains, context.events);
         if remains.is_nothing() {
             let (how, end) = (waiting.how, waiting.end());
             return match how {
@@ -49,7 +49,7 @@ pub(super) fn go_on(run: &mut FailoverRun, mut waiting: Box<Waiting>, view: &mut
             };
         }
     }
-    let stall = run.wish.stall.and_then(|limit| SignedDuration::try_from(limit).ok());
+    let stall = run.spec.stall.and_then(|limit| SignedDuration::try_from(limit).ok());
     let over = run.deadline.into_iter().chain(stall.map(|limit| waiting.after.stalls_at(limit))).min();
     if over.is_some_and(|over| over <= now) {
         return Turn::end(End::TimedOut { remains, released: true });
@@ -62,7 +62,7 @@ pub(super) fn go_on(run: &mut FailoverRun, mut waiting: Box<Waiting>, view: &mut
 }
 
 impl Waiting {
-    fn look(&mut self, seen: &Seen, now: Timestamp) -> Remains {
+    fn look(&mut self, seen: &AfterRelease, now: Timestamp) -> Pending {
         if seen.is_whole {
             let pods: Vec<Pod> = seen.index.pods_on(&self.after.node).cloned().collect();
             return self.after.look(&seen.index, &pods, seen.attachments.clone(), now);
@@ -70,12 +70,12 @@ impl Waiting {
         // Who is not seen yet is not gone.
         let guests = self.after.guests.iter().filter(|guest| guest.fate.returns());
         let guests = guests.map(|guest| Missing { instance: guest.instance.clone(), phase: None, why: None });
-        Remains { guests: guests.collect(), ..Remains::default() }
+        Pending { guests: guests.collect(), ..Pending::default() }
     }
 
-    fn tell(&mut self, index: &Index, remains: &Remains, events: &mut Vec<Event>) {
+    fn tell(&mut self, index: &Index, remains: &Pending, events: &mut Vec<Event>) {
         for guest in self.after.guests.iter().filter(|guest| guest.fate.returns()) {
-            if let Outlook::Returned { on } = outlook(index, guest)
+            if let ReturnState::Returned { on } = return_state(index, guest)
                 && self.back.insert(guest.instance.clone())
             {
                 events.push(Event::Returned { instance: guest.instance.clone(), on });
@@ -104,8 +104,8 @@ impl Waiting {
 }
 
 /// Takes the taint away again: nothing is left for it to do, and the node may come back.
-pub(super) fn restore(tries: u32, end: End, outcome: &Answer, view: &View<'_>) -> Turn {
-    let node = match (outcome, &view.facts.node) {
+pub(super) fn restore(tries: u32, end: End, outcome: &Answer, context: &StepContext<'_>) -> Turn {
+    let node = match (outcome, &context.facts.node) {
         (Answer::Gone, _) | (_, None) => return Turn::end(end),
         (_, Some((suspect, _))) => &suspect.node,
     };
@@ -117,12 +117,12 @@ pub(super) fn restore(tries: u32, end: End, outcome: &Answer, view: &View<'_>) -
     Turn::ask(Own::Untaint(node), Phase::Untainting { tries: tries + 1, end })
 }
 
-pub(super) fn restored(tries: u32, end: End, outcome: &Answer, view: &mut View<'_>) -> Turn {
+pub(super) fn restored(tries: u32, end: End, outcome: &Answer, context: &mut StepContext<'_>) -> Turn {
     match outcome {
         Answer::Conflict if tries >= TRIES => Turn::Go(Phase::Ended(Err(Fault::Contended))),
         Answer::Conflict => Turn::ask(Own::Read { holder: false }, Phase::Restoring { tries, end }),
         _ => {
-            view.tell(Event::Restored);
+            context.tell(Event::Restored);
             Turn::end(end)
         }
     }

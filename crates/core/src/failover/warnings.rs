@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::watchman::{EXCLUDE, Hold, Standing, Verdict};
+use super::evaluator::{EXCLUDE, Hold, NodeVerdict, PolicyEvaluation};
 
 /// What a warning is about: a node, or no node where it is the policy itself, and the reason.
 pub type Cause = (String, &'static str);
 
-impl Standing {
+impl PolicyEvaluation {
     /// All that holds now, in words. A cause that was warned of before is not news, however its words change.
     pub fn warnings(&self, now: Timestamp) -> BTreeMap<Cause, String> {
         let mut warnings = BTreeMap::new();
@@ -22,7 +22,7 @@ impl Standing {
             warnings.insert((String::new(), "CannotRead"), unread.clone());
         }
         for (node, verdict) in &self.nodes {
-            let Verdict::Hold(hold) = verdict else { continue };
+            let NodeVerdict::Hold(hold) = verdict else { continue };
             if let Some(reason) = reason(hold) {
                 warnings.insert((node.clone(), reason), format!("node {node} {}", hold.words(now)));
             }
@@ -64,15 +64,18 @@ mod tests {
     use crate::failover::policy::Storm;
     use crate::testing::at;
 
-    fn standing(nodes: &[(&str, Hold)]) -> Standing {
-        Standing {
+    fn evaluation(nodes: &[(&str, Hold)]) -> PolicyEvaluation {
+        PolicyEvaluation {
             policy: "p".into(),
             error: None,
             observed: 3,
             healthy: 1,
             needed: 2,
             storm: Storm::None,
-            nodes: nodes.iter().map(|(node, hold)| ((*node).into(), Verdict::Hold(hold.clone()))).collect(),
+            nodes: nodes
+                .iter()
+                .map(|(node, hold)| ((*node).into(), NodeVerdict::Hold(hold.clone())))
+                .collect(),
             odd_labels: Vec::new(),
             unread: None,
         }
@@ -80,11 +83,11 @@ mod tests {
 
     #[test]
     fn a_node_that_stays_down_because_of_the_policy_is_warned_of() {
-        let standing = standing(&[
+        let evaluation = evaluation(&[
             ("n1", Hold::Brake { healthy: 1, needed: 2 }),
             ("n2", Hold::Proof { wanted: "say so" }),
         ]);
-        let warnings = standing.warnings(at(0));
+        let warnings = evaluation.warnings(at(0));
         assert_eq!(
             warnings[&("n1".into(), "FailoverSkipped")],
             "node n1 is left alone: only 1 nodes are healthy, and the policy wants 2"
@@ -94,21 +97,21 @@ mod tests {
 
     #[test]
     fn what_passes_or_was_meant_is_not_warned_of() {
-        let standing = standing(&[
+        let evaluation = evaluation(&[
             ("n1", Hold::Waiting { until: at(60), missing: None }),
             ("n2", Hold::Paused { why: "upgrade".into() }),
             ("n3", Hold::Excluded),
             ("n4", Hold::FailedOver),
         ]);
-        assert!(standing.warnings(at(0)).is_empty());
+        assert!(evaluation.warnings(at(0)).is_empty());
     }
 
     #[test]
     fn a_policy_and_a_label_that_mean_nothing_are_warned_of() {
-        let mut standing = standing(&[]);
-        standing.error = Some(PolicyError::NoBrake);
-        standing.odd_labels = vec!["n1".into()];
-        let causes: Vec<Cause> = standing.warnings(at(0)).into_keys().collect();
+        let mut evaluation = evaluation(&[]);
+        evaluation.error = Some(PolicyError::NoBrake);
+        evaluation.odd_labels = vec!["n1".into()];
+        let causes: Vec<Cause> = evaluation.warnings(at(0)).into_keys().collect();
         assert_eq!(causes, [(String::new(), "InvalidPolicy"), ("n1".into(), "InvalidNodeLabel")]);
     }
 }

@@ -14,10 +14,10 @@ use crate::cluster::fact::{Lease, Node};
 use crate::cluster::index::Index;
 use crate::drain::give_back::{Undo, undo_of};
 use crate::drain::ownership;
+use crate::drain::progress::DrainStage;
 use crate::drain::quorum::is_control_plane;
 use crate::drain::record::{self, Record};
 use crate::drain::run::{End, after};
-use crate::drain::survey::Standing;
 use crate::reasons::{NodeReason, OwnerReason, Reason};
 
 /// A lease is renewed when this much of its time is left.
@@ -294,7 +294,7 @@ impl<'a> Case<'a> {
         let record = untouched.then(|| {
             // Of a mark of another owner nothing is known from elsewhere here.
             let node = record::borne_out(node, None);
-            let mark = ownership::new_mark(&node, self.registry.owner(), &object.attire(), self.now);
+            let mark = ownership::new_mark(&node, self.registry.owner(), &object.node_changes(), self.now);
             Box::new(Record::of(&node.uid, &mark))
         });
         let noted = record.is_none() || ours.is_some_and(|lease| lease.record == record);
@@ -346,7 +346,7 @@ impl<'a> Case<'a> {
         self.act(Own::Begin {
             node: object.node.clone(),
             id: object.id.clone(),
-            attire: object.attire(),
+            changes: object.node_changes(),
             may_shut_down: self.granted(object).shut_down,
         });
     }
@@ -369,31 +369,31 @@ impl<'a> Case<'a> {
         if order.may_shut_down != self.granted(object).shut_down {
             return self.begin(object);
         }
-        let Some(survey) = self.registry.survey(&node.name) else { return };
+        let Some(progress) = self.registry.progress(&node.name) else { return };
         // How often it had to be ordered decides how soon it is ordered again.
         let again = ORDER_AGAIN.until(order.at, order.times - 1);
-        match &survey.standing {
+        match &progress.stage {
             // As it was when the drain ended: what has become of the node since is the drain's to see first.
-            Standing::Ended(End::Drained { .. }) if !survey.worn => {
+            DrainStage::Ended(End::Drained { .. }) if !progress.still_applied => {
                 self.put_on_again(object, again, status);
             }
-            Standing::Ended(End::Refused {
+            DrainStage::Ended(End::Refused {
                 reason:
                     Reason::Node(NodeReason::UncordonedMeanwhile) | Reason::Owner(OwnerReason::CancelledElsewhere),
             }) => self.put_on_again(object, again, status),
-            Standing::Ended(End::Drained { .. }) => {
-                status.take(survey, true, self.now);
+            DrainStage::Ended(End::Drained { .. }) => {
+                status.take(progress, true, self.now);
             }
-            Standing::Ended(End::Refused { reason } | End::Failed { reason, .. }) => {
+            DrainStage::Ended(End::Refused { reason } | End::Failed { reason, .. }) => {
                 status.wait("Refused", &format!("node {} {}", node.name, reason.message()), self.now);
                 if again > self.now { self.look_again(again) } else { self.begin(object) }
             }
-            Standing::Preparing | Standing::Draining | Standing::Ended(_) => {
+            DrainStage::Preparing | DrainStage::Draining | DrainStage::Ended(_) => {
                 // A successor looks again at what was empty already; that is no news until it finds something.
-                let was_empty = status.phase == Some(Phase::Succeeded) && survey.pending.is_empty();
-                status.take(survey, was_empty, self.now);
+                let was_empty = status.phase == Some(Phase::Succeeded) && progress.pending.is_empty();
+                status.take(progress, was_empty, self.now);
                 let now = self.now;
-                let unnamed = survey.blockers.iter().filter_map(named_at).filter(|at| *at > now).min();
+                let unnamed = progress.blockers.iter().filter_map(named_at).filter(|at| *at > now).min();
                 if let Some(at) = unnamed {
                     self.look_again(at);
                 }

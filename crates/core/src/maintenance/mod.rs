@@ -28,7 +28,7 @@ use std::fmt;
 use jiff::Timestamp;
 
 pub use decide::{decide, decide_unread};
-pub use registry::{Order, Registry, Seen, Touched, Unread};
+pub use registry::{MaintenanceFact, Order, Registry, Touched, Unread};
 pub use status::{Phase, Status};
 
 pub use crate::drain::written_on_nodes::{EXCLUDE_LABEL, labels, taints};
@@ -37,7 +37,7 @@ pub use crate::cluster::subject::Family;
 
 use crate::cluster::fact::Uid;
 use crate::cluster::subject::{Kind, ObjectRef};
-use crate::drain::ownership::Attire;
+use crate::drain::ownership::NodeChanges;
 use crate::drain::quorum::Shortage;
 use crate::drain::record::Record;
 
@@ -167,8 +167,8 @@ impl From<&Maintenance> for ObjectRef {
 
 impl Maintenance {
     /// What is written on its node besides the cordon.
-    pub fn attire(&self) -> Attire {
-        Attire { options: vec![self.id.to_string()], taints: taints(), labels: labels() }
+    pub fn node_changes(&self) -> NodeChanges {
+        NodeChanges { options: vec![self.id.to_string()], taints: taints(), labels: labels() }
     }
 }
 
@@ -195,7 +195,7 @@ pub enum Own {
         /// The object that asks for it.
         id: Id,
         /// What is written on the node besides the cordon.
-        attire: Attire,
+        changes: NodeChanges,
         /// Machines that would not come back may be shut down.
         may_shut_down: bool,
     },

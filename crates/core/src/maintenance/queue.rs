@@ -17,14 +17,14 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// A number of nodes, or a share of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Share {
+pub enum NodeLimit {
     /// So many; at least one.
     Nodes(usize),
     /// Of all nodes in the cluster or the zone, rounded down but to one at least.
     Percent(u8),
 }
 
-impl Share {
+impl NodeLimit {
     /// At least one, or nothing could ever be maintained.
     fn of(self, all: usize) -> usize {
         match self {
@@ -34,7 +34,7 @@ impl Share {
     }
 }
 
-impl FromStr for Share {
+impl FromStr for NodeLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -52,7 +52,7 @@ impl FromStr for Share {
     }
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for NodeLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nodes(count) => write!(f, "{count}"),
@@ -65,9 +65,9 @@ impl fmt::Display for Share {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     /// Of all nodes.
-    pub cluster: Option<Share>,
+    pub cluster: Option<NodeLimit>,
     /// Of the nodes with the same `topology.kubernetes.io/zone`; those without one count as one zone.
-    pub zone: Option<Share>,
+    pub zone: Option<NodeLimit>,
 }
 
 /// Why one has to wait.

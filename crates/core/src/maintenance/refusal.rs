@@ -13,7 +13,7 @@ use crate::reasons::{OwnerReason, Reason};
 
 /// By whom a node is to be given back, and how.
 #[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
+pub struct GiveBackRequest<'a> {
     /// The owner who asks: a mark of the same owner is no reason to refuse.
     pub owner: &'a str,
     /// The words of the verb in "use --force to … all the same".
@@ -46,7 +46,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// As a sentence that says what to do instead. `verb` is that of [`Wish::verb`].
+    /// As a sentence that says what to do instead. `verb` is that of [`GiveBackRequest::verb`].
     pub fn words(&self, node: &str, verb: &str) -> String {
         let under = |object: &str| format!("node {node} is under maintenance by NodeMaintenance {object}");
         match self {
@@ -83,7 +83,7 @@ pub enum ByObjects {
 }
 
 /// `objects` are all there are, or `None` where they may not be listed.
-pub fn by_objects(node: &Node, objects: Option<&[Maintenance]>, wish: &Wish<'_>) -> ByObjects {
+pub fn by_objects(node: &Node, objects: Option<&[Maintenance]>, request: &GiveBackRequest<'_>) -> ByObjects {
     let Some(objects) = objects else {
         return if is_marked_by(node, MAINTENANCE) {
             ByObjects::Refused(Refusal::Unlisted)
@@ -97,7 +97,7 @@ pub fn by_objects(node: &Node, objects: Option<&[Maintenance]>, wish: &Wish<'_>)
             Uncordoned::CordonsAgain => {
                 return ByObjects::Refused(Refusal::UnderMaintenance { object: name() });
             }
-            Uncordoned::GivesBack if !wish.force => {
+            Uncordoned::GivesBack if !request.force => {
                 return ByObjects::Refused(Refusal::Ending { object: name() });
             }
             Uncordoned::GivesBack => {}
@@ -108,13 +108,18 @@ pub fn by_objects(node: &Node, objects: Option<&[Maintenance]>, wish: &Wish<'_>)
 }
 
 /// What the holder of the node decides, where the objects say nothing.
-pub fn by_holder(index: &Index, node: &Node, wish: &Wish<'_>, now: Timestamp) -> Option<Refusal> {
-    let Ownership::Other(reason) = ownership(index, node, wish.owner, now) else { return None };
+pub fn by_holder(
+    index: &Index,
+    node: &Node,
+    request: &GiveBackRequest<'_>,
+    now: Timestamp,
+) -> Option<Refusal> {
+    let Ownership::Other(reason) = ownership(index, node, request.owner, now) else { return None };
     // Whether a failed node may be used again is a question about the node, and not about the failover's mark.
-    let returns = wish.after_failover
+    let returns = request.after_failover
         && matches!(&reason, Reason::Owner(OwnerReason::OwnedByEvac { instance: None, .. }))
         && is_marked_by(node, FAILOVER);
-    if wish.force || returns {
+    if request.force || returns {
         return None;
     }
     Some(if is_marked_by(node, MAINTENANCE) { Refusal::Orphan(reason) } else { Refusal::Held(reason) })
@@ -128,12 +133,13 @@ fn is_marked_by(node: &Node, role: &str) -> bool {
 mod tests {
     use super::*;
     use crate::cluster::fact::Uid;
-    use crate::drain::ownership::{Attire, new_mark};
+    use crate::drain::ownership::{NodeChanges, new_mark};
     use crate::maintenance::{Family, Id, OnUncordon, Status};
     use crate::testing::{at, node};
 
-    const WISH: Wish<'_> = Wish { owner: "me", verb: "cancel it", force: false, after_failover: false };
-    const FORCED: Wish<'_> = Wish { force: true, ..WISH };
+    const REQUEST: GiveBackRequest<'_> =
+        GiveBackRequest { owner: "me", verb: "cancel it", force: false, after_failover: false };
+    const FORCED: GiveBackRequest<'_> = GiveBackRequest { force: true, ..REQUEST };
 
     fn object(on_uncordon: OnUncordon, deleting: bool) -> Maintenance {
         Maintenance {
@@ -155,20 +161,20 @@ mod tests {
 
     fn marked(owner: &str) -> Node {
         let mut node = node("n");
-        node.mark = Some(MarkState::Valid(Box::new(new_mark(&node, owner, &Attire::default(), at(0)))));
+        node.mark = Some(MarkState::Valid(Box::new(new_mark(&node, owner, &NodeChanges::default(), at(0)))));
         node.unschedulable = true;
         node
     }
 
-    fn by_one(object: Maintenance, wish: &Wish<'_>) -> ByObjects {
-        by_objects(&marked(MAINTENANCE), Some(&[object]), wish)
+    fn by_one(object: Maintenance, request: &GiveBackRequest<'_>) -> ByObjects {
+        by_objects(&marked(MAINTENANCE), Some(&[object]), request)
     }
 
     #[test]
     fn an_object_that_would_cordon_again_refuses_whatever_is_forced() {
-        for wish in [WISH, FORCED] {
-            let ByObjects::Refused(refusal) = by_one(object(OnUncordon::Reapply, false), &wish) else {
-                panic!("{wish:?}")
+        for request in [REQUEST, FORCED] {
+            let ByObjects::Refused(refusal) = by_one(object(OnUncordon::Reapply, false), &request) else {
+                panic!("{request:?}")
             };
             assert_eq!(
                 refusal.words("n", "cancel it"),
@@ -176,15 +182,15 @@ mod tests {
             );
         }
         let elsewhere = Maintenance { node: "m".into(), ..object(OnUncordon::Reapply, false) };
-        assert_eq!(by_one(elsewhere, &WISH), ByObjects::Silent, "it is about another node");
+        assert_eq!(by_one(elsewhere, &REQUEST), ByObjects::Silent, "it is about another node");
     }
 
     #[test]
     fn an_object_that_is_being_ended_refuses_until_it_is_forced() {
         let refused = ByObjects::Refused(Refusal::Ending { object: "fans".into() });
-        assert_eq!(by_one(object(OnUncordon::Yield, true), &WISH), refused);
+        assert_eq!(by_one(object(OnUncordon::Yield, true), &REQUEST), refused);
         assert_eq!(by_one(object(OnUncordon::Yield, true), &FORCED), ByObjects::Silent);
-        assert_eq!(by_one(object(OnUncordon::Yield, false), &WISH), ByObjects::Allowed, "it gives way");
+        assert_eq!(by_one(object(OnUncordon::Yield, false), &REQUEST), ByObjects::Allowed, "it gives way");
     }
 
     #[test]
@@ -198,17 +204,17 @@ mod tests {
     #[test]
     fn another_holder_refuses_and_is_named_until_it_is_forced() {
         let index = Index::new();
-        let held = |owner: &str, wish: &Wish<'_>| {
-            by_holder(&index, &marked(owner), wish, at(9)).map(|refusal| refusal.words("n", wish.verb))
+        let held = |owner: &str, request: &GiveBackRequest<'_>| {
+            by_holder(&index, &marked(owner), request, at(9)).map(|refusal| refusal.words("n", request.verb))
         };
-        assert_eq!(held("me", &WISH), None, "our own");
-        let other = held("kim@desk", &WISH).unwrap();
+        assert_eq!(held("me", &REQUEST), None, "our own");
+        let other = held("kim@desk", &REQUEST).unwrap();
         assert!(
             other.contains("kim@desk") && other.ends_with("use --force to cancel it all the same"),
             "{other}"
         );
         assert_eq!(held("kim@desk", &FORCED), None);
-        let orphan = held(MAINTENANCE, &WISH).unwrap();
+        let orphan = held(MAINTENANCE, &REQUEST).unwrap();
         assert!(orphan.contains("no NodeMaintenance object for it is seen"), "{orphan}");
         assert_eq!(held(MAINTENANCE, &FORCED), None);
     }
@@ -216,9 +222,9 @@ mod tests {
     #[test]
     fn a_failover_gives_way_to_the_verb_by_which_a_repaired_node_comes_back() {
         let index = Index::new();
-        let returning = Wish { after_failover: true, ..WISH };
+        let returning = GiveBackRequest { after_failover: true, ..REQUEST };
         assert_eq!(by_holder(&index, &marked(FAILOVER), &returning, at(9)), None);
-        assert!(matches!(by_holder(&index, &marked(FAILOVER), &WISH, at(9)), Some(Refusal::Held(_))));
+        assert!(matches!(by_holder(&index, &marked(FAILOVER), &REQUEST, at(9)), Some(Refusal::Held(_))));
         assert!(by_holder(&index, &marked("kim@desk"), &returning, at(9)).is_some(), "a drain is none");
     }
 }

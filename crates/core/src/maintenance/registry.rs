@@ -13,9 +13,9 @@ use crate::cluster::index::{Index, ListedAt, Revision};
 use crate::cluster::subject::{Kind, Subject};
 use crate::cluster::table::{Kept, Object, Table};
 use crate::drain::ownership::{MarkState, lease_key};
+use crate::drain::progress::DrainProgress;
 use crate::drain::record::Record;
 use crate::drain::run::after;
-use crate::drain::survey::Survey;
 use crate::machines::remains::Remains;
 
 /// After this long it does not count any more how often a node was given to the drain.
@@ -36,13 +36,13 @@ struct Noted {
 
 /// One observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum MaintenanceFact {
     /// An object as it is now.
     Object(Box<Maintenance>),
     /// An object was deleted.
     ObjectGone(Id, Uid),
     /// How far the drain of a node is.
-    Survey(Survey),
+    DrainProgress(DrainProgress),
     /// Whether the control plane can spare a node, or why not.
     Quorum(String, Result<(), String>, Timestamp),
     /// A node was given to the drain, and whether it may shut down machines that would not come back.
@@ -144,7 +144,7 @@ pub struct Registry {
     by_node: BTreeMap<String, BTreeSet<Id>>,
     /// How many nodes there were when we last looked.
     nodes: usize,
-    surveys: BTreeMap<String, Survey>,
+    progress: BTreeMap<String, DrainProgress>,
     orders: BTreeMap<String, Order>,
     quorum: BTreeMap<String, (Result<(), String>, Timestamp)>,
     reviewing: Reviewing,
@@ -174,66 +174,66 @@ impl Registry {
     }
 
     /// Takes in one observation; says whose decision may be another now.
-    pub fn apply(&mut self, index: &Index, seen: Seen) -> Touched {
+    pub fn apply(&mut self, index: &Index, seen: MaintenanceFact) -> Touched {
         match seen {
-            Seen::Object(object) => self.apply_object(index, *object),
-            Seen::ObjectGone(id, uid) => {
+            MaintenanceFact::Object(object) => self.apply_object(index, *object),
+            MaintenanceFact::ObjectGone(id, uid) => {
                 self.remove(&id, &uid);
                 Touched::Everybody
             }
-            Seen::Survey(survey) => {
-                let node = survey.node.clone();
+            MaintenanceFact::DrainProgress(progress) => {
+                let node = progress.node.clone();
                 // One about a node that was taken back is no news.
                 if self.orders.contains_key(&node) {
-                    self.surveys.insert(node.clone(), survey);
+                    self.progress.insert(node.clone(), progress);
                     self.blind.remove(&node);
                 }
                 self.about(index, &node)
             }
-            Seen::Quorum(node, verdict, at) => {
+            MaintenanceFact::Quorum(node, verdict, at) => {
                 self.quorum.insert(node.clone(), (verdict, at));
                 self.about(index, &node)
             }
-            Seen::Begun(node, id, may_shut_down, at) => {
+            MaintenanceFact::Begun(node, id, may_shut_down, at) => {
                 let recent = self.orders.get(&node).filter(|order| at.duration_since(order.at) < FORGOTTEN);
                 let times = recent.map_or(0, |order| order.times) + 1;
-                self.surveys.remove(&node);
+                self.progress.remove(&node);
                 self.orders.insert(node.clone(), Order { id, may_shut_down, at, times });
                 self.about(index, &node)
             }
-            Seen::Ended(node) => {
+            MaintenanceFact::Ended(node) => {
                 self.orders.remove(&node);
-                self.surveys.remove(&node);
+                self.progress.remove(&node);
                 self.blind.remove(&node);
                 Touched::Everybody
             }
-            Seen::Reviewing(reviewing) => {
+            MaintenanceFact::Reviewing(reviewing) => {
                 self.reviewing = reviewing;
                 Touched::Everybody
             }
-            Seen::Blind(node, why, at) => {
+            MaintenanceFact::Blind(node, why, at) => {
                 if !self.orders.contains_key(&node) {
                     return Touched::nobody();
                 }
                 // Where it stood is not where it stands.
-                self.surveys.remove(&node);
+                self.progress.remove(&node);
                 let known = self.blind.entry(node.clone()).or_insert_with(|| (String::new(), at));
                 known.0 = why;
                 self.about(index, &node)
             }
-            Seen::Unread(what, why, at) => {
+            MaintenanceFact::Unread(what, why, at) => {
                 let new = !self.unread.contains_key(&what);
                 let known = self.unread.entry(what).or_insert_with(|| (String::new(), at));
                 let same = !new && known.0 == why;
                 known.0 = why;
                 if same { Touched::nobody() } else { Touched::Everybody }
             }
-            Seen::Left(node, left) => {
+            MaintenanceFact::Left(node, left) => {
                 let touched = self.about(index, &node);
                 self.left.insert(node, left);
                 touched
             }
-            Seen::Read(what) => match self.unread.remove(&what) {
+            MaintenanceFact::Read(what) => match self.unread.remove(&what) {
                 Some(_) => Touched::Everybody,
                 None => Touched::nobody(),
             },
@@ -396,7 +396,7 @@ impl Registry {
     /// The drain was dropped: nothing is ordered any more.
     pub fn forget_orders(&mut self) {
         self.orders.clear();
-        self.surveys.clear();
+        self.progress.clear();
         self.blind.clear();
     }
 
@@ -430,8 +430,8 @@ impl Registry {
     }
 
     /// How far the drain of this node was when it last told; none before its first word.
-    pub fn survey(&self, node: &str) -> Option<&Survey> {
-        self.surveys.get(node)
+    pub fn progress(&self, node: &str) -> Option<&DrainProgress> {
+        self.progress.get(node)
     }
 
     /// What the drain was told about this node; none if nothing, or if the node was taken back.

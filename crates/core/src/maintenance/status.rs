@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use super::registry::Unread;
 use crate::cluster::fact::Key;
 use crate::drain::outlook::Foretold;
+use crate::drain::progress::DrainProgress;
 use crate::drain::run::{Blocker, after};
 use crate::drain::step::NAMED_AFTER;
-use crate::drain::survey::Survey;
 use crate::machines::remains::Remains;
 use crate::reasons::Severity;
 
@@ -358,11 +358,11 @@ impl Status {
     }
 
     /// Takes in where the drain stands. Progress never runs backwards.
-    pub fn take(&mut self, survey: &Survey, empty: bool, now: Timestamp) {
+    pub fn take(&mut self, progress: &DrainProgress, empty: bool, now: Timestamp) {
         self.state(WAITING, false, "Begun", "", now);
-        let pending = i64::try_from(survey.pending.len()).unwrap_or(i64::MAX);
+        let pending = i64::try_from(progress.pending.len()).unwrap_or(i64::MAX);
         if self.phase.is_none() || self.eviction_pods == 0 {
-            self.total_pods = i64::try_from(survey.total).unwrap_or(i64::MAX);
+            self.total_pods = i64::try_from(progress.total).unwrap_or(i64::MAX);
         }
         // More may have come since; then there is more to do, not less done.
         self.eviction_pods = self.eviction_pods.max(pending);
@@ -373,8 +373,8 @@ impl Status {
         };
         // Only a proof makes a hundred.
         self.drain_progress = if empty { 100 } else { self.drain_progress.min(99).max(done.min(99)) };
-        self.name_pending(&survey.pending);
-        self.blockers = survey
+        self.name_pending(&progress.pending);
+        self.blockers = progress
             .blockers
             .iter()
             .filter(|blocker| is_named(blocker, now))
@@ -384,9 +384,9 @@ impl Status {
         let first = self.blockers.first();
         self.last_error =
             first.map(|first| format!("{}: {}", first.object, first.message)).unwrap_or_default();
-        self.estimated_end = survey.end.filter(|_| !empty).map(Estimate::from);
+        self.estimated_end = progress.end.filter(|_| !empty).map(Estimate::from);
         let never =
-            survey.blockers.iter().filter(|blocker| blocker.reason.severity() == Severity::Never).count();
+            progress.blockers.iter().filter(|blocker| blocker.reason.severity() == Severity::Never).count();
         let said = format!("{never} of {pending} pods cannot leave");
         let reason = match i64::try_from(never).unwrap_or(i64::MAX) {
             0 => "NothingInTheWay",

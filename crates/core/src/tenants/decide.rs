@@ -28,7 +28,7 @@ const NOTE_EVERY: Duration = Duration::from_secs(1);
 
 /// What a decision is made from.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
+pub struct TenantContext<'a> {
     /// The host's instances, machines and migrations.
     pub index: &'a Index,
     /// What this process is doing about the instance.
@@ -41,7 +41,7 @@ pub struct View<'a> {
 
 /// What becomes of an instance as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stand {
+enum EvictionState {
     /// It goes already, by whichever request.
     Ending,
     Wanted,
@@ -51,34 +51,34 @@ enum Stand {
     Unclear,
 }
 
-fn stand(instance: &Instance, config: &Config) -> Stand {
+fn eviction_state(instance: &Instance, config: &Config) -> EvictionState {
     let marked = instance.evacuation_node.as_ref().is_some_and(|node| *node == instance.node);
     match effective(instance, config).strategy {
-        _ if instance.deleting || instance.is_final() => Stand::Ending,
-        _ if !marked => Stand::Unwanted,
-        Strategy::External => Stand::Wanted,
-        _ if instance.eviction_strategy.is_none() => Stand::Unclear,
-        _ => Stand::Unwanted,
+        _ if instance.deleting || instance.is_final() => EvictionState::Ending,
+        _ if !marked => EvictionState::Unwanted,
+        Strategy::External => EvictionState::Wanted,
+        _ if instance.eviction_strategy.is_none() => EvictionState::Unclear,
+        _ => EvictionState::Unwanted,
     }
 }
 
 /// Whether an instance has to go and that is up to us; asked again right before it is deleted.
 pub fn is_wanted(instance: &Instance, config: &Config) -> bool {
-    stand(instance, config) == Stand::Wanted && member(instance).is_some()
+    eviction_state(instance, config) == EvictionState::Wanted && member(instance).is_some()
 }
 
 /// What is to be done about this instance now; nothing if it is not a machine of a tenant's cluster.
-pub fn decide(view: &View<'_>, key: &Key, now: Timestamp) -> Decision {
-    let Some(instance) = view.index.instance(key) else { return Decision::default() };
-    let Some(member) = member(instance) else { return stop_if_draining(view.work) };
-    if let Some(at) = view.work.writes_not_before.filter(|at| *at > now) {
+pub fn decide(context: &TenantContext<'_>, key: &Key, now: Timestamp) -> Decision {
+    let Some(instance) = context.index.instance(key) else { return Decision::default() };
+    let Some(member) = member(instance) else { return stop_if_draining(context.work) };
+    if let Some(at) = context.work.writes_not_before.filter(|at| *at > now) {
         return Decision::default().until(at);
     }
-    match stand(instance, &view.index.config) {
-        Stand::Ending => stop_if_draining(view.work),
-        Stand::Unclear => Decision::default(),
-        Stand::Wanted => evacuate(view, instance, &member, now),
-        Stand::Unwanted => release(view, instance, member, now),
+    match eviction_state(instance, &context.index.config) {
+        EvictionState::Ending => stop_if_draining(context.work),
+        EvictionState::Unclear => Decision::default(),
+        EvictionState::Wanted => evacuate(context, instance, &member, now),
+        EvictionState::Unwanted => release(context, instance, member, now),
     }
 }
 
@@ -86,15 +86,15 @@ pub fn decide(view: &View<'_>, key: &Key, now: Timestamp) -> Decision {
 const UNREAD: &str = "TenantUnread";
 
 /// Says on an instance that has to go what cannot be read, and takes it back. Nothing else is decided here.
-pub fn say_unread(view: &View<'_>, key: &Key, words: Option<&str>, now: Timestamp) -> Decision {
-    let Some(instance) = view.index.instance(key) else { return Decision::default() };
+pub fn say_unread(context: &TenantContext<'_>, key: &Key, words: Option<&str>, now: Timestamp) -> Decision {
+    let Some(instance) = context.index.instance(key) else { return Decision::default() };
     let mut conditions = Conditions::of(&instance.conditions);
-    match words.filter(|_| is_wanted(instance, &view.index.config)) {
+    match words.filter(|_| is_wanted(instance, &context.index.config)) {
         Some(words) => conditions.set(Condition::new(UNREAD, true, "CannotRead", words), now),
         None => conditions.remove(UNREAD),
     }
-    let Some(list) = changed(view, conditions) else { return Decision::default() };
-    if let Some(at) = view.work.writes_not_before.filter(|at| *at > now) {
+    let Some(list) = changed(context, conditions) else { return Decision::default() };
+    if let Some(at) = context.work.writes_not_before.filter(|at| *at > now) {
         return Decision::default().until(at);
     }
     let mut decision = Decision::default();
@@ -115,13 +115,13 @@ fn marks(instance: &Instance) -> Marks {
     instance.tenant.as_deref().cloned().unwrap_or_default()
 }
 
-fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestamp) -> Decision {
+fn evacuate(context: &TenantContext<'_>, instance: &Instance, member: &Member, now: Timestamp) -> Decision {
     let marks = marks(instance);
-    let Some(first) = view.first else { return anchor(view, instance, member, now) };
+    let Some(first) = context.first else { return anchor(context, instance, member, now) };
     // To remove it or to move it too far gains nothing, however often that is done.
     let (written, original) =
-        (deadline::written(&marks, view.limits, first.seen), first.original(view.limits));
-    let work = view.work;
+        (deadline::written(&marks, context.limits, first.seen), first.original(context.limits));
+    let work = context.work;
     // A clock that was set forward takes nothing from the time a tenant was given.
     let due = |deadline: Timestamp| deadline.checked_add(work.leap).unwrap_or(Timestamp::MAX);
     if written.is_none() && now < due(original) {
@@ -134,16 +134,16 @@ fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestam
         return decision.telling(told_at_the_deadline(instance, work, member));
     }
     let moving = instance.is_migrating()
-        || view.index.migrations_of(&instance.key).iter().any(|one| !one.phase.is_final());
+        || context.index.migrations_of(&instance.key).iter().any(|one| !one.phase.is_final());
     let wants_move = marks.migrates_first()
         && instance.is_migratable()
-        && retries::failed_in_a_row(&view.index.migrations_of(&instance.key)).len() < MOVES;
+        && retries::failed_in_a_row(&context.index.migrations_of(&instance.key)).len() < MOVES;
     let decision = match work.stage {
         Stage::Stopping | Stage::Uncordoning => Decision::default(),
-        Stage::Draining => say(view, instance, &marks, member, deadline, now),
+        Stage::Draining => say(context, instance, &marks, member, deadline, now),
         // It is about to leave by itself, whichever program moves it.
         _ if moving => Decision::default(),
-        Stage::Idle | Stage::Uncordoned if wants_move => migrate(view.index, instance),
+        Stage::Idle | Stage::Uncordoned if wants_move => migrate(context.index, instance),
         Stage::Drained => {
             let (node, cluster) = (&member.node, &member.cluster);
             let message = format!("node {node} of cluster {cluster} is empty; the machine is deleted");
@@ -151,8 +151,8 @@ fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestam
             Decision::of([Action::Own(Own::LetGo)]).telling(told)
         }
         Stage::Idle | Stage::Uncordoned => match work.not_before.filter(|at| *at > now) {
-            Some(at) => say(view, instance, &marks, member, deadline, now).until(at),
-            None => begin(view.index, instance, &marks, member),
+            Some(at) => say(context, instance, &marks, member, deadline, now).until(at),
+            None => begin(context.index, instance, &marks, member),
         },
     };
     decision.until(due(deadline))
@@ -160,18 +160,18 @@ fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestam
 
 /// Writes the deadline before anything else is done, and keeps when that was. Only where the instance does not say how long the tenant gets, its
 /// cluster is asked.
-fn anchor(view: &View<'_>, instance: &Instance, member: &Member, now: Timestamp) -> Decision {
+fn anchor(context: &TenantContext<'_>, instance: &Instance, member: &Member, now: Timestamp) -> Decision {
     let marks = &marks(instance);
     // Of Cluster API's provider, or of an operator that kept nothing else.
-    if let Some(deadline) = deadline::written(marks, view.limits, now) {
+    if let Some(deadline) = deadline::written(marks, context.limits, now) {
         return Decision::of([Action::Own(Own::KeepFirst(First { seen: now, deadline }))]);
     }
     let own = marks.timeout.as_deref().and_then(deadline::span);
-    let cluster = match (&own, &view.work.cluster_timeout) {
+    let cluster = match (&own, &context.work.cluster_timeout) {
         (None, None) => return Decision::of([Action::Own(Own::Look(member.clone()))]),
         (_, said) => said.clone().flatten(),
     };
-    let deadline = deadline::fresh(marks, cluster.as_deref(), view.limits, now);
+    let deadline = deadline::fresh(marks, cluster.as_deref(), context.limits, now);
     let message = format!(
         "node {} of cluster {} is drained before this machine goes, which is at {} at the latest",
         member.node,
@@ -239,14 +239,14 @@ fn record(index: &Index, instance: &Instance, marks: &Marks) -> (ObjectRef, Opti
 
 /// Keeps condition and progress true to what is known. A new kind of trouble is told once.
 fn say(
-    view: &View<'_>,
+    context: &TenantContext<'_>,
     instance: &Instance,
     marks: &Marks,
     member: &Member,
     deadline: Timestamp,
     now: Timestamp,
 ) -> Decision {
-    let work = view.work;
+    let work = context.work;
     let mut decision = Decision::default();
     let mut conditions = Conditions::of(&instance.conditions);
     let sentence = work.trouble.as_ref().map(ToString::to_string);
@@ -258,7 +258,7 @@ fn say(
         _ if work.count.is_some() => conditions.remove(BLOCKED),
         _ => {}
     }
-    if let Some(list) = changed(view, conditions) {
+    if let Some(list) = changed(context, conditions) {
         write(instance, list, &mut decision);
         let before = condition::find(&instance.conditions, BLOCKED).and_then(|known| known.reason.clone());
         if let (Some(trouble), Some(message)) = (&work.trouble, &sentence)
@@ -273,7 +273,7 @@ fn say(
     }
     let news = sentence.clone().filter(|words| {
         let noted = marks.progress.as_ref().and_then(|progress| progress.blocker.as_ref());
-        !may_write_status(view) && noted != Some(words)
+        !may_write_status(context) && noted != Some(words)
     });
     let progress = TenantProgress {
         cluster: member.cluster.clone(),
@@ -298,45 +298,45 @@ fn say(
 }
 
 /// Beside KubeVirt conditions are not ours to write: virt-api takes back, without a word, what others than its own accounts write to the status of an instance.
-fn may_write_status(view: &View<'_>) -> bool {
-    !view.index.config.upstream.is_in_charge()
+fn may_write_status(context: &TenantContext<'_>) -> bool {
+    !context.index.config.upstream.is_in_charge()
 }
 
-fn changed(view: &View<'_>, conditions: Conditions) -> Option<Tree> {
-    conditions.changed().filter(|_| may_write_status(view))
+fn changed(context: &TenantContext<'_>, conditions: Conditions) -> Option<Tree> {
+    conditions.changed().filter(|_| may_write_status(context))
 }
 
 /// The machine stays: nothing of ours is left on it or in its cluster.
-fn release(view: &View<'_>, instance: &Instance, member: Member, now: Timestamp) -> Decision {
+fn release(context: &TenantContext<'_>, instance: &Instance, member: Member, now: Timestamp) -> Decision {
     let marks = marks(instance);
-    match view.work.stage {
+    match context.work.stage {
         Stage::Draining => return Decision::of([Action::Own(Own::Stop)]),
         Stage::Stopping | Stage::Uncordoning => return Decision::default(),
         Stage::Idle | Stage::Drained | Stage::Uncordoned => {}
     }
     let mut conditions = Conditions::of(&instance.conditions);
     conditions.remove(BLOCKED);
-    let list = changed(view, conditions);
+    let list = changed(context, conditions);
     // First, so that a deadline of this time is not found by the next.
-    if marks.are_left() || list.is_some() || view.first.is_some() {
+    if marks.are_left() || list.is_some() || context.first.is_some() {
         let mut decision = Decision::default();
         if let Some(list) = list {
             write(instance, list, &mut decision);
         }
         let clear = marks.are_left().then_some(Action::Own(Own::Clear));
-        let forget = view.first.map(|_| Action::Own(Own::ForgetFirst));
+        let forget = context.first.map(|_| Action::Own(Own::ForgetFirst));
         decision.actions.extend(clear.into_iter().chain(forget));
         return decision;
     }
-    let (at, cordoned) = record(view.index, instance, &marks);
+    let (at, cordoned) = record(context.index, instance, &marks);
     match cordoned {
         None => Decision::default(),
         // The next incarnation has to be there before its node is made use of.
         Some(uid) if uid != instance.uid && instance.phase != Phase::Running => Decision::default(),
-        Some(_) if view.work.stage == Stage::Uncordoned => {
+        Some(_) if context.work.stage == Stage::Uncordoned => {
             Decision::of([Action::Own(Own::Remember { at, instance: None })])
         }
-        Some(_) => match view.work.not_before.filter(|at| *at > now) {
+        Some(_) => match context.work.not_before.filter(|at| *at > now) {
             Some(at) => Decision::default().until(at),
             None => Decision::of([Action::Own(Own::Uncordon(member))]),
         },

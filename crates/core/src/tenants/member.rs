@@ -51,7 +51,7 @@ pub fn serves(secret: &Key, annotations: &BTreeMap<String, String>, namespace: &
 
 /// What a node of a cluster says about the machine it runs on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Machine {
+pub struct NodeIdentity {
     /// `spec.providerID`; empty where the node has none.
     pub provider_id: String,
     /// `status.addresses` of the node, of every type.
@@ -61,7 +61,7 @@ pub struct Machine {
 /// Why a node of the right name is not the instance that is to go; `None` where nothing contradicts.
 ///
 /// A kubeconfig may lead to another cluster that happens to have a node of this name.
-pub fn contradiction(member: &Member, instance: &Instance, machine: &Machine) -> Option<String> {
+pub fn contradiction(member: &Member, instance: &Instance, machine: &NodeIdentity) -> Option<String> {
     if !machine.provider_id.is_empty() {
         let named = machine.provider_id.strip_prefix(PROVIDER);
         let ours = named.is_some_and(|name| name == member.node || name == instance.key.name);

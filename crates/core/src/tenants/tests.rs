@@ -49,7 +49,7 @@ fn asked(index: &Index, work: &Work, at: Timestamp) -> Decision {
 
 fn asked_since(first: Option<First>, index: &Index, work: &Work, at: Timestamp) -> Decision {
     let limits = Limits::default();
-    decide(&View { index, work, limits: &limits, first }, &Key::new("default", "blue-x"), at)
+    decide(&TenantContext { index, work, limits: &limits, first }, &Key::new("default", "blue-x"), at)
 }
 
 fn about(vmi: &Instance, work: &Work, at: Timestamp) -> Decision {
@@ -411,8 +411,8 @@ fn what_cannot_be_read_is_said_on_machines_that_have_to_go_and_taken_back() {
     let say = |vmi: &Instance, words: Option<&str>| {
         let (index, limits) = (view([vmi.known()]), Limits::default());
         let work = Work::default();
-        let view = View { index: &index, work: &work, limits: &limits, first: None };
-        say_unread(&view, &Key::new("default", "blue-x"), words, now()).actions
+        let context = TenantContext { index: &index, work: &work, limits: &limits, first: None };
+        say_unread(&context, &Key::new("default", "blue-x"), words, now()).actions
     };
     let words = "the list of virtualmachines cannot be read";
     let actions = say(&recorded(), Some(words));
@@ -570,8 +570,8 @@ fn beside_kubevirt_whose_conditions_are_not_ours_to_write_trouble_is_noted_and_t
     assert_eq!(words(&beside_kubevirt(&noted, &other)), ["note", BLOCKED]);
     let unread = |index: &Index| {
         let limits = Limits::default();
-        let view = View { index, work: &work, limits: &limits, first: None };
-        words(&say_unread(&view, &noted.key, Some("cannot be read"), now()))
+        let context = TenantContext { index, work: &work, limits: &limits, first: None };
+        words(&say_unread(&context, &noted.key, Some("cannot be read"), now()))
     };
     assert_eq!(unread(&view([noted.known()])), ["conditions"]);
     assert!(unread(&with_kubevirt(&noted)).is_empty());
@@ -633,7 +633,7 @@ fn a_secret_serves_its_own_namespace_and_those_it_names() {
 fn c16_a_node_is_the_machine_that_it_says_it_is() {
     let vmi = { Instance { addresses: vec!["10.1.0.7".into()], ..node() } };
     let member = member(&vmi).unwrap();
-    let node = |provider_id: &str, addresses: &[&str]| Machine {
+    let node = |provider_id: &str, addresses: &[&str]| NodeIdentity {
         provider_id: provider_id.into(),
         addresses: addresses.iter().map(|&one| one.to_owned()).collect(),
     };

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::ration::{Excess, VISITS};
+use super::quota::{QuotaExceeded, VISITS};
 use crate::cluster::fact::Key;
 use crate::cluster::tenant::plain;
 
@@ -57,13 +57,13 @@ pub enum Trouble {
         /// What it answered.
         why: String,
     },
-    /// The visit ended because of [`Ration`](super::ration::Ration).
+    /// The visit ended because of [`VisitQuota`](super::quota::VisitQuota).
     #[error("cluster {cluster} sends more than a visit may take: {excess}")]
     TooMuch {
         /// The cluster.
         cluster: String,
         /// What there was too much of.
-        excess: Excess,
+        excess: QuotaExceeded,
     },
     /// All places for visits are taken.
     #[error("cluster {cluster} has to wait, because {VISITS} visits to tenants are under way already")]

@@ -11,7 +11,7 @@ use evac_core::drain::check;
 use evac_core::drain::step::Event;
 use evac_core::machines::Subject;
 use evac_core::machines::strategy::{Course, course};
-use evac_core::{Action, Fact, Index, Key, Outcome, Pod, Run, Sight, VmRole, step};
+use evac_core::{Action, Fact, Index, Key, Outcome, Pod, Run, VmRole, VmVisibility, step};
 use jiff::Timestamp;
 
 use super::{DrainError, DrainRequest};
@@ -124,7 +124,7 @@ impl Drainer {
 
     /// Machines that have to be read because it matters what they do when their guests are shut down; each once.
     pub fn machines_to_read(&mut self, index: &Index) -> BTreeSet<Key> {
-        if *index.sight() != Sight::Clear {
+        if *index.vm_visibility() != VmVisibility::Readable {
             return BTreeSet::new();
         }
         let matter = guests::machines_that_matter(index, &self.request.nodes);
@@ -138,10 +138,10 @@ impl Drainer {
             match &pod.vm {
                 VmRole::None => true,
                 VmRole::Hotplug => false,
-                VmRole::Launcher(_) => match index.sight() {
-                    Sight::Absent => true,
-                    Sight::Unlooked | Sight::Denied(_) => false,
-                    Sight::Clear => index.instance_of(pod).is_some_and(|instance| {
+                VmRole::Launcher(_) => match index.vm_visibility() {
+                    VmVisibility::NotInstalled => true,
+                    VmVisibility::NotYetRead | VmVisibility::Denied(_) => false,
+                    VmVisibility::Readable => index.instance_of(pod).is_some_and(|instance| {
                         matches!(course(instance, &index.config), Course::ShutDown | Course::HandOver)
                     }),
                 },

@@ -3,7 +3,7 @@
 use evac_api::kubevirt::wire::{Migration, VirtualMachineInstance};
 use evac_api::wire::Budget;
 use evac_core::machines::Kind;
-use evac_core::{Fact, Sight};
+use evac_core::{Fact, VmVisibility};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -19,7 +19,7 @@ impl Loop<'_> {
         sender: &mpsc::UnboundedSender<Input>,
     ) -> Result<bool, DrainError> {
         let mut waits = false;
-        if *self.index.sight() == Sight::Unlooked && self.drainer.has_guests(&self.index) {
+        if *self.index.vm_visibility() == VmVisibility::NotYetRead && self.drainer.has_guests(&self.index) {
             if !self.started.machines {
                 self.started.machines = true;
                 self.watch_machines(tasks, sender);
@@ -57,12 +57,12 @@ impl Loop<'_> {
         match guests::settings(&self.http, &self.index).await {
             Ok(config) => {
                 self.index.configure(config);
-                self.index.set_sight(Sight::Clear);
+                self.index.set_vm_visibility(VmVisibility::Readable);
             }
             Err(error) if error.is_transient() => {
                 return Err(DrainError::Read { what: "the settings of KubeVirt", source: error });
             }
-            Err(error) => self.index.set_sight(Sight::Denied(error.to_string())),
+            Err(error) => self.index.set_vm_visibility(VmVisibility::Denied(error.to_string())),
         }
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Loop<'_> {
                     return Err(DrainError::Read { what: "virtual machine instances", source: error });
                 }
                 if final_ {
-                    self.index.set_sight(guests::sight_after(&error));
+                    self.index.set_vm_visibility(guests::vm_visibility_after(&error));
                     self.missing.instances = false;
                 }
             }
@@ -101,7 +101,7 @@ impl Loop<'_> {
                     return Err(DrainError::Read { what: "migrations", source: error });
                 }
                 if final_ {
-                    self.index.set_sight(guests::sight_after(&error));
+                    self.index.set_vm_visibility(guests::vm_visibility_after(&error));
                     self.missing.migrations = false;
                 }
             }

@@ -7,7 +7,7 @@ use evac_api::failover::{ATTACHMENTS, Attachment};
 use evac_api::kubevirt::wire::{VirtualMachine, VirtualMachineInstance};
 use evac_api::wire;
 use evac_core::Fact;
-use evac_core::failover::Seen;
+use evac_core::failover::AfterRelease;
 use evac_core::machines::Kind;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -46,7 +46,7 @@ impl Follower {
     }
 
     /// Waits for news and takes in all there are.
-    pub async fn see(&mut self, seen: &mut Seen) -> Result<(), HttpError> {
+    pub async fn see(&mut self, seen: &mut AfterRelease) -> Result<(), HttpError> {
         let Some(input) = self.inbox.recv().await else { return std::future::pending().await };
         self.take(input, seen)?;
         while let Ok(input) = self.inbox.try_recv() {
@@ -57,7 +57,7 @@ impl Follower {
         Ok(())
     }
 
-    fn take(&mut self, input: Input, seen: &mut Seen) -> Result<(), HttpError> {
+    fn take(&mut self, input: Input, seen: &mut AfterRelease) -> Result<(), HttpError> {
         match input {
             Input::Pod(Report::Listed(pods, at)) => {
                 self.missing.remove("pods");

@@ -7,7 +7,7 @@ use evac_core::drain::give_back::Giver;
 use evac_core::drain::ownership::{is_marked_by_other, lease_key};
 use evac_core::drain::quorum::Shortage;
 use evac_core::failover::leftovers::may_return;
-use evac_core::failover::{Doubt, Holding, Look, Return, Suspect, doubts, fates};
+use evac_core::failover::{Doubt, Holding, NodeSnapshot, Return, Suspect, doubts, fates};
 use evac_core::{Fact, Index, Pod, VmRole};
 
 use super::written;
@@ -67,7 +67,7 @@ pub(super) async fn held(
 }
 
 /// Everything about the node; `may_ask` as for [`held`].
-pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<Look, HttpError> {
+pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<NodeSnapshot, HttpError> {
     let (suspect, holding) = held(http, name, may_ask).await?;
     let pods: wire::List<wire::Pod> = http.read_patiently(&Call::get(call::pods_on_node_path(name))).await?;
     let pods: Vec<Pod> = pods.items.into_iter().map(Into::into).collect();
@@ -94,7 +94,7 @@ pub async fn look(http: &Http, name: &str, may_ask: Option<&str>) -> Result<Look
     }
     attachments.sort();
     attachments.dedup();
-    Ok(Look { suspect, pods, guests, attachments, holding, unread })
+    Ok(NodeSnapshot { suspect, pods, guests, attachments, holding, unread })
 }
 
 /// The version of the server, or why it is not known: it does not answer, or not with a version.

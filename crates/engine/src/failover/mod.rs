@@ -7,7 +7,7 @@ mod look;
 mod perform;
 mod power;
 mod request;
-mod vigil;
+mod watch_silence;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 pub use agent::{Agent, Environment};
-pub use evac_core::failover::{End, Event, Look, Report};
+pub use evac_core::failover::{End, Event, NodeSnapshot, Report};
 pub use look::{forget, look, look_back};
 pub use power::{Fence, PowerError, PowerState, PowerSwitch};
 pub use request::{FailoverRequest, Source};
@@ -57,7 +57,7 @@ pub async fn failover(
     tell: Tell<'_>,
 ) -> Result<End, FailoverError> {
     let mut performer = Performer::new(http, request, stop);
-    let mut run = FailoverRun::new(request.wish(), request.silence.clone(), http.clock().now());
+    let mut run = FailoverRun::new(request.spec(), request.silence.clone(), http.clock().now());
     let end = drive(&mut performer, &mut run, tell).await;
     // Where it was given up, what happened until then is still told.
     performer.publish(run.take_notices()).await;

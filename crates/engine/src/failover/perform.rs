@@ -11,7 +11,7 @@ use evac_core::cluster::fact::Node;
 use evac_core::drain::ownership::MarkState;
 use evac_core::drain::run::End as DrainEnd;
 use evac_core::drain::step;
-use evac_core::failover::course::PolicyNow;
+use evac_core::failover::next_step::PolicyNow;
 use evac_core::failover::suspect::out_of_service;
 use evac_core::failover::{Action, Answer, Facts, FailoverRun, Fenced, Own, Release};
 use evac_core::machines::Kind;
@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::follow::Follower;
-use super::{Event, FailoverError, FailoverRequest, Source, Tell, look, vigil, written};
+use super::{Event, FailoverError, FailoverRequest, Source, Tell, look, watch_silence, written};
 use crate::act;
 use crate::drain::{DrainRequest, drain};
 use crate::events::publish;
@@ -71,7 +71,7 @@ impl<'a> Performer<'a> {
             Own::Look { may_ask } => {
                 let may_ask = may_ask.then_some(request.owner.as_str());
                 let found = look::look(http, name, may_ask).await;
-                self.facts.look = Some(found.map_err(|error| self.not_found(error))?);
+                self.facts.snapshot = Some(found.map_err(|error| self.not_found(error))?);
                 Answer::Done
             }
             Own::Read { holder } => self.read(holder).await?,
@@ -81,7 +81,7 @@ impl<'a> Performer<'a> {
                 Err(why) => return Err(FailoverError::Version { node: name.clone(), why }),
             },
             Own::Watch { suspect, until } => {
-                vigil::keep(http, &suspect, &mut run.silence, until, self.stop).await?;
+                watch_silence::until_quiet(http, &suspect, &mut run.silence, until, self.stop).await?;
                 Answer::Done
             }
             Own::Note(node) => {

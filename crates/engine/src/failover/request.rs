@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evac_core::failover::suspect::SHUT_DOWN;
-use evac_core::failover::{Attempts, How, PolicyRef, ProofFrom, Release, Silence, Wish};
+use evac_core::failover::{Attempts, FailoverSpec, How, PolicyRef, ProofFrom, Release, Silence};
 
 use super::power::Fence;
 
@@ -52,8 +52,8 @@ pub struct FailoverRequest {
 
 impl FailoverRequest {
     /// What is asked for, as it is decided on.
-    pub(super) fn wish(&self) -> Wish {
-        Wish {
+    pub(super) fn spec(&self) -> FailoverSpec {
+        FailoverSpec {
             node: self.node.clone(),
             owner: self.owner.clone(),
             options: self.options.clone(),

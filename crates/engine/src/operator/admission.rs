@@ -16,7 +16,7 @@ use evac_core::machines::{Instance, Kind, Migration, names};
 use serde_json::{Value, json};
 
 use super::bounds::Who;
-use super::view::View;
+use super::index_reader::IndexReader;
 use super::{failover, maintenance};
 use crate::http::{Http, HttpError};
 
@@ -40,11 +40,11 @@ pub(super) const STRANGER: &str = "this review did not come by the path in the o
 #[derive(Clone)]
 pub struct Reviewer {
     http: Http,
-    view: View,
+    view: IndexReader,
 }
 
 impl Reviewer {
-    pub fn new(http: Http, view: View) -> Self {
+    pub fn new(http: Http, view: IndexReader) -> Self {
         Self { http, view }
     }
 

@@ -146,7 +146,7 @@ pub struct Callers {
 
 /// What somebody wants to do, as the rules of the cluster name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
+pub struct ResourceAttributes {
     pub verb: &'static str,
     pub group: &'static str,
     pub version: String,
@@ -192,7 +192,11 @@ impl Callers {
     }
 
     /// `None` if they may, otherwise why not.
-    pub async fn objection(&self, user: &User, wish: &Wish) -> Result<Option<String>, HttpError> {
+    pub async fn objection(
+        &self,
+        user: &User,
+        attributes: &ResourceAttributes,
+    ) -> Result<Option<String>, HttpError> {
         let body = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -201,13 +205,13 @@ impl Callers {
                 "groups": user.groups,
                 "extra": user.extra,
                 "resourceAttributes": {
-                    "verb": wish.verb,
-                    "group": wish.group,
-                    "version": wish.version,
-                    "namespace": wish.namespace,
-                    "resource": wish.resource,
-                    "subresource": wish.subresource,
-                    "name": wish.name,
+                    "verb": attributes.verb,
+                    "group": attributes.group,
+                    "version": attributes.version,
+                    "namespace": attributes.namespace,
+                    "resource": attributes.resource,
+                    "subresource": attributes.subresource,
+                    "name": attributes.name,
                 },
             },
         });
@@ -216,7 +220,7 @@ impl Callers {
             return Ok(None);
         }
         let why = review["status"]["reason"].as_str().unwrap_or_default();
-        let Wish { verb, group, namespace, resource, subresource, name, .. } = wish;
+        let ResourceAttributes { verb, group, namespace, resource, subresource, name, .. } = attributes;
         let mut text = format!(
             "{resource}.{group} \"{name}\" is forbidden: User \"{}\" cannot {verb} resource \"{resource}/{subresource}\" in API group \"{group}\" in the namespace \"{namespace}\"",
             user.name

@@ -20,20 +20,20 @@ use evac_core::cluster::index::ListedAt;
 use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::machines::{Config, Kind, Role, Roles, Subject, line};
 use evac_core::maintenance::queue::Limits;
-use evac_core::{Fact, Index, Lease, Sight};
+use evac_core::{Fact, Index, Lease, VmVisibility};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::failover::Failover;
-use super::feeds::{Feed, Feeds, Followed, Input, Sender, Setting, Word};
-use super::hands::Hands;
+use super::feeds::{Feed, Feeds, Input, Observation, Sender, Setting, WatchStates};
+use super::index_reader::IndexQuery;
+use super::loop_health::{HealthRequest, LoopHealth};
 use super::machines::Machines;
 use super::maintenance::Maintenance;
-use super::pulse::{Condition, Question};
+use super::spawner::Spawner;
 use super::tenants::Tenants;
-use super::view::Asking;
 use super::{failover, tenants};
 
 use crate::http::Http;
@@ -48,7 +48,7 @@ pub(super) struct Loop {
     index: Index,
     sources: Sources,
     publish: watch::Sender<Config>,
-    followed: Followed,
+    watches: WatchStates,
     /// Places of settings that were not read yet.
     unread: BTreeSet<&'static str>,
     /// Those that may not be read, and what the server said.
@@ -60,7 +60,7 @@ pub(super) struct Loop {
 }
 
 /// What the roles work with, apart from the cluster.
-pub(super) struct Means {
+pub(super) struct RoleSettings {
     pub tenants: tenants::Settings,
     pub maintenance: Limits,
     pub switches: failover::Switches,
@@ -68,7 +68,7 @@ pub(super) struct Means {
     pub publish: watch::Sender<Config>,
 }
 
-impl Default for Means {
+impl Default for RoleSettings {
     fn default() -> Self {
         Self {
             tenants: tenants::Settings::default(),
@@ -80,8 +80,8 @@ impl Default for Means {
 }
 
 impl Loop {
-    pub fn new(http: Http, roles: Roles, means: Means, stop: CancellationToken) -> Self {
-        let Means { tenants, maintenance, switches, publish } = means;
+    pub fn new(http: Http, roles: Roles, settings: RoleSettings, stop: CancellationToken) -> Self {
+        let RoleSettings { tenants, maintenance, switches, publish } = settings;
         let looks_after_machines = Role::KUBEVIRT.iter().any(|role| roles.has(*role));
         let failover = || Failover::new(http.clone(), switches, stop);
         Self {
@@ -89,7 +89,7 @@ impl Loop {
             index: Index::new(),
             sources: Sources::default(),
             publish,
-            followed: Followed::default(),
+            watches: WatchStates::default(),
             unread: Setting::PLACES.into(),
             denied: BTreeMap::new(),
             machines: looks_after_machines.then(|| Machines::new(http.clone(), roles.clone())),
@@ -104,8 +104,8 @@ impl Loop {
     pub async fn run(
         mut self,
         stop: CancellationToken,
-        mut questions: mpsc::Receiver<Question>,
-        mut asked: mpsc::Receiver<Asking>,
+        mut questions: mpsc::Receiver<HealthRequest>,
+        mut asked: mpsc::Receiver<IndexQuery>,
     ) {
         let (sender, mut inbox) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
@@ -144,12 +144,12 @@ impl Loop {
     }
 
     fn feeds<'a>(&'a mut self, sender: &'a Sender, tasks: &'a mut JoinSet<()>) -> Feeds<'a> {
-        Feeds { http: &self.http, roles: &self.roles, followed: &mut self.followed, sender, tasks }
+        Feeds { http: &self.http, roles: &self.roles, watches: &mut self.watches, sender, tasks }
     }
 
     /// Whether everything is there that decisions about machines rest on.
     fn sees_machines(&self) -> bool {
-        self.machines.is_some() && self.followed.suffices(Role::Machines)
+        self.machines.is_some() && self.watches.suffices(Role::Machines)
     }
 
     /// What was ordered while this operator led before is history.
@@ -158,15 +158,15 @@ impl Loop {
             tenants.lead(&self.index);
         }
         if let Some(maintenance) = &mut self.maintenance {
-            maintenance.lead(&mut self.index, &self.followed);
+            maintenance.lead(&mut self.index, &self.watches);
         }
     }
 
-    fn condition(&self) -> Condition {
+    fn condition(&self) -> LoopHealth {
         let now = self.clock.now();
         let needed = Feed::needed(&self.roles);
-        let lists = self.followed.awaited().filter(|feed| needed.contains(*feed)).map(|feed| feed.words());
-        let mut all = Condition {
+        let lists = self.watches.awaited().filter(|feed| needed.contains(*feed)).map(|feed| feed.words());
+        let mut all = LoopHealth {
             migrations: if self.machines.is_some() { line::under_way(&self.index).len() } else { 0 },
             leads: self.http.gate().is_open(now),
             missing: lists.chain(self.unread.iter().map(|name| format!("settings in {name}"))).collect(),
@@ -191,7 +191,7 @@ impl Loop {
                 self.list(feed, Vec::new(), &ListedAt::default());
             }
             Input::Absent(feed) => {
-                self.followed.is_absent(feed);
+                self.watches.is_absent(feed);
                 self.can_read(feed);
             }
             Input::PodsOn(node, report) => self.take_pods(&node, report),
@@ -204,7 +204,7 @@ impl Loop {
                     failover.cannot_read(feed, &why, lasting || denied);
                 }
                 if lasting {
-                    self.followed.is_denied(feed, &why);
+                    self.watches.is_denied(feed, &why);
                 }
                 if let Some(tenants) = self.tenants.as_mut().filter(|_| asks(Role::Tenants, feed)) {
                     tenants.cannot_read(feed, &why);
@@ -261,8 +261,8 @@ impl Loop {
                 for word in told.take_learned() {
                     self.learn(word);
                 }
-                let Self { http, roles, followed, index, maintenance, .. } = self;
-                let mut feeds = Feeds { http, roles, followed, sender, tasks };
+                let Self { http, roles, watches, index, maintenance, .. } = self;
+                let mut feeds = Feeds { http, roles, watches, sender, tasks };
                 let touched =
                     maintenance.as_mut().map(|maintenance| maintenance.take(index, told, &mut feeds));
                 self.hear(&touched.unwrap_or_default());
@@ -272,10 +272,10 @@ impl Loop {
 
     /// Whether everything is there that failovers rest on. Where leases may not be read, that is said of each of them.
     fn sees_nodes(&self) -> bool {
-        let known = |feed| self.followed.is_known(feed);
+        let known = |feed| self.watches.is_known(feed);
         known(Feed::Of(Kind::Node))
             && known(Feed::Of(Kind::Policy))
-            && self.followed.is_settled(Feed::Of(Kind::Lease))
+            && self.watches.is_settled(Feed::Of(Kind::Lease))
     }
 
     fn take_pods(&mut self, node: &str, report: Report<Fact>) {
@@ -299,15 +299,15 @@ impl Loop {
     }
 
     /// What can be seen of virtual machines, for drains. Limits have defaults; a strategy is not guessed.
-    fn sight(&self) -> Sight {
-        match self.followed.sight() {
-            Sight::Clear if self.unread.is_empty() => Sight::Clear,
-            Sight::Clear => match self.denied.values().next() {
+    fn visibility(&self) -> VmVisibility {
+        match self.watches.visibility() {
+            VmVisibility::Readable if self.unread.is_empty() => VmVisibility::Readable,
+            VmVisibility::Readable => match self.denied.values().next() {
                 Some(why) if self.index.instances().any(|one| one.eviction_strategy.is_none()) => {
-                    Sight::Denied(why.clone())
+                    VmVisibility::Denied(why.clone())
                 }
-                Some(_) => Sight::Clear,
-                None => Sight::Unlooked,
+                Some(_) => VmVisibility::Readable,
+                None => VmVisibility::NotYetRead,
             },
             other => other,
         }
@@ -317,16 +317,16 @@ impl Loop {
         feed == Feed::Of(Kind::Lease) || (self.maintenance.is_some() && asks(Role::Maintenance, feed))
     }
 
-    fn list(&mut self, feed: Feed, list: Vec<Word>, at: &ListedAt) {
-        self.followed.listed(feed);
+    fn list(&mut self, feed: Feed, list: Vec<Observation>, at: &ListedAt) {
+        self.watches.listed(feed);
         self.can_read(feed);
         let (mut facts, mut seen, mut policies) = <(Vec<_>, Vec<_>, Vec<_>)>::default();
         for word in list {
             match word {
-                Word::Fact(fact) => facts.push(fact),
-                Word::Maintenance(one) => seen.push(one),
-                Word::Policy(policy) => policies.push(*policy),
-                Word::PolicyGone(_) => {}
+                Observation::Fact(fact) => facts.push(fact),
+                Observation::Maintenance(one) => seen.push(one),
+                Observation::Policy(policy) => policies.push(*policy),
+                Observation::PolicyGone(_) => {}
             }
         }
         if let Some(failover) = self.failover.as_mut().filter(|_| feed == Feed::Of(Kind::Policy)) {
@@ -362,20 +362,20 @@ impl Loop {
         }
     }
 
-    fn learn(&mut self, word: Word) {
+    fn learn(&mut self, word: Observation) {
         match word {
-            Word::Fact(fact) => self.learn_all(vec![fact]),
-            Word::Policy(policy) => {
+            Observation::Fact(fact) => self.learn_all(vec![fact]),
+            Observation::Policy(policy) => {
                 if let Some(failover) = &mut self.failover {
                     failover.learn(*policy);
                 }
             }
-            Word::PolicyGone(name) => {
+            Observation::PolicyGone(name) => {
                 if let Some(failover) = &mut self.failover {
                     failover.end_policy(&name);
                 }
             }
-            Word::Maintenance(seen) => {
+            Observation::Maintenance(seen) => {
                 if let Some(maintenance) = &mut self.maintenance {
                     maintenance.apply(&self.index, seen);
                 }
@@ -422,30 +422,30 @@ impl Loop {
     fn look(&mut self, sender: &Sender, tasks: &mut JoinSet<()>) {
         let leads = self.http.gate().is_open(self.clock.now());
         if self.maintenance.is_some() {
-            let sight = self.sight();
-            if *self.index.sight() != sight {
-                self.index.set_sight(sight);
+            let visibility = self.visibility();
+            if *self.index.vm_visibility() != visibility {
+                self.index.set_vm_visibility(visibility);
             }
         }
-        let mut hands = Hands { sender, tasks: &mut *tasks };
+        let mut spawner = Spawner { sender, tasks: &mut *tasks };
         let knows_machines = self.sees_machines();
         if let Some(machines) = self.machines.as_mut().filter(|_| leads && knows_machines) {
-            machines.look(&mut self.index, &mut hands);
+            machines.look(&mut self.index, &mut spawner);
         }
         if let Some(tenants) = &mut self.tenants {
             if leads {
-                tenants.look(&self.index, self.followed.suffices(Role::Tenants), &mut hands);
+                tenants.look(&self.index, self.watches.suffices(Role::Tenants), &mut spawner);
             } else {
                 tenants.follow();
             }
         }
         let knows_nodes = self.sees_nodes();
         if let Some(failover) = &mut self.failover {
-            failover.look(&self.index, knows_nodes, &mut hands);
+            failover.look(&self.index, knows_nodes, &mut spawner);
         }
-        let Self { http, roles, followed, index, maintenance, .. } = self;
+        let Self { http, roles, watches, index, maintenance, .. } = self;
         if let Some(maintenance) = maintenance.as_mut().filter(|_| leads) {
-            maintenance.look(index, &mut Feeds { http, roles, followed, sender, tasks });
+            maintenance.look(index, &mut Feeds { http, roles, watches, sender, tasks });
         }
     }
 

@@ -21,8 +21,8 @@ use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::machines::slots::Ledger;
 use evac_core::machines::{Kind, Role, Roles};
 use evac_core::maintenance::vouched::{self, Reviewing};
-use evac_core::maintenance::{Family, Maintenance, Seen};
-use evac_core::{Fact, Sight};
+use evac_core::maintenance::{Family, Maintenance, MaintenanceFact};
+use evac_core::{Fact, VmVisibility};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -85,20 +85,22 @@ impl Feed {
 }
 
 /// One observation: of the cluster, or of what only one role looks at.
-pub(super) enum Word {
+pub(super) enum Observation {
     Fact(Fact),
-    Maintenance(Seen),
+    Maintenance(MaintenanceFact),
     Policy(Box<PolicyObject>),
     PolicyGone(String),
 }
 
-impl Word {
+impl Observation {
     /// What is to be said of something that was last seen so, and is gone.
     fn gone(self) -> Self {
         match self {
             Self::Fact(last) => Self::Fact(last.gone()),
-            Self::Maintenance(Seen::Object(last)) => Self::Maintenance(Seen::ObjectGone(last.id, last.uid)),
-            Self::Maintenance(Seen::Reviewing(_)) => reviewing(Reviewing::Absent),
+            Self::Maintenance(MaintenanceFact::Object(last)) => {
+                Self::Maintenance(MaintenanceFact::ObjectGone(last.id, last.uid))
+            }
+            Self::Maintenance(MaintenanceFact::Reviewing(_)) => reviewing(Reviewing::Absent),
             Self::Policy(last) => Self::PolicyGone(last.metadata.name),
             other @ (Self::Maintenance(_) | Self::PolicyGone(_)) => other,
         }
@@ -107,10 +109,10 @@ impl Word {
 
 #[allow(clippy::large_enum_variant, reason = "each lives for a moment")]
 pub(super) enum Input {
-    Listed(Feed, Vec<Word>, ListedAt),
+    Listed(Feed, Vec<Observation>, ListedAt),
     /// The pods of one node, which is under maintenance.
     PodsOn(String, Report<Fact>),
-    Seen(Feed, Word),
+    Seen(Feed, Observation),
     /// The server does not know this kind.
     Absent(Feed),
     /// It cannot be read now, and why; it is asked again. The server may have said so for good (`lasting`).
@@ -163,9 +165,9 @@ const PAGE: u32 = 500;
 
 pub(super) type Sender = mpsc::UnboundedSender<Input>;
 
-/// What is followed, and how much of it is known.
+/// Which watches run, and how much each has shown.
 #[derive(Default)]
-pub(super) struct Followed {
+pub(super) struct WatchStates {
     following: BTreeSet<Feed>,
     /// Those whose first list is still missing.
     missing: BTreeSet<Feed>,
@@ -175,7 +177,7 @@ pub(super) struct Followed {
     denied: BTreeMap<Feed, String>,
 }
 
-impl Followed {
+impl WatchStates {
     pub fn contains(&self, feed: Feed) -> bool {
         self.following.contains(&feed)
     }
@@ -215,16 +217,16 @@ impl Followed {
     }
 
     /// What can be seen of virtual machines, apart from the settings.
-    pub fn sight(&self) -> Sight {
+    pub fn visibility(&self) -> VmVisibility {
         let feeds = [Feed::Of(Kind::Instance), Feed::Of(Kind::Migration)];
         if feeds.iter().any(|feed| self.absent.contains(feed)) {
-            return Sight::Absent;
+            return VmVisibility::NotInstalled;
         }
         if let Some(why) = feeds.iter().find_map(|feed| self.denied.get(feed)) {
-            return Sight::Denied(why.clone());
+            return VmVisibility::Denied(why.clone());
         }
         let known = |feed: &Feed| self.following.contains(feed) && !self.missing.contains(feed);
-        if feeds.iter().all(known) { Sight::Clear } else { Sight::Unlooked }
+        if feeds.iter().all(known) { VmVisibility::Readable } else { VmVisibility::NotYetRead }
     }
 }
 
@@ -232,7 +234,7 @@ impl Followed {
 pub(super) struct Feeds<'a> {
     pub http: &'a Http,
     pub roles: &'a Roles,
-    pub followed: &'a mut Followed,
+    pub watches: &'a mut WatchStates,
     pub sender: &'a Sender,
     pub tasks: &'a mut JoinSet<()>,
 }
@@ -251,8 +253,8 @@ impl Feeds<'_> {
 
     /// Follows it from now on, if it is not followed already.
     pub fn follow_once(&mut self, feed: Feed) {
-        if self.followed.following.insert(feed) {
-            self.followed.missing.insert(feed);
+        if self.watches.following.insert(feed) {
+            self.watches.missing.insert(feed);
             self.follow(feed);
         }
     }
@@ -279,7 +281,7 @@ impl Feeds<'_> {
                 feed,
                 whole(request::collection(Kind::Policy)),
                 |policy: &PolicyObject| policy.metadata.resource_version.clone(),
-                |policy: PolicyObject| Some(Word::Policy(Box::new(policy))),
+                |policy: PolicyObject| Some(Observation::Policy(Box::new(policy))),
             ),
             // A drain asks for all of them, the role budget only for those that protect guests.
             Feed::Of(Kind::Budget) if self.roles.has(Role::Maintenance) => self.every::<Budget>(""),
@@ -288,14 +290,16 @@ impl Feeds<'_> {
                 feed,
                 whole(request::in_namespace(Kind::Lease, LEASE_NAMESPACE)),
                 |lease: &Lease| lease.metadata.resource_version.clone(),
-                move |lease: Lease| Some(Word::Fact(Fact::Lease(Box::new(measured(lease, clock))))),
+                move |lease: Lease| Some(Observation::Fact(Fact::Lease(Box::new(measured(lease, clock))))),
             ),
             Feed::Of(Kind::Maintenance(family)) => self.words(
                 feed,
                 whole(request::collection(Kind::Maintenance(family))),
                 |object: &wire_maintenance::Object| object.metadata.resource_version.clone(),
                 move |object: wire_maintenance::Object| {
-                    Some(Word::Maintenance(Seen::Object(Box::new(observed(object, family, clock)))))
+                    Some(Observation::Maintenance(MaintenanceFact::Object(Box::new(observed(
+                        object, family, clock,
+                    )))))
                 },
             ),
             Feed::Reviews => self.words(
@@ -315,7 +319,8 @@ impl Feeds<'_> {
         T: Follow + DeserializeOwned + Clone + Send + Sync + 'static,
     {
         let fact = watch::facts::<T>();
-        let seen = move |object: T| if object.concerns_us() { fact(object).map(Word::Fact) } else { None };
+        let seen =
+            move |object: T| if object.concerns_us() { fact(object).map(Observation::Fact) } else { None };
         self.words_of(query, seen);
     }
 
@@ -324,10 +329,10 @@ impl Feeds<'_> {
         T: Follow + DeserializeOwned + Clone + Send + Sync + 'static,
     {
         let fact = watch::facts::<T>();
-        self.words_of(query, move |object: T| fact(object).map(Word::Fact));
+        self.words_of(query, move |object: T| fact(object).map(Observation::Fact));
     }
 
-    fn words_of<T>(&mut self, query: &str, seen: impl Fn(T) -> Option<Word> + Send + Sync + 'static)
+    fn words_of<T>(&mut self, query: &str, seen: impl Fn(T) -> Option<Observation> + Send + Sync + 'static)
     where
         T: Follow + DeserializeOwned + Clone + Send + Sync + 'static,
     {
@@ -341,11 +346,11 @@ impl Feeds<'_> {
         feed: Feed,
         source: Source,
         version_of: fn(&T) -> String,
-        seen: impl Fn(T) -> Option<Word> + Send + Sync + 'static,
+        seen: impl Fn(T) -> Option<Observation> + Send + Sync + 'static,
     ) where
         T: DeserializeOwned + Clone + Send + Sync + 'static,
     {
-        let wrap = move |report: Report<Word>| match report {
+        let wrap = move |report: Report<Observation>| match report {
             Report::Listed(list, at) => Some(Input::Listed(feed, list, at)),
             Report::Seen(word) => Some(Input::Seen(feed, word)),
             Report::Gone(last) => Some(Input::Seen(feed, last.gone())),
@@ -501,8 +506,8 @@ fn map_version(map: &wire::ConfigMap) -> String {
     map.metadata.resource_version.clone()
 }
 
-fn reviewing(how: Reviewing) -> Word {
-    Word::Maintenance(Seen::Reviewing(how))
+fn reviewing(how: Reviewing) -> Observation {
+    Observation::Maintenance(MaintenanceFact::Reviewing(how))
 }
 
 /// An object with the times of its status on the clock by which it is judged. They were written by the calendar, for others to read.

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use thiserror::Error;
 use tokio::task::JoinSet;
 
+use super::index_reader::IndexReader;
 use super::publish::{self, Advertise, Place, PublishError, Reviews};
 use super::serve::{ServeError, Server};
-use super::view::View;
 use crate::http::Http;
 
 #[derive(Debug, Error)]
@@ -57,7 +57,7 @@ impl Front {
     }
 
     /// Opens the server, waits until it has certificates, and tells the cluster. Where that fails nothing stays behind.
-    pub async fn open(http: &Http, view: View, wanted: &Wanted) -> Result<Self, FrontError> {
+    pub async fn open(http: &Http, view: IndexReader, wanted: &Wanted) -> Result<Self, FrontError> {
         let asked = wanted.place(http, wanted.listen);
         let before = publish::before(http, &asked).await?;
         let names = asked.advertise.names(&wanted.service, http.home());

@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::bounds::{Connections, HEADER_BYTES, Place};
-use super::pulse::{Condition, Pulse};
+use super::loop_health::{HealthClient, LoopHealth};
 use crate::metrics::{CONTENT_TYPE, Metrics};
 
 const HEADERS: Duration = Duration::from_secs(5);
@@ -39,17 +39,17 @@ pub type Waiting = Box<dyn Fn() -> Vec<&'static str> + Send + Sync>;
 pub struct Vitals {
     pub metrics: Metrics,
     /// The loops; none where no role is taken on.
-    pub pulses: Vec<Pulse>,
+    pub health_clients: Vec<HealthClient>,
     /// The HTTPS server, which is set once it is open, if there is to be one.
     pub front: Option<OnceLock<Waiting>>,
 }
 
 impl Vitals {
     /// How all loops are together; none if one of them does not answer.
-    async fn condition(&self) -> Option<Condition> {
-        let mut all = Condition::default();
-        for pulse in &self.pulses {
-            all.add(pulse.feel().await?);
+    async fn condition(&self) -> Option<LoopHealth> {
+        let mut all = LoopHealth::default();
+        for client in &self.health_clients {
+            all.add(client.ask().await?);
         }
         Some(all)
     }
@@ -188,8 +188,8 @@ mod tests {
     }
 
     /// A loop that answers with this, or never.
-    fn vitals(condition: Option<Condition>, front: Option<OnceLock<Waiting>>) -> Vitals {
-        let (pulse, mut questions) = Pulse::new(Clock::real());
+    fn vitals(condition: Option<LoopHealth>, front: Option<OnceLock<Waiting>>) -> Vitals {
+        let (client, mut questions) = HealthClient::new(Clock::real());
         tokio::spawn(async move {
             let mut kept = Vec::new();
             while let Some(question) = questions.recv().await {
@@ -199,7 +199,7 @@ mod tests {
                 }
             }
         });
-        Vitals { metrics: Metrics::new(), pulses: vec![pulse], front }
+        Vitals { metrics: Metrics::new(), health_clients: vec![client], front }
     }
 
     #[tokio::test(start_paused = true)]
@@ -212,10 +212,10 @@ mod tests {
 
     #[tokio::test]
     async fn it_is_ready_when_everything_was_read_and_the_server_can_answer() {
-        let condition = Condition { missing: vec!["pods".into()], ..Condition::default() };
+        let condition = LoopHealth { missing: vec!["pods".into()], ..LoopHealth::default() };
         let (code, said) = ask(&vitals(Some(condition), None), "/readyz").await;
         assert_eq!((code, said.as_str()), (503, "waiting for: pods"));
-        let alive = vitals(Some(Condition::default()), Some(OnceLock::new()));
+        let alive = vitals(Some(LoopHealth::default()), Some(OnceLock::new()));
         assert_eq!(ask(&alive, "/healthz").await.0, 200);
         assert_eq!(ask(&alive, "/readyz").await, (503, "waiting for: HTTPS server".into()));
         let _ = alive.front.as_ref().unwrap().set(Box::new(Vec::new));
@@ -224,7 +224,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_page_shows_how_the_loop_is_now() {
-        let condition = Condition { migrations: 2, leads: true, ..Condition::default() };
+        let condition = LoopHealth { migrations: 2, leads: true, ..LoopHealth::default() };
         let (code, page) = ask(&vitals(Some(condition), None), "/metrics").await;
         assert_eq!(code, 200);
         assert!(page.contains("\nevac_migrations 2\n") && page.contains("\nevac_leader 1\n"), "{page}");

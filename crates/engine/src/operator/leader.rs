@@ -4,7 +4,7 @@ use evac_api::call::{self, FIELD_MANAGER, MERGE_PATCH};
 use evac_api::kubevirt::request;
 use evac_api::{Call, wire};
 use evac_core::Lease;
-use evac_core::leadership::{self, DURATION, Move, Sight};
+use evac_core::leadership::{self, DURATION, LeaseAction, ObservedLease};
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
@@ -32,7 +32,7 @@ impl Candidate {
     /// The same, for a gate that was there before.
     pub fn run_behind(gate: Gate, http: Http, me: impl Into<String>) -> Self {
         let (resign, resigned) = oneshot::channel();
-        let state = State { http, me: me.into(), gate: gate.clone(), sight: None, tried: None };
+        let state = State { http, me: me.into(), gate: gate.clone(), observed: None, tried: None };
         Self { gate, resign: Some(resign), task: tokio::spawn(state.run(resigned)) }
     }
 
@@ -70,7 +70,7 @@ struct State {
     http: Http,
     me: String,
     gate: Gate,
-    sight: Option<Sight>,
+    observed: Option<ObservedLease>,
     /// When the last attempt failed.
     tried: Option<Timestamp>,
 }
@@ -94,8 +94,8 @@ impl State {
         loop {
             let mut until = Timestamp::MAX;
             if looked {
-                let next = leadership::decide(&self.me, self.sight.as_ref(), self.tried, clock.now());
-                let Move::Wait { until: later } = next else {
+                let next = leadership::decide(&self.me, self.observed.as_ref(), self.tried, clock.now());
+                let LeaseAction::Wait { until: later } = next else {
                     self.write().await;
                     continue;
                 };
@@ -119,28 +119,28 @@ impl State {
         let now = self.http.clock().now();
         match report {
             Report::Listed(list, _) => {
-                Sight::replace(&mut self.sight, list.into_iter().next().map(Lease::from), now);
+                ObservedLease::replace(&mut self.observed, list.into_iter().next().map(Lease::from), now);
             }
-            Report::Seen(lease) => Sight::update(&mut self.sight, Some(lease.into()), now),
-            Report::Gone(_) => Sight::update(&mut self.sight, None, now),
+            Report::Seen(lease) => ObservedLease::update(&mut self.observed, Some(lease.into()), now),
+            Report::Gone(_) => ObservedLease::update(&mut self.observed, None, now),
             Report::Failed { error, .. } => {
                 tracing::warn!(%error, "the lease of the leader cannot be read");
                 return false;
             }
         }
-        self.heed();
+        self.close_unless_held();
         true
     }
 
     /// Who does not hold the lease does not write.
-    fn heed(&self) {
+    fn close_unless_held(&self) {
         if !self.is_mine() {
             self.gate.close();
         }
     }
 
     fn is_mine(&self) -> bool {
-        self.sight.as_ref().is_some_and(|sight| sight.lease.holder == self.me)
+        self.observed.as_ref().is_some_and(|observed| observed.lease.holder == self.me)
     }
 
     /// Writes our name; the version that was seen decides between several who try.
@@ -154,7 +154,7 @@ impl State {
                 let led = self.is_mine();
                 self.tried = None;
                 // The version proves that nobody wrote in between, so it is known since it was sent.
-                Sight::update(&mut self.sight, Some(lease), sent);
+                ObservedLease::update(&mut self.observed, Some(lease), sent);
                 self.gate.open_until(leadership::writes_until(sent), self.http.clock().now());
                 if !led {
                     tracing::info!(me = %self.me, "leads");
@@ -180,8 +180,8 @@ impl State {
         match list::<wire::Lease, _>(&self.http, &self.source(), Some).await {
             Ok((leases, _)) => {
                 let lease = leases.into_iter().next().map(Lease::from);
-                Sight::replace(&mut self.sight, lease, self.http.clock().now());
-                self.heed();
+                ObservedLease::replace(&mut self.observed, lease, self.http.clock().now());
+                self.close_unless_held();
             }
             Err(error) => tracing::debug!(%error, "the lease of the leader cannot be read"),
         }
@@ -194,7 +194,7 @@ impl State {
             "leaseDurationSeconds": DURATION.as_secs(),
             "renewTime": time,
         });
-        let Some(sight) = &self.sight else {
+        let Some(observed) = &self.observed else {
             spec["acquireTime"] = json!(time);
             spec["leaseTransitions"] = json!(0);
             let body = json!({
@@ -205,23 +205,23 @@ impl State {
             });
             return request::create(&leases(self.http.home()), &body);
         };
-        if sight.lease.holder != self.me {
+        if observed.lease.holder != self.me {
             spec["acquireTime"] = json!(time);
-            spec["leaseTransitions"] = json!(sight.lease.transitions + 1);
+            spec["leaseTransitions"] = json!(observed.lease.transitions + 1);
         }
-        self.patch(sight, &spec)
+        self.patch(observed, &spec)
     }
 
-    fn patch(&self, sight: &Sight, spec: &serde_json::Value) -> Call {
-        let body = json!({"metadata": {"resourceVersion": sight.lease.resource_version}, "spec": spec});
+    fn patch(&self, observed: &ObservedLease, spec: &serde_json::Value) -> Call {
+        let body = json!({"metadata": {"resourceVersion": observed.lease.resource_version}, "spec": spec});
         let path =
             format!("{}?fieldManager={FIELD_MANAGER}", call::lease_path(&leadership::key(self.http.home())));
         request::send("PATCH", path, MERGE_PATCH, &body)
     }
 
     async fn release(&self) {
-        let Some(sight) = self.sight.as_ref().filter(|_| self.is_mine()) else { return };
-        let call = self.patch(sight, &json!({"holderIdentity": null, "leaseDurationSeconds": 1}));
+        let Some(observed) = self.observed.as_ref().filter(|_| self.is_mine()) else { return };
+        let call = self.patch(observed, &json!({"holderIdentity": null, "leaseDurationSeconds": 1}));
         match self.http.send(&call).await {
             Ok(answer) if answer.is_success() => tracing::info!(me = %self.me, "gave the lease back"),
             // Somebody else has it, or it lapses by itself.

@@ -10,11 +10,11 @@ use evac_core::machines::{Decision, Kind, Roles, Subject, decide, line, put_off}
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
-use super::agenda::{Agenda, Ending};
 use super::feeds::Input;
-use super::hands::Hands;
 pub(super) use super::perform::Done;
 use super::perform::{self, Performer};
+use super::spawner::Spawner;
+use super::work_queue::{Ending, WorkQueue};
 use crate::events::publish;
 use crate::http::Http;
 use crate::metrics::Queues;
@@ -29,7 +29,7 @@ const TELL_AFTER: Duration = Duration::from_millis(500);
 pub(super) struct Machines {
     roles: Roles,
     clock: Clock,
-    agenda: Agenda<Subject>,
+    queue: WorkQueue<Subject>,
     performer: Arc<Performer>,
     room: Arc<Semaphore>,
     telling: Arc<Semaphore>,
@@ -40,7 +40,7 @@ impl Machines {
         Self {
             roles,
             clock: http.clock(),
-            agenda: Agenda::default(),
+            queue: WorkQueue::default(),
             performer: Arc::new(Performer::new(http)),
             room: Arc::new(Semaphore::new(PARALLEL)),
             telling: Arc::new(Semaphore::new(TELLING)),
@@ -51,7 +51,7 @@ impl Machines {
         let looked_after = |subject: &&Subject| {
             matches!(subject.kind, Kind::Machine | Kind::Instance | Kind::ReplicaSet | Kind::Migration)
         };
-        self.agenda.touch(touched.iter().filter(looked_after).cloned());
+        self.queue.touch(touched.iter().filter(looked_after).cloned());
     }
 
     /// The actions of a subject ended; what was learned by them is in the index already.
@@ -62,41 +62,41 @@ impl Machines {
             some => index.note(&subject, some),
         };
         let news = news || (ending == Ending::Done && effective);
-        self.agenda.finish(subject, ending, news, self.clock.now());
+        self.queue.finish(subject, ending, news, self.clock.now());
     }
 
     /// Asks the core about everybody who was touched and can be acted upon now.
-    pub fn look(&mut self, index: &mut Index, hands: &mut Hands<'_>) {
+    pub fn look(&mut self, index: &mut Index, spawner: &mut Spawner<'_>) {
         let now = self.clock.now();
         // The times that are written on machines, and those that are read there, are of the calendar; when to look is measured.
         let calendar = self.clock.on_calendar(now);
         if index.take_line_moved() {
-            self.agenda.touch(line::called(index, calendar));
+            self.queue.touch(line::called(index, calendar));
         }
-        let ready = self.agenda.ready(now);
+        let ready = self.queue.ready(now);
         let waits = |subject: &Subject| subject.kind == Kind::Migration && line::waits(index, &subject.key);
         let next =
             if ready.iter().any(waits) { line::next_in_line(index, calendar) } else { BTreeSet::new() };
         for subject in ready {
             let decision = decide(index, &self.roles, &subject, calendar, &next);
             if let Some(at) = decision.look_again {
-                self.agenda.wake(&subject, self.clock.steady(at));
+                self.queue.wake(&subject, self.clock.steady(at));
             }
             if decision.is_idle() {
-                self.agenda.settle(&subject);
+                self.queue.settle(&subject);
                 continue;
             }
-            let since = self.agenda.wanted_since(&subject, now);
+            let since = self.queue.wanted_since(&subject, now);
             if let Some(until) = put_off(index, &subject, &decision, since, now) {
-                self.agenda.wake(&subject, until);
+                self.queue.wake(&subject, until);
                 continue;
             }
-            self.act(index, subject, decision, hands);
+            self.act(index, subject, decision, spawner);
         }
     }
 
-    fn act(&mut self, index: &Index, subject: Subject, decision: Decision, hands: &mut Hands<'_>) {
-        self.agenda.begin(&subject);
+    fn act(&mut self, index: &Index, subject: Subject, decision: Decision, spawner: &mut Spawner<'_>) {
+        self.queue.begin(&subject);
         let performer = self.performer.clone();
         let over = line::ended(index).map(|one| one.uid.clone());
         let wants_slot = decision.actions.iter().any(|action| action.slot().is_some());
@@ -107,9 +107,9 @@ impl Machines {
             ledger: index.ledger().clone(),
             rewinds: index.rewinds(),
         };
-        let (sender, clock) = (hands.sender.clone(), self.clock);
+        let (sender, clock) = (spawner.sender.clone(), self.clock);
         let (room, telling) = (self.room.clone(), self.telling.clone());
-        hands.tasks.spawn(async move {
+        spawner.tasks.spawn(async move {
             let place = room.acquire_owned().await;
             let (done, events) = performer.carry_out(subject, decision, &slots).await;
             // The loop may have ended meanwhile.
@@ -125,10 +125,10 @@ impl Machines {
     }
 
     pub fn next_alarm(&self) -> Option<Timestamp> {
-        self.agenda.next_alarm()
+        self.queue.next_alarm()
     }
 
     pub fn queues(&self) -> Queues {
-        self.agenda.queues(self.clock.now())
+        self.queue.queues(self.clock.now())
     }
 }

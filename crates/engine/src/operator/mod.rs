@@ -4,7 +4,6 @@
 
 mod access;
 mod admission;
-mod agenda;
 mod bounds;
 mod caller;
 pub mod certificates;
@@ -13,21 +12,22 @@ mod discovery;
 pub mod failover;
 mod feeds;
 pub mod front;
-mod hands;
 pub mod health;
+pub mod index_reader;
 pub mod install;
 pub mod leader;
+pub mod loop_health;
 mod machines;
 pub mod maintenance;
 pub mod pass;
 mod perform;
 pub mod power;
 pub mod publish;
-pub mod pulse;
 pub mod serve;
+mod spawner;
 pub mod tenants;
 mod tls;
-pub mod view;
+mod work_queue;
 
 use std::path::PathBuf;
 
@@ -38,9 +38,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use admission::Reviewer;
 pub use bounds::Who;
-use control_loop::{Loop, Means};
-use pulse::Pulse;
-use view::View;
+use control_loop::{Loop, RoleSettings};
+use index_reader::IndexReader;
+use loop_health::HealthClient;
 
 use crate::http::Http;
 
@@ -48,8 +48,8 @@ use crate::http::Http;
 pub struct Operator {
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
-    view: View,
-    pulse: Pulse,
+    view: IndexReader,
+    client: HealthClient,
 }
 
 /// How the roles are to work, where that is not said in the cluster.
@@ -77,13 +77,13 @@ impl Operator {
         let stop = CancellationToken::new();
         let (publish, config) = watch::channel(Config::default());
         let clock = http.clock();
-        let (pulse, questions) = Pulse::new(clock);
-        let (view, asked) = View::new(config, clock);
+        let (client, questions) = HealthClient::new(clock);
+        let (view, asked) = IndexReader::new(config, clock);
         let switches = failover::programs(fence_agents);
-        let means = Means { tenants, maintenance, switches, publish };
-        let state = Loop::new(http, roles, means, stop.clone());
+        let settings = RoleSettings { tenants, maintenance, switches, publish };
+        let state = Loop::new(http, roles, settings, stop.clone());
         let task = tokio::spawn(state.run(stop.clone(), questions, asked));
-        Self { stop, task, view, pulse }
+        Self { stop, task, view, client }
     }
 
     /// The cluster's settings as they are now.
@@ -92,13 +92,13 @@ impl Operator {
     }
 
     /// What is known, for those who answer requests.
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> IndexReader {
         self.view.clone()
     }
 
     /// To ask the loop how it is.
-    pub fn pulses(&self) -> Vec<Pulse> {
-        vec![self.pulse.clone()]
+    pub fn health_clients(&self) -> Vec<HealthClient> {
+        vec![self.client.clone()]
     }
 
     /// Ends it without waiting, as a crash would.

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::agenda::Ending;
+use super::work_queue::Ending;
 use crate::act;
 use crate::http::{Http, HttpError, parse};
 

@@ -39,11 +39,11 @@ use super::bounds::{
     Budget, Connections, HEADER_BYTES, HEADERS, NoRoom, Place, REVIEW_LIMIT, Room, SMALL_LIMIT, STREAMS,
     WINDOW, Who,
 };
-use super::caller::{Callers, Wish};
+use super::caller::{Callers, ResourceAttributes};
 use super::certificates::Keeper;
+use super::index_reader::IndexReader;
 use super::power;
 use super::tls;
-use super::view::View;
 use crate::http::Http;
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -63,11 +63,11 @@ pub struct ServeError {
     source: io::Error,
 }
 
-/// What the server needs to answer.
-struct Desk {
+/// What the handlers of requests share.
+struct Handlers {
     http: Http,
     reviewer: Reviewer,
-    view: View,
+    view: IndexReader,
     callers: Callers,
     keeper: Keeper,
     clock: Clock,
@@ -78,7 +78,7 @@ struct Desk {
 /// An open server.
 pub struct Server {
     pub address: SocketAddr,
-    desk: Arc<Desk>,
+    handlers: Arc<Handlers>,
     listening: Listening,
 }
 
@@ -86,14 +86,14 @@ impl Server {
     /// Opens a server that is called by these names, and starts to answer. Until there are certificates callers wait.
     pub async fn open(
         http: &Http,
-        view: View,
+        view: IndexReader,
         address: SocketAddr,
         names: BTreeSet<String>,
     ) -> Result<Self, ServeError> {
         let failed = |source| ServeError { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let desk = Arc::new(Desk {
+        let handlers = Arc::new(Handlers {
             http: http.clone(),
             reviewer: Reviewer::new(http.clone(), view.clone()),
             view,
@@ -104,24 +104,24 @@ impl Server {
             connections: Arc::default(),
         });
         let acceptor =
-            tls::acceptor(desk.keeper.identity()).map_err(|error| failed(io::Error::other(error)))?;
-        let shared = desk.clone();
+            tls::acceptor(handlers.keeper.identity()).map_err(|error| failed(io::Error::other(error)))?;
+        let shared = handlers.clone();
         let listening = Listening::start(listener, http.clock(), move |stream, stop| {
             let place = shared.connections.admit()?;
             Some(converse(stream, acceptor.clone(), shared.clone(), place, stop))
         });
-        Ok(Self { address, desk, listening })
+        Ok(Self { address, handlers, listening })
     }
 
     /// The bundle of authorities callers should trust; it changes when certificates do.
     pub fn identity(&self) -> watch::Receiver<Option<super::certificates::Identity>> {
-        self.desk.keeper.identity()
+        self.handlers.keeper.identity()
     }
 
     /// Says what is still missing to answer everything.
     pub fn waiting(&self) -> super::health::Waiting {
-        let desk = self.desk.clone();
-        Box::new(move || desk.waiting_for())
+        let handlers = self.handlers.clone();
+        Box::new(move || handlers.waiting_for())
     }
 
     /// Stops listening, lets answers that are under way go out, and closes.
@@ -140,7 +140,7 @@ impl Drop for Server {
 async fn converse(
     stream: TcpStream,
     acceptor: TlsAcceptor,
-    desk: Arc<Desk>,
+    handlers: Arc<Handlers>,
     place: Place,
     stop: CancellationToken,
 ) {
@@ -154,7 +154,7 @@ async fn converse(
                 return;
             }
         },
-        () = desk.clock.sleep(HANDSHAKE) => return,
+        () = handlers.clock.sleep(HANDSHAKE) => return,
         () = cut.cancelled() => return,
         () = stop.cancelled() => return,
     };
@@ -175,8 +175,8 @@ async fn converse(
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW);
     let service = service_fn(move |request| {
-        let (desk, chain, place) = (desk.clone(), chain.clone(), place.clone());
-        async move { Ok::<_, std::convert::Infallible>(desk.answer(request, &chain, &place).await) }
+        let (handlers, chain, place) = (handlers.clone(), chain.clone(), place.clone());
+        async move { Ok::<_, std::convert::Infallible>(handlers.answer(request, &chain, &place).await) }
     });
     let connection = server.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
@@ -195,7 +195,7 @@ async fn converse(
 
 type Reply = Response<Full<Bytes>>;
 
-impl Desk {
+impl Handlers {
     async fn answer(
         &self,
         request: Request<Incoming>,
@@ -309,8 +309,8 @@ impl Desk {
             Err(stranger) => return failure(401, "Unauthorized", &stranger.to_string()),
         };
         place.prove();
-        if let Some(wish) = wish(request.method().as_str(), path) {
-            match self.callers.objection(&user, &wish).await {
+        if let Some(attributes) = attributes(request.method().as_str(), path) {
+            match self.callers.objection(&user, &attributes).await {
                 Ok(None) => {}
                 Ok(Some(why)) => return failure(403, "Forbidden", &why),
                 Err(error) => {
@@ -366,7 +366,7 @@ fn busy() -> Reply {
 }
 
 /// What a request asks for; `None` for what everybody may see.
-fn wish(method: &str, path: &str) -> Option<Wish> {
+fn attributes(method: &str, path: &str) -> Option<ResourceAttributes> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let ["apis", _, version, "namespaces", namespace, resource, name, subresource @ ..] = parts.as_slice()
     else {
@@ -380,7 +380,7 @@ fn wish(method: &str, path: &str) -> Option<Wish> {
         _ => "update",
     };
     let part = |text: &&str| (*text).to_owned();
-    Some(Wish {
+    Some(ResourceAttributes {
         verb,
         group: power::GROUP,
         version: part(version),

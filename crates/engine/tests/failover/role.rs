@@ -352,17 +352,17 @@ async fn every_role_answers_probes_also_when_the_server_does_not() {
     assert_eq!(bench.policy("p", |_| {}).await.0, 201);
     for _ in 0..20 {
         bench.cluster.pass(1).await;
-        for pulse in operator.pulses() {
-            assert!(pulse.feel().await.is_some());
+        for client in operator.health_clients() {
+            assert!(client.ask().await.is_some());
         }
     }
-    assert_eq!(operator.pulses().len(), 1, "one loop for all roles");
-    for pulse in operator.pulses() {
-        assert_eq!(pulse.feel().await.unwrap().missing, NONE);
+    assert_eq!(operator.health_clients().len(), 1, "one loop for all roles");
+    for client in operator.health_clients() {
+        assert_eq!(client.ask().await.unwrap().missing, NONE);
     }
     operator.halt();
     bench.cluster.pass(1).await;
-    for pulse in operator.pulses() {
-        assert!(pulse.feel().await.is_none(), "who has ended is silent");
+    for client in operator.health_clients() {
+        assert!(client.ask().await.is_none(), "who has ended is silent");
     }
 }

@@ -11,10 +11,10 @@ use evac_apiserver::server::{Api, Settings};
 use evac_clock::Clock;
 use evac_core::machines::Config;
 use evac_engine::Http;
+use evac_engine::operator::index_reader::IndexReader;
 use evac_engine::operator::install;
 use evac_engine::operator::publish::Advertise;
 use evac_engine::operator::serve::Server;
-use evac_engine::operator::view::View;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
@@ -96,7 +96,8 @@ impl Bench {
         let address = "127.0.0.1:0".parse().unwrap();
         let names = Advertise::for_address(address).names("virt-api", "kubevirt");
         let (publish, config) = watch::channel(Config::default());
-        let server = Server::open(&http, View::of_settings(config, clock), address, names).await.unwrap();
+        let server =
+            Server::open(&http, IndexReader::of_settings(config, clock), address, names).await.unwrap();
         let mut identity = server.identity();
         let bundle = identity.wait_for(Option::is_some).await.unwrap().as_ref().unwrap().bundle.clone();
         let bench = Self { server, http, wire, bundle, front, _config: publish };

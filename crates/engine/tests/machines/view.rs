@@ -6,7 +6,7 @@ use evac_api::kubevirt::review::{EVICTION_PATH, MIGRATION_CREATE_PATH};
 use evac_apiserver::Service;
 use evac_apiserver::identity::Identity;
 use evac_engine::Http;
-use evac_engine::operator::view::View;
+use evac_engine::operator::index_reader::IndexReader;
 use evac_engine::operator::{Reviewer, Who};
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ struct Desk {
 }
 
 impl Desk {
-    fn open(cluster: &Cluster, view: View) -> Self {
+    fn open(cluster: &Cluster, view: IndexReader) -> Self {
         let wire = Wire::new();
         let service = Service::trusted(cluster.api.clone(), Identity::admin());
         let http = Http::new(wire.client(service), cluster.clock, Duration::ZERO);
@@ -85,7 +85,7 @@ async fn who_has_seen_nothing_reads_and_answers_the_same() {
     create_vm(&cluster, &vm("a", "Always", &json!({"evac.dev/migration-seconds": "30"}))).await;
     settled(&cluster, "a").await;
     let pod = launcher_of(&cluster, "a").await;
-    let blind = Desk::open(&cluster, View::of_settings(cluster.operator.config(), cluster.clock));
+    let blind = Desk::open(&cluster, IndexReader::of_settings(cluster.operator.config(), cluster.clock));
     assert!(blind.evict(&pod).await.0.unwrap().starts_with("Eviction triggered evacuation"));
     let (said, requests) = blind.evict(&pod).await;
     assert!(said.unwrap().starts_with("Evacuation in progress"));
@@ -103,7 +103,7 @@ async fn a_migration_is_let_through_by_what_is_known_of_its_guest_and_refused_by
     let (said, requests) = desk.migrate("nobody").await;
     assert!(said.unwrap().contains("does not exist"));
     assert_eq!(requests, 2, "it might have been created just now");
-    let blind = Desk::open(&cluster, View::of_settings(cluster.operator.config(), cluster.clock));
+    let blind = Desk::open(&cluster, IndexReader::of_settings(cluster.operator.config(), cluster.clock));
     assert_eq!(blind.migrate("a").await, (None, 2), "its guest is read, too");
     cluster.rest().await;
 }

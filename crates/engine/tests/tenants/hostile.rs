@@ -16,7 +16,7 @@ use evac_apiserver::server::{Api, Settings};
 use evac_apiserver::service::Service;
 use evac_clock::Clock;
 use evac_core::Key;
-use evac_core::tenants::ration::Ration;
+use evac_core::tenants::quota::VisitQuota;
 use evac_core::tenants::{Member, Trouble};
 use evac_engine::Http;
 use evac_engine::meter::Meter;
@@ -89,7 +89,7 @@ impl Traps {
             secret: Key::new("default", format!("{name}-kubeconfig")),
             node: "worker-1".into(),
         };
-        let meter = Arc::new(Meter::new(Ration::VISIT));
+        let meter = Arc::new(Meter::new(VisitQuota::VISIT));
         let entering = reach::tenant(&self.host, &member, "default", loopback, meter);
         tokio::time::timeout(LONG, entering).await.unwrap_or_else(|_| panic!("{name}: somebody reads a pipe"))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Index, Revision, Sight};
+use super::{Index, Revision, VmVisibility};
 use crate::cluster::fact::{
     Budget, Existence, Instance, Key, Lease, Machine, Migration, Node, Pod, ReplicaSet, Uid,
 };
@@ -188,8 +188,8 @@ impl Index {
     }
 
     /// What can be seen of virtual machines at all.
-    pub fn sight(&self) -> &Sight {
-        &self.sight
+    pub fn vm_visibility(&self) -> &VmVisibility {
+        &self.vm_visibility
     }
 
     /// What other nodes have to offer; only where a forecast is made.

@@ -29,14 +29,14 @@ use super::version;
 
 /// What can be seen of virtual machines.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Sight {
+pub enum VmVisibility {
     /// Their kinds were not asked for yet.
     #[default]
-    Unlooked,
+    NotYetRead,
     /// The cluster knows no such kinds.
-    Absent,
+    NotInstalled,
     /// Their objects are followed.
-    Clear,
+    Readable,
     /// We may not look, or cannot.
     Denied(String),
 }
@@ -59,7 +59,7 @@ pub struct Index {
     daemon_sets: BTreeMap<Key, Existence>,
     terminating_namespaces: BTreeSet<String>,
     budgets_visible: bool,
-    sight: Sight,
+    vm_visibility: VmVisibility,
     transfers: BTreeMap<Key, Sample>,
     places: Option<Box<Places>>,
     ledger: Ledger,
@@ -346,9 +346,9 @@ impl Index {
     }
 
     /// Notes what can be seen of virtual machines.
-    pub fn set_sight(&mut self, sight: Sight) {
+    pub fn set_vm_visibility(&mut self, vm_visibility: VmVisibility) {
         self.advance();
-        self.sight = sight;
+        self.vm_visibility = vm_visibility;
     }
 
     /// What other nodes have to offer to guests, for those who foretell. A drain leaves that to the scheduler.

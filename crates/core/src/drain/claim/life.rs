@@ -99,7 +99,7 @@ impl Life {
 ///
 /// That a node is empty does not make its drain a finished one: a drain that was killed has proven nothing, and the person who finds the node
 /// has to know that no drain looks after it.
-pub fn standing(is_marked: bool, is_cordoned: bool, is_empty: bool, life: &Life) -> &'static str {
+pub fn node_state(is_marked: bool, is_cordoned: bool, is_empty: bool, life: &Life) -> &'static str {
     match (is_marked, is_cordoned, life) {
         (true, true, Life::Dead { .. }) => "abandoned",
         (true, true, _) if is_empty => "drained",
@@ -152,15 +152,15 @@ mod tests {
         let dead = Life::Dead { holder: holder.clone(), seen: at(0) };
         let alive = Life::Alive { holder, seen: at(0) };
         for is_empty in [true, false] {
-            assert_eq!(standing(true, true, is_empty, &dead), "abandoned");
+            assert_eq!(node_state(true, true, is_empty, &dead), "abandoned");
         }
-        assert_eq!(standing(true, true, true, &Life::Unclaimed), "drained");
-        assert_eq!(standing(true, true, false, &Life::Unclaimed), "stopped");
-        assert_eq!(standing(true, true, false, &alive), "draining");
-        assert_eq!(standing(true, true, true, &alive), "drained", "a maintenance keeps its node");
-        assert_eq!(standing(true, false, true, &dead), "uncordoned meanwhile");
-        assert_eq!(standing(false, true, true, &Life::Unclaimed), "cordoned");
-        assert_eq!(standing(false, false, true, &Life::Unclaimed), "in use");
+        assert_eq!(node_state(true, true, true, &Life::Unclaimed), "drained");
+        assert_eq!(node_state(true, true, false, &Life::Unclaimed), "stopped");
+        assert_eq!(node_state(true, true, false, &alive), "draining");
+        assert_eq!(node_state(true, true, true, &alive), "drained", "a maintenance keeps its node");
+        assert_eq!(node_state(true, false, true, &dead), "uncordoned meanwhile");
+        assert_eq!(node_state(false, true, true, &Life::Unclaimed), "cordoned");
+        assert_eq!(node_state(false, false, true, &Life::Unclaimed), "in use");
     }
 
     #[test]

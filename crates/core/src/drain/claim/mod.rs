@@ -6,7 +6,7 @@
 //! killed, others may go on from there. Mark without a lease: the drain came to its end, was stopped, or may not write leases.
 //!
 //! This file is the holder's side, with the claim on one node in `state`; what a lease says to others is in [`life`], how they ask in
-//! `question`.
+//! `probe`.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use jiff::Timestamp;
 use crate::action::{LeaseOf, Outcome};
 use crate::cluster::index::Index;
 use crate::drain::action::Action;
+use crate::drain::context::Context;
 use crate::drain::end::End;
-use crate::drain::look::Look;
 use crate::drain::ownership::MarkState;
 use crate::drain::policy::DryRun;
 use crate::drain::run::Run;
@@ -25,10 +25,10 @@ use crate::reasons::OwnerReason;
 use state::{Judged, Next};
 
 mod life;
-pub(crate) mod question;
+pub(crate) mod probe;
 mod state;
 
-pub use life::{ANSWER_WITHIN, Holder, Life, NAMESPACE, key, life, life_of, standing};
+pub use life::{ANSWER_WITHIN, Holder, Life, NAMESPACE, key, life, life_of, node_state};
 pub(crate) use state::{Claim, Trace};
 
 /// How often a claim is renewed without being asked, and how long it holds. Two renewals may get lost before it lapses.
@@ -45,8 +45,8 @@ const ANSWERING: Terms =
 const DEAF: Terms = Terms { renew_every: Duration::from_secs(30), holds: Duration::from_secs(90) };
 
 /// Asks for claims, renews them, answers, and gives them back when the work on a node is over.
-pub(crate) fn claim(look: Look<'_>, run: &mut Run, step: &mut Step) {
-    let Look { index, policy, now } = look;
+pub(crate) fn claim(context: Context<'_>, run: &mut Run, step: &mut Step) {
+    let Context { index, policy, now } = context;
     let Some(holder) = run.holder().filter(|_| policy.dry_run == DryRun::None) else { return };
     let answers = run.answers;
     let terms = run.terms();

@@ -16,7 +16,7 @@ use evac_apimachinery::backoff::Retry;
 use jiff::Timestamp;
 
 use super::life::Holder;
-use super::question::Question;
+use super::probe::LivenessProbe;
 use crate::action::Outcome;
 use crate::cluster::fact::Lease;
 use crate::drain::action::{Action, Own};
@@ -45,7 +45,7 @@ pub(crate) struct Claim {
     state: State,
     /// Failures to give it back at the end.
     release: Retry,
-    pub(super) question: Question,
+    pub(super) probe: LivenessProbe,
     /// What this run wrote on the node, for the record on its lease.
     pub noted: Option<Box<Record>>,
 }
@@ -219,7 +219,7 @@ impl Claim {
         match action {
             Action::Hold { .. } => self.record_hold(outcome, by),
             Action::Release { .. } => self.record_release(outcome, by),
-            Action::Own(Own::Ask { .. }) => self.question.record(outcome),
+            Action::Own(Own::Ask { .. }) => self.probe.record(outcome),
             _ => {}
         }
     }

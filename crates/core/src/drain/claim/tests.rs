@@ -33,7 +33,7 @@ struct Held {
 impl Held {
     fn new() -> Self {
         let mut node = node("n");
-        let mark = new_mark(&node, "me", &crate::drain::ownership::Attire::default(), at(0));
+        let mark = new_mark(&node, "me", &crate::drain::ownership::NodeChanges::default(), at(0));
         node.unschedulable = true;
         node.mark = Some(MarkState::Valid(Box::new(mark)));
         let mut index = Index::new();

@@ -27,7 +27,7 @@ use crate::cluster::index::Index;
 use crate::cluster::subject::{Kind, ObjectRef};
 use crate::drain::action::{Action, Own};
 use crate::drain::assess::Fate;
-use crate::drain::look::{Look, NodeLook};
+use crate::drain::context::{Context, NodeContext};
 use crate::drain::node::NodePhase;
 use crate::drain::pod::{PodRun, PodState};
 use crate::drain::policy::DryRun;
@@ -52,7 +52,7 @@ const LOOK_AGAIN: Backoff = Backoff::new(Duration::from_secs(12), Duration::from
 
 /// What was seen and told of one guest's move.
 #[derive(Debug, Clone)]
-pub(crate) struct Move {
+pub(crate) struct MigrationProgress {
     pub instance: Key,
     pub migration: Option<Uid>,
     pub phase: MigrationPhase,
@@ -83,7 +83,7 @@ pub(crate) struct Move {
     pub kubevirt_idle_since: Option<Timestamp>,
 }
 
-impl Move {
+impl MigrationProgress {
     /// A move of this guest has failed in this drain.
     pub(crate) fn has_failed(&self) -> bool {
         self.attempt > 1 || self.failure_told.is_some()
@@ -190,15 +190,16 @@ pub(crate) fn in_line(index: &Index, node: &str) -> Option<InLine> {
 }
 
 /// Takes note of how the guests of a node that are being moved get on, and tells what is new.
-pub(crate) fn follow(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
-    let NodeLook { look: Look { index, now, .. }, assessment, since, .. } = *view;
+pub(crate) fn follow(node_context: &NodeContext<'_>, run: &mut Run, step: &mut Step) {
+    let NodeContext { context: Context { index, now, .. }, assessment, since, .. } = *node_context;
     let tainted = run.node_mut(&assessment.node).is_some_and(|node| mover::is_tainted(index, node));
     let owner = run.owner.clone();
     for verdict in assessment.of_fate(Fate::Migrate) {
         let Some(pod) = index.pod(&verdict.pod) else { continue };
         let Some(instance) = index.instance_of(pod) else { continue };
         let Some(known) = run.pods.get_mut(&verdict.uid) else { continue };
-        let moving = known.moving.get_or_insert_with(|| Box::new(Move::new(instance.key.clone(), now)));
+        let moving =
+            known.moving.get_or_insert_with(|| Box::new(MigrationProgress::new(instance.key.clone(), now)));
         moving.placing.judge(index, pod);
         let moves = mover::is_kubevirt(index, tainted, instance);
         moving.watch_kubevirt(index, &assessment.node, moves, now);
@@ -212,13 +213,13 @@ pub(crate) fn follow(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
             let scheduling_since = moving.phase_since;
             moving.placing.listen(index, instance, migration, scheduling_since);
             if moving.migration.as_ref() != Some(&migration.uid) {
-                **moving = Move {
+                **moving = MigrationProgress {
                     placing: std::mem::take(&mut moving.placing),
                     by_kubevirt: moving.by_kubevirt,
                     outran: moving.outran,
                     attempt: moving.attempt + 1,
                     memory: instance.memory,
-                    ..Move::new(instance.key.clone(), now)
+                    ..MigrationProgress::new(instance.key.clone(), now)
                 };
                 moving.migration = Some(migration.uid.clone());
                 if migration.annotations.get(names::DRAIN) != Some(&owner) {
@@ -271,7 +272,7 @@ pub(crate) fn follow(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
     }
 }
 
-impl Move {
+impl MigrationProgress {
     /// Why a migration failed: the words of the scheduler, if it was for them.
     fn why_failed(&self, failed: &Failures) -> String {
         match self.placing.words_about(&failed.last) {
@@ -283,11 +284,11 @@ impl Move {
 
 /// What a guest that is to be moved waits for, since when if not since now, and when that may change by time alone.
 pub(crate) fn waiting_for(
-    view: &NodeLook<'_>,
+    node_context: &NodeContext<'_>,
     pod: &Pod,
     known: &PodRun,
 ) -> (Option<Reason>, Option<Timestamp>) {
-    let NodeLook { look: Look { index, now, .. }, since, .. } = *view;
+    let NodeContext { context: Context { index, now, .. }, since, .. } = *node_context;
     let Some(instance) = index.instance_of(pod) else { return (None, None) };
     let moving = known.moving.as_deref();
     let nowhere = moving.and_then(|moving| moving.placing.nowhere(instance));
@@ -406,8 +407,8 @@ struct Candidate {
 }
 
 /// Starts as many migrations of a node's guests as there is room for, and looks after those without a place.
-pub(crate) fn send(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
-    let NodeLook { look: Look { index, policy, now }, assessment, .. } = *view;
+pub(crate) fn send(node_context: &NodeContext<'_>, run: &mut Run, step: &mut Step) {
+    let NodeContext { context: Context { index, policy, now }, assessment, .. } = *node_context;
     let node = &assessment.node;
     let trial = policy.dry_run == DryRun::Server;
     let mut candidates = Vec::new();
@@ -429,7 +430,7 @@ pub(crate) fn send(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
         }
         asked += usize::from(known.state == PodState::InFlight);
         waiting += usize::from(!is_last && known.state == PodState::InFlight);
-        if may_ask(view, instance, known, step) {
+        if may_ask(node_context, instance, known, step) {
             waiting += usize::from(!is_last);
             candidates.push(Candidate {
                 is_last,
@@ -478,12 +479,12 @@ pub(crate) fn send(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
         });
     }
     if !trial {
-        look_after(view, run, waiting > 0, step);
+        look_after(node_context, run, waiting > 0, step);
     }
 }
 
-fn may_ask(view: &NodeLook<'_>, instance: &Instance, known: &mut PodRun, step: &mut Step) -> bool {
-    let NodeLook { look: Look { index, policy, now }, since, .. } = *view;
+fn may_ask(node_context: &NodeContext<'_>, instance: &Instance, known: &mut PodRun, step: &mut Step) -> bool {
+    let NodeContext { context: Context { index, policy, now }, since, .. } = *node_context;
     let PodState::Idle(next) = known.state else { return false };
     if policy.dry_run == DryRun::Server {
         return known.answer.is_none();
@@ -493,12 +494,12 @@ fn may_ask(view: &NodeLook<'_>, instance: &Instance, known: &mut PodRun, step: &
         return false;
     }
     let moving = known.moving.as_ref();
-    let in_vain = !policy.standing && moving.is_some_and(|moving| moving.was_tried_in_vain());
+    let in_vain = !policy.keep_empty && moving.is_some_and(|moving| moving.was_tried_in_vain());
     if in_vain || moving.is_some_and(|moving| moving.by_kubevirt) {
         return false;
     }
     let failed = failures(index, &instance.key, since, now);
-    if !policy.standing && failed.as_ref().is_some_and(|failed| failed.count >= FAILURES) {
+    if !policy.keep_empty && failed.as_ref().is_some_and(|failed| failed.count >= FAILURES) {
         return false;
     }
     let held = [next.not_before, failed.map(|failed| failed.retry_at)].into_iter().flatten().max();
@@ -510,8 +511,8 @@ fn may_ask(view: &NodeLook<'_>, instance: &Instance, known: &mut PodRun, step: &
 }
 
 /// Finds out why copies do not come up, and calls off what no longer helps: copies without a place, and second migrations of one guest.
-fn look_after(view: &NodeLook<'_>, run: &mut Run, others_wait: bool, step: &mut Step) {
-    let NodeLook { look: Look { index, now, .. }, assessment, .. } = *view;
+fn look_after(node_context: &NodeContext<'_>, run: &mut Run, others_wait: bool, step: &mut Step) {
+    let NodeContext { context: Context { index, now, .. }, assessment, .. } = *node_context;
     let owner = run.owner.clone();
     for verdict in assessment.of_fate(Fate::Migrate) {
         let Some(instance) = index.pod(&verdict.pod).and_then(|pod| index.instance_of(pod)) else { continue };
@@ -550,8 +551,8 @@ fn look_after(view: &NodeLook<'_>, run: &mut Run, others_wait: bool, step: &mut 
 }
 
 /// Calls off the migrations of a drain that ends without being done, as far as nothing is being copied yet: they would move guests after the drain has given up.
-pub(crate) fn call_off(view: &NodeLook<'_>, run: &mut Run) {
-    let NodeLook { look: Look { index, .. }, assessment, .. } = *view;
+pub(crate) fn call_off(node_context: &NodeContext<'_>, run: &mut Run) {
+    let NodeContext { context: Context { index, .. }, assessment, .. } = *node_context;
     let owner = run.owner.clone();
     for verdict in assessment.of_fate(Fate::Migrate) {
         let Some(instance) = index.pod(&verdict.pod).and_then(|pod| index.instance_of(pod)) else { continue };

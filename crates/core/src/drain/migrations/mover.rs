@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use crate::cluster::fact::Taint;
 use crate::cluster::fact::asks_for_evacuation;
 use crate::cluster::index::Index;
-use crate::drain::migrations::{Move, in_line};
+use crate::drain::migrations::{MigrationProgress, in_line};
 use crate::drain::node::NodeRun;
 use crate::drain::run::after;
 use crate::machines::{Instance, Migration, names};
@@ -24,7 +24,7 @@ const KUBEVIRT_IS_LATE: Duration = Duration::from_secs(10);
 /// Whether a node asks for its evacuation, or will by what this drain has written on it. Our view of the node may be older than that.
 pub(crate) fn is_tainted(index: &Index, node: &NodeRun) -> bool {
     let asks = |taints: &[Taint]| asks_for_evacuation(taints, &index.config.drain_taint_key);
-    index.node(&node.name).is_some_and(|seen| asks(&seen.taints)) || asks(&node.attire.taints)
+    index.node(&node.name).is_some_and(|seen| asks(&seen.taints)) || asks(&node.changes.taints)
 }
 
 /// Whether KubeVirt moves this guest.
@@ -33,7 +33,7 @@ pub(crate) fn is_kubevirt(index: &Index, tainted: bool, instance: &Instance) -> 
     index.config.upstream.is_in_charge() && (tainted || marked)
 }
 
-impl Move {
+impl MigrationProgress {
     /// Takes note since when KubeVirt could have created a migration and has not.
     pub(crate) fn watch_kubevirt(&mut self, index: &Index, node: &str, moves: bool, now: Timestamp) {
         self.by_kubevirt = moves;

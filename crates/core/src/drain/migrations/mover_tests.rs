@@ -3,7 +3,7 @@
 use crate::cluster::fact::{Fact, Node};
 use crate::drain::action::Action;
 use crate::drain::migrations::tests::{Case, codes, guest, moved};
-use crate::drain::ownership::Attire;
+use crate::drain::ownership::NodeChanges;
 use crate::drain::run::Run;
 use crate::drain::step::{Event, Step};
 use crate::machines::beside::Upstream;
@@ -72,8 +72,9 @@ fn guests_of_a_node_with_the_drain_taint_are_left_to_kubevirt() {
 fn a_taint_that_we_wrote_counts_although_we_do_not_see_it_yet() {
     let (_, mut case) = case();
     case.run = Run::new("me", Vec::new(), []);
-    let attire = Attire { taints: vec![taint("kubevirt.io/drain", "NoSchedule")], ..Attire::default() };
-    case.run.admit("n".into(), attire);
+    let changes =
+        NodeChanges { taints: vec![taint("kubevirt.io/drain", "NoSchedule")], ..NodeChanges::default() };
+    case.run.admit("n".into(), changes);
     assert!(moved(&case.cordoned()).is_empty());
 }
 

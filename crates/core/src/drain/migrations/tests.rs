@@ -3,7 +3,7 @@
 use crate::action::{Asker, Outcome};
 use crate::cluster::fact::{Fact, Key, Pod, PodPhase, Uid};
 use crate::cluster::index::ListedAt;
-use crate::cluster::index::{Index, Sight};
+use crate::cluster::index::{Index, VmVisibility};
 use crate::cluster::selector::Selector;
 use crate::cluster::tenant::TenantProgress;
 use crate::drain::action::{Action, Own};
@@ -55,7 +55,7 @@ pub(crate) struct Case {
 impl Case {
     pub fn new(guests: &[Instance]) -> Self {
         let mut index = index(guests.iter().map(launcher).collect(), Vec::new());
-        index.set_sight(Sight::Clear);
+        index.set_vm_visibility(VmVisibility::Readable);
         let guests = guests.iter().map(|vmi| Fact::Instance(Box::new(vmi.clone()))).collect();
         index.reset(Kind::Instance, guests, &ListedAt::default());
         let run = Run::new("me", Vec::new(), ["n".to_owned()]);
@@ -207,9 +207,9 @@ fn what_is_not_known_is_waited_for_and_what_may_not_be_read_is_refused() {
     }
     let elsewhere = Instance { node: "m".into(), ..guest("a") };
     assert_eq!(verdict(&elsewhere, |_, _| {}).0, Fate::Follow, "the pod of a migration's target");
-    let blind = verdict(&guest("a"), |index, _| index.set_sight(Sight::Denied("no".into())));
+    let blind = verdict(&guest("a"), |index, _| index.set_vm_visibility(VmVisibility::Denied("no".into())));
     assert_eq!(blind, (Fate::Blocked, vec!["VmUnreadable"]));
-    let absent = verdict(&guest("a"), |index, _| index.set_sight(Sight::Absent));
+    let absent = verdict(&guest("a"), |index, _| index.set_vm_visibility(VmVisibility::NotInstalled));
     assert_eq!(
         absent,
         (Fate::Blocked, vec!["LocalStorage"]),

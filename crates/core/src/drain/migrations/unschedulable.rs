@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use crate::cluster::fact::{Pod, Uid};
 use crate::cluster::index::Index;
-use crate::drain::migrations::Move;
+use crate::drain::migrations::MigrationProgress;
 use crate::drain::pod::PodRun;
 use crate::drain::run::after;
 use crate::machines::line::target_of;
@@ -122,7 +122,7 @@ impl Placing {
     }
 }
 
-impl Move {
+impl MigrationProgress {
     /// Fits nowhere, and the one try was made.
     pub(crate) fn was_tried_in_vain(&self) -> bool {
         self.placing.nowhere.is_some() && self.attempt > 0

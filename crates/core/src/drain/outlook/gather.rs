@@ -11,7 +11,7 @@ use crate::cluster::fact::{Key, Pod, VmRole};
 use crate::cluster::index::Index;
 use crate::drain::assess::{Assessment, Fate, Verdict};
 use crate::drain::budget::{Charges, Gate, gate};
-use crate::drain::look::{Look, NodeLook};
+use crate::drain::context::{Context, NodeContext};
 use crate::drain::migrations::unfinished;
 use crate::drain::pod::{PodRun, PodState};
 use crate::drain::policy::Policy;
@@ -50,8 +50,8 @@ fn seconds(from: Timestamp, to: Timestamp) -> f64 {
 }
 
 /// Takes down which pods are on their way out, whether this drain asked them or not.
-pub(crate) fn note_stopping(view: &NodeLook<'_>, run: &mut Run) {
-    let NodeLook { look: Look { index, now, .. }, assessment, .. } = *view;
+pub(crate) fn note_stopping(node_context: &NodeContext<'_>, run: &mut Run) {
+    let NodeContext { context: Context { index, now, .. }, assessment, .. } = *node_context;
     for verdict in &assessment.verdicts {
         if let Some(known) = run.pods.get_mut(&verdict.uid)
             && index.pod(&verdict.pod).is_some_and(|pod| pod.deletion.is_some())
@@ -62,14 +62,14 @@ pub(crate) fn note_stopping(view: &NodeLook<'_>, run: &mut Run) {
 }
 
 /// How long it takes until this node is empty.
-pub(crate) fn outlook(view: &NodeLook<'_>, run: &Run) -> Outlook {
-    let NodeLook { look: Look { now, .. }, assessment, .. } = *view;
+pub(crate) fn outlook(node_context: &NodeContext<'_>, run: &Run) -> Outlook {
+    let NodeContext { context: Context { now, .. }, assessment, .. } = *node_context;
     let staying = || assessment.verdicts.iter().filter(|verdict| verdict.fate != Fate::Leave);
     if staying().any(|verdict| may_stay(run, verdict, now)) {
         return Outlook::Unknown(Unknown::Blocked);
     }
-    let mut lanes = vec![all_guests(view, run).map(|range| range.map(Gone::Within))];
-    lanes.extend(all_pods(view, run));
+    let mut lanes = vec![all_guests(node_context, run).map(|range| range.map(Gone::Within))];
+    lanes.extend(all_pods(node_context, run));
     Outlook::of(lanes)
 }
 
@@ -96,8 +96,8 @@ fn may_stay(run: &Run, verdict: &Verdict, now: Timestamp) -> bool {
     }
 }
 
-fn all_guests(view: &NodeLook<'_>, run: &Run) -> Result<Option<super::lane::Range>, Unknown> {
-    let NodeLook { look: Look { index, now, .. }, assessment, .. } = *view;
+fn all_guests(node_context: &NodeContext<'_>, run: &Run) -> Result<Option<super::lane::Range>, Unknown> {
+    let NodeContext { context: Context { index, now, .. }, assessment, .. } = *node_context;
     let mut staying = Vec::new();
     for verdict in assessment.of_fate(Fate::Migrate) {
         let Some(instance) = index.pod(&verdict.pod).and_then(|pod| index.instance_of(pod)) else { continue };
@@ -171,8 +171,8 @@ fn places(index: &Index, run: &Run, assessment: &Assessment) -> usize {
     config.at_once_from_a_node().min(share).max(own).max(1)
 }
 
-fn all_pods(view: &NodeLook<'_>, run: &Run) -> Vec<Result<Option<Gone>, Unknown>> {
-    let NodeLook { look: Look { index, policy, now }, assessment, .. } = *view;
+fn all_pods(node_context: &NodeContext<'_>, run: &Run) -> Vec<Result<Option<Gone>, Unknown>> {
+    let NodeContext { context: Context { index, policy, now }, assessment, .. } = *node_context;
     let mut leaving: Vec<Stopping> = Vec::new();
     let mut lanes: BTreeMap<Key, usize> = BTreeMap::new();
     let mut took: BTreeMap<&Kind, Vec<f64>> = BTreeMap::new();

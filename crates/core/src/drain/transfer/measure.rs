@@ -14,8 +14,8 @@ use crate::cluster::fact::{Pod, PodPhase, Uid};
 use crate::cluster::index::Index;
 use crate::drain::action::{Action, Own};
 use crate::drain::assess::{Assessment, Fate};
-use crate::drain::look::{Look, NodeLook};
-use crate::drain::migrations::{Move, unfinished};
+use crate::drain::context::{Context, NodeContext};
+use crate::drain::migrations::{MigrationProgress, unfinished};
 use crate::drain::outlook::gather::{note_stopping, outlook};
 use crate::drain::outlook::{Outlook, Telling};
 use crate::drain::pod::PodRun;
@@ -44,16 +44,16 @@ pub(crate) struct Unreadable {
 }
 
 /// Looks after one node that is being emptied.
-pub(crate) fn measure(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
-    let policy = view.look.policy;
+pub(crate) fn measure(node_context: &NodeContext<'_>, run: &mut Run, step: &mut Step) {
+    let policy = node_context.context.policy;
     if policy.foretells().is_none() {
         return;
     }
-    tell_copies(view, run, step);
-    tell_outlook(view, run, step);
+    tell_copies(node_context, run, step);
+    tell_outlook(node_context, run, step);
     // Without a person who looks on, the time left is told from what the drain sees anyway.
     if let Some(pause) = policy.measure {
-        read(view, run, pause, step);
+        read(node_context, run, pause, step);
     }
 }
 
@@ -68,8 +68,8 @@ fn guests<'a>(
     })
 }
 
-fn tell_copies(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
-    let NodeLook { look: Look { index, now, .. }, assessment, .. } = *view;
+fn tell_copies(node_context: &NodeContext<'_>, run: &mut Run, step: &mut Step) {
+    let NodeContext { context: Context { index, now, .. }, assessment, .. } = *node_context;
     let copied = guests(index, assessment)
         .filter(|(.., migration)| migration.is_some_and(|one| one.phase == MigrationPhase::Running))
         .count();
@@ -105,7 +105,7 @@ fn belongs(sample: &Sample, instance: &Instance, migration: &Migration) -> bool 
     sample.at.is_none_or(|at| at >= start)
 }
 
-impl Move {
+impl MigrationProgress {
     fn take(&mut self, sample: Sample) -> bool {
         if let Some(copying) = &mut self.copying {
             return copying.take(sample);
@@ -116,11 +116,11 @@ impl Move {
 }
 
 /// Told at a pace that goes with what is left: often towards the end, seldom before.
-fn tell_outlook(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
-    let NodeLook { look: Look { policy, now, .. }, assessment, .. } = *view;
-    note_stopping(view, run);
+fn tell_outlook(node_context: &NodeContext<'_>, run: &mut Run, step: &mut Step) {
+    let NodeContext { context: Context { policy, now, .. }, assessment, .. } = *node_context;
+    note_stopping(node_context, run);
     let told = if run.tellings.entry(assessment.node.clone()).or_default().is_due(now) {
-        let raw = outlook(view, run);
+        let raw = outlook(node_context, run);
         let pause = policy.foretells().unwrap_or_default();
         run.tellings.entry(assessment.node.clone()).or_default().tell(raw, pause, now)
     } else {
@@ -144,8 +144,8 @@ fn tell_outlook(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
 }
 
 /// Asks for a reading if one is due.
-fn read(view: &NodeLook<'_>, run: &mut Run, pause: Duration, step: &mut Step) {
-    let NodeLook { look: Look { index, now, .. }, assessment, .. } = *view;
+fn read(node_context: &NodeContext<'_>, run: &mut Run, pause: Duration, step: &mut Step) {
+    let NodeContext { context: Context { index, now, .. }, assessment, .. } = *node_context;
     if run.unreadable.all {
         return;
     }

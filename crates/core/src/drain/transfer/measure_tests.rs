@@ -247,19 +247,19 @@ fn the_outlook_covers_those_who_wait_and_ends_when_a_guest_outruns_its_copy() {
 #[test]
 fn a_drain_without_an_end_foretells_the_time_left_and_asks_no_agent_for_it() {
     let mut case = copying(&[large("a"), large("b"), large("c")], vec![handler()]);
-    (case.policy.measure, case.policy.standing) = (None, true);
-    let surveyed = |case: &Case| {
-        crate::drain::survey::survey(&case.index, &case.policy, &case.run, "n", at(case.now)).unwrap().end
+    (case.policy.measure, case.policy.keep_empty) = (None, true);
+    let foretold = |case: &Case| {
+        crate::drain::progress::progress(&case.index, &case.policy, &case.run, "n", at(case.now)).unwrap().end
     };
     assert_eq!(reading(&case.later(20)), None);
-    assert_eq!(surveyed(&case), None, "nothing was measured");
+    assert_eq!(foretold(&case), None, "nothing was measured");
     let first = case.index.migrations().next().unwrap().clone();
     arrives(&mut case, &first);
     let step = case.later(1);
     assert_eq!(reading(&step), None);
     let told = outlooks(&step);
     let [(2, Some(least), Some(most), None)] = told.as_slice() else { panic!("{told:?}") };
-    let end = surveyed(&case).expect("it was told");
+    let end = foretold(&case).expect("it was told");
     let seconds = |until: Timestamp| until.duration_since(at(case.now)).as_secs_f64();
     assert_eq!(end.earliest.map(|earliest| seconds(earliest) as u64), Some(*least), "one judgement");
     assert_eq!(seconds(end.latest).ceil() as u64, *most);

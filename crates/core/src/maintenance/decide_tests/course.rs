@@ -18,7 +18,7 @@ fn b02_a_second_beginning_keeps_the_first_count() {
     let mut case = begun();
     case.registry.forget_orders();
     case.settle("a");
-    case.survey("n", Standing::Draining, &["q"]);
+    case.progress("n", DrainStage::Draining, &["q"]);
     case.now += 5;
     case.settle("a");
     let status = case.status("a");
@@ -31,7 +31,7 @@ fn b06_b07_a_node_is_emptied_and_given_back() {
     case = case.with(Maintenance { held: false, ..object("a", "n") });
     case.settle("a");
     assert_eq!(case.told, ["BeginMaintenance"]);
-    case.survey("n", Standing::Draining, &["p", "q"]);
+    case.progress("n", DrainStage::Draining, &["p", "q"]);
     case.settle("a");
     case.drained("n");
     case.settle("a");
@@ -188,12 +188,12 @@ fn a_successor_goes_on_and_repeats_no_news() {
     case.told.clear();
     case.registry.forget_orders();
     case.settle("a");
-    case.survey("n", Standing::Draining, &[]);
+    case.progress("n", DrainStage::Draining, &[]);
     case.settle("a");
     case.drained("n");
     case.settle("a");
     assert!(case.told.is_empty(), "{:?}", case.told);
-    case.survey("n", Standing::Draining, &["late"]);
+    case.progress("n", DrainStage::Draining, &["late"]);
     case.settle("a");
     assert_eq!(case.status("a").phase, Some(Phase::Running), "something came that has to leave");
 }
@@ -202,7 +202,7 @@ fn a_successor_goes_on_and_repeats_no_news() {
 fn a_drain_ends_with_its_object_even_if_nobody_kept_it() {
     let mut case = begun();
     let object = case.registry.object(&id("a")).unwrap().clone();
-    case.apply(Seen::ObjectGone(object.id, object.uid));
+    case.apply(MaintenanceFact::ObjectGone(object.id, object.uid));
     assert_eq!(case.decide("a").actions, [Action::Own(Own::End("n".into()))]);
 }
 

@@ -32,7 +32,7 @@ fn an_uncordon_by_somebody_is_named_and_put_right_or_given_way_to() {
                 case.drained("n");
             } else {
                 let reason = Reason::Node(NodeReason::UncordonedMeanwhile);
-                case.survey("n", Standing::Ended(End::Refused { reason }), &["p"]);
+                case.progress("n", DrainStage::Ended(End::Refused { reason }), &["p"]);
             }
             case.now += 70;
             case.settle("a");
@@ -153,7 +153,7 @@ fn a_mark_without_an_object_and_without_a_record_takes_nothing_with_it() {
 fn a_forged_mark_before_the_maintenance_does_not_become_the_state_to_return_to() {
     let mut case = Case::new(&["n"]);
     case.edit_node("n", |node| {
-        let mark = new_mark(node, OWNER, &object("a", "n").attire(), at(0));
+        let mark = new_mark(node, OWNER, &object("a", "n").node_changes(), at(0));
         node.mark = Some(MarkState::Valid(Box::new(mark)));
         node.unschedulable = true;
         node.taints = taints();

@@ -11,9 +11,9 @@ use super::*;
 use crate::cluster::fact::{Fact, Health, Key, Lease, Node};
 use crate::cluster::index::{Index, ListedAt};
 use crate::drain::ownership::{MarkState, lease_key, new_mark};
+use crate::drain::progress::{DrainProgress, DrainStage};
 use crate::drain::proof::Proof;
 use crate::drain::run::{Blocker, End};
-use crate::drain::survey::{Standing, Survey};
 use crate::reasons::Reason;
 use crate::testing::{at, node};
 
@@ -91,7 +91,7 @@ impl Case {
         self.registry.hear(&self.index, &touched, at(self.now))
     }
 
-    fn apply(&mut self, seen: Seen) -> Touched {
+    fn apply(&mut self, seen: MaintenanceFact) -> Touched {
         self.registry.apply(&self.index, seen)
     }
 
@@ -100,14 +100,14 @@ impl Case {
     }
 
     fn with(mut self, object: Maintenance) -> Self {
-        self.apply(Seen::Object(Box::new(object)));
+        self.apply(MaintenanceFact::Object(Box::new(object)));
         self
     }
 
     fn edit(&mut self, name: &str, change: impl FnOnce(&mut Maintenance)) {
         let mut object = self.registry.object(&id(name)).unwrap().clone();
         change(&mut object);
-        self.apply(Seen::Object(Box::new(object)));
+        self.apply(MaintenanceFact::Object(Box::new(object)));
     }
 
     fn edit_node(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
@@ -143,7 +143,7 @@ impl Case {
                 self.edit(&id.name, |object| object.held = true)
             }
             Action::Own(Own::Finalize { id, uid, held: false, .. }) => {
-                self.apply(Seen::ObjectGone(id.clone(), uid.clone()));
+                self.apply(MaintenanceFact::ObjectGone(id.clone(), uid.clone()));
             }
             Action::Hold { node, at, over, holder, record, .. } => {
                 let before = over.as_ref().and_then(|lease| lease.record.clone());
@@ -154,20 +154,20 @@ impl Case {
             Action::Release { node, .. } => {
                 self.learn(Fact::LeaseAbsent(lease_key(node)));
             }
-            Action::Own(Own::Begin { node, id, attire, may_shut_down }) => {
-                let begun = Seen::Begun(node.clone(), id.clone(), *may_shut_down, at(self.now));
+            Action::Own(Own::Begin { node, id, changes, may_shut_down }) => {
+                let begun = MaintenanceFact::Begun(node.clone(), id.clone(), *may_shut_down, at(self.now));
                 self.apply(begun);
                 let seen = self.index.node(node).unwrap().clone();
-                let mark = new_mark(&seen, OWNER, attire, at(self.now));
+                let mark = new_mark(&seen, OWNER, changes, at(self.now));
                 self.edit_node(node, |node| {
-                    node.taints = attire.taints_on(node).unwrap_or_else(|| node.taints.clone());
-                    node.labels.extend(attire.labels.clone());
+                    node.taints = changes.taints_on(node).unwrap_or_else(|| node.taints.clone());
+                    node.labels.extend(changes.labels.clone());
                     node.unschedulable = true;
                     node.mark = Some(MarkState::Valid(Box::new(mark)));
                 });
             }
             Action::Own(Own::End(node)) => {
-                self.apply(Seen::Ended(node.clone()));
+                self.apply(MaintenanceFact::Ended(node.clone()));
             }
             Action::Own(Own::GiveBack { node, keep_cordon, record }) => self.edit_node(node, |node| {
                 let undo = crate::drain::give_back::undo_of(node, OWNER, *keep_cordon, record.as_deref());
@@ -185,23 +185,23 @@ impl Case {
         }
     }
 
-    fn survey(&mut self, node: &str, standing: Standing, pending: &[&str]) {
+    fn progress(&mut self, node: &str, stage: DrainStage, pending: &[&str]) {
         let pending: Vec<Key> = pending.iter().map(|name| Key::new("default", *name)).collect();
-        let worn = self.node(node).unschedulable;
-        let survey = Survey {
+        let still_applied = self.node(node).unschedulable;
+        let progress = DrainProgress {
             node: node.into(),
-            standing,
-            worn,
+            stage,
+            still_applied,
             total: pending.len(),
             pending,
             blockers: Vec::new(),
             end: None,
         };
-        self.apply(Seen::Survey(survey));
+        self.apply(MaintenanceFact::DrainProgress(progress));
     }
 
     fn drained(&mut self, node: &str) {
-        self.survey(node, Standing::Ended(End::Drained { proof: Proof::Yes }), &[]);
+        self.progress(node, DrainStage::Ended(End::Drained { proof: Proof::Yes }), &[]);
     }
 
     fn status(&self, name: &str) -> &Status {
@@ -216,7 +216,7 @@ impl Case {
 fn begun() -> Case {
     let mut case = Case::new(&["n", "m"]).with(object("a", "n"));
     case.settle("a");
-    case.survey("n", Standing::Draining, &["p", "q"]);
+    case.progress("n", DrainStage::Draining, &["p", "q"]);
     case.settle("a");
     case
 }

@@ -10,7 +10,7 @@ fn blockers_are_named_with_what_to_do_and_progress_never_runs_backwards() {
     let mut case = begun();
     let pending =
         |count: usize| (0..count).map(|at| Key::new("default", format!("p{at}"))).collect::<Vec<_>>();
-    let mut progress = Vec::new();
+    let mut shares = Vec::new();
     for left in [2, 1, 5, 2] {
         case.now += 3;
         let blocker = Blocker {
@@ -20,20 +20,20 @@ fn blockers_are_named_with_what_to_do_and_progress_never_runs_backwards() {
             // The drain may have read its clock after the status did.
             since: at(case.now + 1),
         };
-        let survey = Survey {
+        let progress = DrainProgress {
             node: "n".into(),
-            standing: Standing::Draining,
-            worn: true,
+            stage: DrainStage::Draining,
+            still_applied: true,
             total: left,
             pending: pending(left),
             blockers: vec![blocker],
             end: None,
         };
-        case.apply(Seen::Survey(survey));
+        case.apply(MaintenanceFact::DrainProgress(progress));
         case.settle("a");
-        progress.push(case.status("a").drain_progress);
+        shares.push(case.status("a").drain_progress);
     }
-    assert_eq!(progress, [0, 50, 50, 60]);
+    assert_eq!(shares, [0, 50, 50, 60]);
     let status = case.status("a");
     assert!(status.says(BLOCKED));
     assert_eq!(status.blockers[0].object, "pod default/p0");
@@ -43,12 +43,16 @@ fn blockers_are_named_with_what_to_do_and_progress_never_runs_backwards() {
 #[test]
 fn what_cannot_be_read_is_said_and_old_numbers_are_not_shown_as_new() {
     let mut case = begun();
-    case.survey("n", Standing::Draining, &["q"]);
+    case.progress("n", DrainStage::Draining, &["q"]);
     case.now += 5;
     case.settle("a");
     assert_eq!(case.status("a").drain_progress, 50);
-    case.apply(Seen::Blind("n".into(), "could not read pods: no answer within 30 s".into(), at(case.now)));
-    assert!(case.registry.survey("n").is_none(), "where it stood is not where it stands");
+    case.apply(MaintenanceFact::Blind(
+        "n".into(),
+        "could not read pods: no answer within 30 s".into(),
+        at(case.now),
+    ));
+    assert!(case.registry.progress("n").is_none(), "where it stood is not where it stands");
     let again = case.settle("a");
     assert!(!case.status("a").says(UNREAD), "a watch that breaks off is begun anew in moments");
     assert_eq!(again, Some(at(case.now + 10)));
@@ -65,7 +69,7 @@ fn what_cannot_be_read_is_said_and_old_numbers_are_not_shown_as_new() {
     );
     case.now += 60;
     assert!(case.decide("a").actions.is_empty(), "it is said once");
-    case.survey("n", Standing::Draining, &["q"]);
+    case.progress("n", DrainStage::Draining, &["q"]);
     case.settle("a");
     let status = case.status("a");
     assert!(!status.says(UNREAD) && status.blockers.is_empty(), "{status:?}");
@@ -78,7 +82,7 @@ fn a_node_that_was_empty_is_not_called_empty_while_nobody_can_look() {
     case.drained("n");
     case.settle("a");
     assert_eq!((case.status("a").phase, case.status("a").drain_progress), (Some(Phase::Succeeded), 100));
-    case.apply(Seen::Blind("n".into(), "could not read nodes".into(), at(case.now)));
+    case.apply(MaintenanceFact::Blind("n".into(), "could not read nodes".into(), at(case.now)));
     case.now += 20;
     case.settle("a");
     let status = case.status("a");
@@ -94,7 +98,7 @@ fn a_node_that_was_empty_is_not_called_empty_while_nobody_can_look() {
 fn a_list_that_cannot_be_read_is_named_on_every_object_and_taken_back() {
     let mut case = begun();
     let seen = |case: &mut Case, seen| drop(case.apply(seen));
-    seen(&mut case, Seen::Unread("the list of nodes".into(), "forbidden".into(), at(0)));
+    seen(&mut case, MaintenanceFact::Unread("the list of nodes".into(), "forbidden".into(), at(0)));
     case.now = 30;
     let decision = decide_unread(&case.index, &case.registry, &id("a"), at(case.now));
     let [Action::Own(Own::WriteStatus { status, .. }), ..] = decision.actions.as_slice() else {
@@ -103,7 +107,7 @@ fn a_list_that_cannot_be_read_is_named_on_every_object_and_taken_back() {
     assert_eq!(status.last_error, "the list of nodes cannot be read since 2026-01-01T00:00:00Z: forbidden");
     case.settle("a");
     assert!(case.status("a").says(UNREAD));
-    seen(&mut case, Seen::Read("the list of nodes".into()));
+    seen(&mut case, MaintenanceFact::Read("the list of nodes".into()));
     case.settle("a");
     assert!(!case.status("a").says(UNREAD));
 }
@@ -113,9 +117,9 @@ fn foretell(case: &mut Case, end: Option<(Option<i64>, i64)>) {
     let moment = |seconds: i64| at(case.now + seconds);
     let end =
         end.map(|(earliest, latest)| Foretold { earliest: earliest.map(moment), latest: moment(latest) });
-    let mut survey = case.registry.survey("n").unwrap().clone();
-    survey.end = end;
-    case.apply(Seen::Survey(survey));
+    let mut progress = case.registry.progress("n").unwrap().clone();
+    progress.end = end;
+    case.apply(MaintenanceFact::DrainProgress(progress));
 }
 
 fn writes(case: &mut Case) -> usize {
@@ -182,7 +186,7 @@ fn what_has_ended_or_is_not_drained_has_no_estimated_end() {
     assert_eq!(case.status("a").estimated_end, None, "nothing is done to a node that another operator holds");
     let mut case = told();
     let reason = Reason::Owner(OwnerReason::MarkUnreadable { text: "?".into() });
-    case.survey("n", Standing::Ended(End::Refused { reason }), &["p"]);
+    case.progress("n", DrainStage::Ended(End::Refused { reason }), &["p"]);
     case.settle("a");
     assert_eq!(case.status("a").estimated_end, None, "it is held up");
 }
@@ -204,7 +208,7 @@ fn what_giving_back_could_not_undo_is_written_before_it_is_tried_again_and_holds
         node: "n".into(),
         why: "virt-api answered 406".into(),
     };
-    case.apply(Seen::Left("n".into(), vec![mark]));
+    case.apply(MaintenanceFact::Left("n".into(), vec![mark]));
     let decision = case.decide("a");
     let written = decision.actions.iter().find_map(|action| match action {
         Action::Own(Own::WriteStatus { status, .. }) => Some(status),

@@ -34,7 +34,7 @@ fn limits_hold_first_come_first_served_and_zones_do_not_hold_up_each_other() {
     case.settle("a2");
     assert_eq!(cordoned(&case), ["a2", "b1"]);
     for wrong in ["0", "-1", "0%", "101%", "many", ""] {
-        assert!(wrong.parse::<queue::Share>().is_err(), "{wrong}");
+        assert!(wrong.parse::<queue::NodeLimit>().is_err(), "{wrong}");
     }
 }
 
@@ -50,11 +50,11 @@ fn nodes_of_the_control_plane_go_one_at_a_time_and_only_with_a_known_quorum() {
     }
     let decision = case.decide("c1");
     assert_eq!(decision.actions, [Action::Own(Own::AskQuorum("c1".into()))]);
-    case.apply(Seen::Quorum("c1".into(), Err("not now".into()), at(0)));
+    case.apply(MaintenanceFact::Quorum("c1".into(), Err("not now".into()), at(0)));
     case.settle("c1");
     assert_eq!(case.status("c1").last_error, "not now");
     assert!(!case.node("c1").unschedulable);
-    case.apply(Seen::Quorum("c1".into(), Ok(()), at(0)));
+    case.apply(MaintenanceFact::Quorum("c1".into(), Ok(()), at(0)));
     for name in ["c1", "c2", "c3"] {
         case.settle(name);
     }
@@ -68,7 +68,7 @@ fn ten_thousand_objects_at_once_wait_for_their_turn() {
     for number in 0..10_000 {
         let name = format!("n{number}");
         case.learn(Fact::Node(Box::new(node(&name))));
-        case.apply(Seen::Object(Box::new(object(&name, &name))));
+        case.apply(MaintenanceFact::Object(Box::new(object(&name, &name))));
     }
     case.limits.cluster = Some("5".parse().unwrap());
     let turns = Turns::of(&case.index, &case.registry, &case.limits);
@@ -108,7 +108,7 @@ fn a_permission_counts_as_long_as_somebody_vouches_for_it() {
         "{:?}",
         case.told
     );
-    case.apply(Seen::Reviewing(reviewing()));
+    case.apply(MaintenanceFact::Reviewing(reviewing()));
     case.settle("a");
     assert!(permitted(&case));
     assert!(!case.status("a").says(PERMISSION_IGNORED));
@@ -118,7 +118,7 @@ fn a_permission_counts_as_long_as_somebody_vouches_for_it() {
     case.edit("a", |object| object.may_shut_down = true);
     case.settle("a");
     assert!(permitted(&case), "it was given later, which is reviewed, too");
-    case.apply(Seen::Reviewing(vouched::Reviewing::Absent));
+    case.apply(MaintenanceFact::Reviewing(vouched::Reviewing::Absent));
     case.settle("a");
     assert!(!permitted(&case), "the webhook is gone");
     assert!(case.status("a").message(PERMISSION_IGNORED).unwrap().contains("--listen"));
@@ -130,11 +130,11 @@ fn nobody_answers_for_the_quorum_on_an_object_that_is_older_than_the_webhook() {
     case.edit_node("c1", |node| {
         node.labels.insert("node-role.kubernetes.io/control-plane".into(), "".into());
     });
-    case.apply(Seen::Reviewing(reviewing()));
+    case.apply(MaintenanceFact::Reviewing(reviewing()));
     let wish = Maintenance { may_touch_control_plane: true, may_shut_down: true, ..object("a", "c1") };
     case = case.with(wish);
     assert!(case.decide("a").actions.contains(&Action::Own(Own::AskQuorum("c1".into()))));
-    case.apply(Seen::Quorum("c1".into(), Err("not now".into()), at(0)));
+    case.apply(MaintenanceFact::Quorum("c1".into(), Err("not now".into()), at(0)));
     case.settle("a");
     assert!(!case.node("c1").unschedulable);
     let said = case.status("a").message(PERMISSION_IGNORED).unwrap();
@@ -149,7 +149,10 @@ fn nobody_answers_for_the_quorum_on_an_object_that_is_older_than_the_webhook() {
 fn old_news_of_objects_nodes_and_leases_changes_nothing_and_what_has_no_number_is_the_last_word() {
     let mut case = Case::new(&[]);
     let quiet = Touched::Some(BTreeSet::new());
-    case.apply(Seen::Object(Box::new(Maintenance { resource_version: String::new(), ..object("b", "n") })));
+    case.apply(MaintenanceFact::Object(Box::new(Maintenance {
+        resource_version: String::new(),
+        ..object("b", "n")
+    })));
     for (version, counts) in
         [("9", true), ("8", false), ("10", true), ("9", false), ("soon", true), ("3", true)]
     {
@@ -158,7 +161,7 @@ fn old_news_of_objects_nodes_and_leases_changes_nothing_and_what_has_no_number_i
         case.learn(Fact::Node(Box::new(Node { resource_version: version(), labels, ..node("n") })));
         assert_eq!(case.node("n").labels.get("version").is_some_and(|label| *label == version()), counts);
         let said = Maintenance { resource_version: version(), reason: version(), ..object("a", "n") };
-        assert_eq!(case.apply(Seen::Object(Box::new(said))) != quiet, counts, "{}", version());
+        assert_eq!(case.apply(MaintenanceFact::Object(Box::new(said))) != quiet, counts, "{}", version());
         let said = Lease { resource_version: version(), ..lease("n", &version(), 0) };
         assert_eq!(case.learn(Fact::Lease(Box::new(said))) != quiet, counts, "{}", version());
         assert_eq!(case.lease("n").unwrap().holder == version(), counts);

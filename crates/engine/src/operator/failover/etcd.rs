@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evac_api::wire::Pod;
-use evac_core::drain::quorum::{Etcd, Guard, Member};
+use evac_core::drain::quorum::{Etcd, EtcdGuard, EtcdMember};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Told;
@@ -13,7 +13,7 @@ use crate::quorum;
 use crate::watch::Report;
 
 /// Members by the names of their pods, or why they are not known.
-type Known = Result<BTreeMap<String, Member>, String>;
+type Known = Result<BTreeMap<String, EtcdMember>, String>;
 
 #[derive(Default)]
 pub(super) struct Members {
@@ -58,7 +58,7 @@ impl Members {
 
     pub fn take(&mut self, round: u64, place: usize, report: Report<Pod>) {
         let Some(known) = self.places.get_mut(place).filter(|_| round == self.round) else { return };
-        let member = |pod: Pod| (pod.metadata.name.clone(), Member::from(&evac_core::Pod::from(pod)));
+        let member = |pod: Pod| (pod.metadata.name.clone(), EtcdMember::from(&evac_core::Pod::from(pod)));
         match (report, known) {
             (Report::Listed(pods, _), known) => *known = Ok(pods.into_iter().map(member).collect()),
             (Report::Seen(pod), Ok(members)) => members.extend([member(pod)]),
@@ -77,6 +77,6 @@ impl Members {
         for place in &self.places {
             members.extend(place.as_ref().map_err(Clone::clone)?.values().cloned());
         }
-        Ok(Etcd { members, guard: Guard::NotUsed })
+        Ok(Etcd { members, guard: EtcdGuard::NotUsed })
     }
 }

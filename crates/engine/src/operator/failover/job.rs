@@ -10,7 +10,7 @@ use evac_core::Key;
 use evac_core::action;
 use evac_core::cluster::subject::{Kind, ObjectRef};
 use evac_core::drain::explain::span;
-use evac_core::failover::{FailoverPolicy, LetGo, Proof, Silence};
+use evac_core::failover::{AcceptedProof, FailoverPolicy, LetGo, Silence};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -116,12 +116,12 @@ impl Job {
 
     async fn source(&self) -> Result<Source, String> {
         Ok(match &self.policy.proof {
-            Proof::Statement => Source::Nowhere,
-            Proof::Provider => Source::Provider,
-            Proof::Time { after } => {
+            AcceptedProof::Statement => Source::Nowhere,
+            AcceptedProof::Provider => Source::Provider,
+            AcceptedProof::Time { after } => {
                 Source::Time { seconds: after.as_secs(), policy: self.policy.name.clone() }
             }
-            Proof::Agent(agent) => {
+            AcceptedProof::Agent(agent) => {
                 let refused = |error: &dyn std::fmt::Display| format!("cannot be switched off: {error}");
                 agent.check(self.http.home()).map_err(|error| refused(&error))?;
                 let secret = match &agent.secret {

@@ -1,6 +1,6 @@
 //! The role `failover`: asks the core about nodes and policies, and keeps one failover per node under way.
 //!
-//! The rules are in [`evac_core::failover::watchman`]; a failover itself is the same that the command line runs
+//! The rules are in [`evac_core::failover::evaluator`]; a failover itself is the same that the command line runs
 //! ([`crate::failover`]). The leases of kubelets are watched only while a node of a policy is not Ready: they change every ten seconds
 //! for every node, and nobody needs them before.
 
@@ -21,11 +21,13 @@ use evac_api::wire;
 use evac_clock::Clock;
 use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::drain::quorum::is_control_plane;
-use evac_core::drain::unread::{Unread, Word};
+use evac_core::drain::unread::{Unread, UnreadNotice};
+use evac_core::failover::evaluator::{ClusterSnapshot, NodeVerdict, PolicyEvaluation, PolicyEvaluator};
 use evac_core::failover::leftovers::is_back;
 use evac_core::failover::policy::Agent as AgentPolicy;
-use evac_core::failover::watchman::{Standing, Verdict, View, Watchman};
-use evac_core::failover::{AgentError, FailoverPolicy, KubeletLease, PolicyError, Proof, Silence, Suspect};
+use evac_core::failover::{
+    AcceptedProof, AgentError, FailoverPolicy, KubeletLease, PolicyError, Silence, Suspect,
+};
 use evac_core::machines::{Kind, Role, Roles, Subject};
 use evac_core::{Index, Lease, Node};
 use jiff::{SignedDuration, Timestamp};
@@ -34,10 +36,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::job::Job;
 pub use self::programs::programs;
-use super::control_loop::{Loop, Means};
+use super::control_loop::{Loop, RoleSettings};
 use super::feeds::{Feed, Input, Sender, forever};
-use super::hands::Hands;
-use super::pulse::Question;
+use super::loop_health::HealthRequest;
+use super::spawner::Spawner;
 use crate::failover::PowerSwitch;
 use crate::http::Http;
 use crate::metrics::Queues;
@@ -106,7 +108,7 @@ pub(in crate::operator) struct Failover {
     unread: Option<String>,
     /// Lists of nodes, policies and kubelets that cannot be read.
     unread_lists: Unread,
-    watchman: Watchman,
+    evaluator: PolicyEvaluator,
     /// Failovers under way.
     active: BTreeSet<String>,
     /// Nodes that are being given back.
@@ -129,10 +131,14 @@ pub async fn run(
     http: Http,
     switches: Switches,
     stop: CancellationToken,
-    questions: mpsc::Receiver<Question>,
+    questions: mpsc::Receiver<HealthRequest>,
 ) {
-    let state =
-        Loop::new(http, Roles::of([Role::Failover]), Means { switches, ..Means::default() }, stop.clone());
+    let state = Loop::new(
+        http,
+        Roles::of([Role::Failover]),
+        RoleSettings { switches, ..RoleSettings::default() },
+        stop.clone(),
+    );
     state.run(stop, questions, mpsc::channel(1).1).await;
 }
 
@@ -155,7 +161,7 @@ impl Failover {
             policies: BTreeMap::new(),
             unread: None,
             unread_lists: Unread::default(),
-            watchman: Watchman::default(),
+            evaluator: PolicyEvaluator::default(),
             active: BTreeSet::new(),
             returning: BTreeSet::new(),
             resting: BTreeMap::new(),
@@ -258,7 +264,7 @@ impl Failover {
             }
             Told::Kubelet(Report::Seen(lease)) => {
                 if self.renew(lease, now) {
-                    self.watchman.sight.sign(now);
+                    self.evaluator.contact.renewed(now);
                 }
             }
             Told::Kubelet(Report::Gone(_) | Report::Failed { .. }) => {}
@@ -296,7 +302,7 @@ impl Failover {
     /// The policy, if what it needs is at hand. That is looked at each time: programs come and go.
     fn usable(&self, known: &Known) -> Result<FailoverPolicy, PolicyError> {
         let policy = known.policy.clone()?;
-        if let Proof::Agent(agent) = &policy.proof {
+        if let AcceptedProof::Agent(agent) = &policy.proof {
             agent.check_home(self.http.home())?;
             (self.switches)(agent, BTreeMap::new(), self.http.clock())?;
         }
@@ -314,32 +320,32 @@ impl Failover {
     }
 
     /// Asks the core about everything and begins what is to be begun.
-    pub fn look(&mut self, index: &Index, knows: bool, hands: &mut Hands<'_>) {
+    pub fn look(&mut self, index: &Index, knows: bool, spawner: &mut Spawner<'_>) {
         let now = self.http.clock().now();
         let looked = std::mem::replace(&mut self.looked, (knows, self.http.gate().is_open(now)));
         let is_due = self.alarm.is_some_and(|at| at <= now);
         if std::mem::take(&mut self.touched) || is_due || looked != self.looked {
-            self.alarm = self.judge(index, knows, hands);
+            self.alarm = self.judge(index, knows, spawner);
         }
     }
 
     /// Says when to look again.
-    fn judge(&mut self, index: &Index, knows: bool, hands: &mut Hands<'_>) -> Option<Timestamp> {
+    fn judge(&mut self, index: &Index, knows: bool, spawner: &mut Spawner<'_>) -> Option<Timestamp> {
         let now = self.http.clock().now();
-        let (unread, told_at) = match self.unread_lists.word(now, self.http.clock().ahead()) {
-            Word::Nothing => (None, None),
-            Word::Later(at) => (None, Some(at)),
-            Word::Now(words) => (Some(words), None),
+        let (unread, told_at) = match self.unread_lists.notice(now, self.http.clock().ahead()) {
+            UnreadNotice::Nothing => (None, None),
+            UnreadNotice::Later(at) => (None, Some(at)),
+            UnreadNotice::Now(words) => (Some(words), None),
         };
         if !knows {
             if let Some(words) = unread.filter(|_| self.http.gate().is_open(now)) {
-                self.tell_unread(&words, hands);
+                self.tell_unread(&words, spawner);
             }
             return told_at;
         }
-        self.listen(hands.sender);
+        self.listen(spawner.sender);
         let plane_is_down = self.down().any(|node| is_control_plane(&node.node));
-        self.members.follow(&self.http, plane_is_down, hands.sender);
+        self.members.follow(&self.http, plane_is_down, spawner.sender);
         if !self.http.gate().is_open(now) {
             return None;
         }
@@ -350,7 +356,7 @@ impl Failover {
         let etcd = self.members.etcd();
         let owner = owner(&self.http);
         let leases = claimed(index);
-        let view = View {
+        let snapshot = ClusterSnapshot {
             nodes: &self.nodes,
             silences: &self.silences,
             policies: &policies,
@@ -363,12 +369,12 @@ impl Failover {
             left: &self.left,
             owner: &owner,
         };
-        let (standings, again) = self.watchman.judge(&view, now);
-        for standing in &standings {
-            self.begin(standing, hands);
-            self.tell(&standing.on_calendar(ahead), hands);
+        let (evaluations, again) = self.evaluator.judge(&snapshot, now);
+        for evaluation in &evaluations {
+            self.begin(evaluation, spawner);
+            self.tell(&evaluation.on_calendar(ahead), spawner);
         }
-        self.give_back(hands, now);
+        self.give_back(spawner, now);
         let rested = self.resting.values().copied().filter(|at| *at > now).min();
         again.into_iter().chain(rested).chain(told_at).min()
     }
@@ -407,10 +413,12 @@ impl Failover {
         }
     }
 
-    fn begin(&mut self, standing: &Standing, hands: &mut Hands<'_>) {
-        let Some(Ok(policy)) = self.policies.get(&standing.policy).map(|known| &known.policy) else { return };
-        for (node, verdict) in &standing.nodes {
-            if *verdict != Verdict::Act || !self.active.insert(node.clone()) {
+    fn begin(&mut self, evaluation: &PolicyEvaluation, spawner: &mut Spawner<'_>) {
+        let Some(Ok(policy)) = self.policies.get(&evaluation.policy).map(|known| &known.policy) else {
+            return;
+        };
+        for (node, verdict) in &evaluation.nodes {
+            if *verdict != NodeVerdict::Act || !self.active.insert(node.clone()) {
                 continue;
             }
             let job = Job {
@@ -420,8 +428,8 @@ impl Failover {
                 node: node.clone(),
                 silence: self.silences.get(node).cloned().unwrap_or_default(),
             };
-            let (sender, stop, node) = (hands.sender.clone(), self.stop.clone(), node.clone());
-            hands.tasks.spawn(async move {
+            let (sender, stop, node) = (spawner.sender.clone(), self.stop.clone(), node.clone());
+            spawner.tasks.spawn(async move {
                 let (rest, left) = Box::pin(job.carry_out(&stop)).await;
                 // The loop may have ended meanwhile.
                 let _ = sender.send(Input::Failover(Told::Ended { node, rest, left }));
@@ -430,28 +438,28 @@ impl Failover {
     }
 
     /// Has what is new about a policy sent. Nothing waits for it: a server that is slow to take a status must not keep a guest from coming back.
-    fn tell(&mut self, standing: &Standing, hands: &mut Hands<'_>) {
-        let Some(known) = self.policies.get(&standing.policy) else { return };
+    fn tell(&mut self, evaluation: &PolicyEvaluation, spawner: &mut Spawner<'_>) {
+        let Some(known) = self.policies.get(&evaluation.policy) else { return };
         let now = self.http.clock().calendar();
-        if let Some(news) = self.book.enter(&known.object, standing, now) {
-            self.send(news, hands);
+        if let Some(news) = self.book.enter(&known.object, evaluation, now) {
+            self.send(news, spawner);
         }
     }
 
     /// Says on every policy that is known what is not: without it nothing can be judged.
-    fn tell_unread(&mut self, words: &str, hands: &mut Hands<'_>) {
+    fn tell_unread(&mut self, words: &str, spawner: &mut Spawner<'_>) {
         let now = self.http.clock().calendar();
         let entered =
             self.policies.values().filter_map(|known| self.book.enter_unread(&known.object, words, now));
         let news: Vec<status::News> = entered.collect();
         for news in news {
-            self.send(news, hands);
+            self.send(news, spawner);
         }
     }
 
-    fn send(&self, news: status::News, hands: &mut Hands<'_>) {
-        let (http, sender) = (self.http.clone(), hands.sender.clone());
-        hands.tasks.spawn(async move {
+    fn send(&self, news: status::News, spawner: &mut Spawner<'_>) {
+        let (http, sender) = (self.http.clone(), spawner.sender.clone());
+        spawner.tasks.spawn(async move {
             let taken = news.send(&http).await;
             if !taken {
                 http.clock().sleep(TELL_AGAIN).await;
@@ -461,7 +469,7 @@ impl Failover {
     }
 
     /// Nodes of ours that are Ready again are looked at, and given back if nothing speaks against it.
-    fn give_back(&mut self, hands: &mut Hands<'_>, now: Timestamp) {
+    fn give_back(&mut self, spawner: &mut Spawner<'_>, now: Timestamp) {
         let rests = |name: &String| self.resting.get(name).is_some_and(|until| *until > now);
         let back: Vec<Suspect> = self
             .nodes
@@ -475,8 +483,8 @@ impl Failover {
             if !self.returning.insert(node.clone()) {
                 continue;
             }
-            let (http, sender) = (self.http.clone(), hands.sender.clone());
-            hands.tasks.spawn(async move {
+            let (http, sender) = (self.http.clone(), spawner.sender.clone());
+            spawner.tasks.spawn(async move {
                 let done = back::give_back(&http, &suspect).await;
                 // What was just written is in the view a moment later.
                 let rest = if done { SHORT_REST } else { REST };

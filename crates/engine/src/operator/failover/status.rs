@@ -7,8 +7,8 @@ use evac_api::wire::{Meta, Named};
 use evac_core::Uid;
 use evac_core::action::Event;
 use evac_core::cluster::subject::{Kind, ObjectRef};
+use evac_core::failover::evaluator::PolicyEvaluation;
 use evac_core::failover::warnings::Cause;
-use evac_core::failover::watchman::Standing;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -39,12 +39,17 @@ impl Book {
     }
 
     /// The status if it says something new, and what is newly held back. It counts as known from now on; see [`Self::sent`].
-    pub fn enter(&mut self, object: &PolicyObject, standing: &Standing, now: Timestamp) -> Option<News> {
+    pub fn enter(
+        &mut self,
+        object: &PolicyObject,
+        evaluation: &PolicyEvaluation,
+        now: Timestamp,
+    ) -> Option<News> {
         let meta = &object.metadata;
         if self.sending.contains(&meta.name) {
             return None;
         }
-        self.compare(meta, status(standing, object, now), standing.warnings(now), now)
+        self.compare(meta, status(evaluation, object, now), evaluation.warnings(now), now)
     }
 
     /// What a policy says while nothing can be judged.

@@ -1,7 +1,7 @@
 //! A drain without an end: nodes are given to it and taken from it while it runs, and it keeps them empty meanwhile.
 //!
 //! ```text
-//!   begin ─▶ its pods are listed ─▶ joins the run ─▶ surveys …  ─▶ end: forgotten at once
+//!   begin ─▶ its pods are listed ─▶ joins the run ─▶ progress … ─▶ end: forgotten at once
 //!                  ▲                     │
 //!                  └── cannot be read ◀──┘
 //! ```
@@ -13,11 +13,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use evac_core::drain::ownership::Attire;
-use evac_core::drain::survey::{Survey, survey};
+use evac_core::drain::ownership::NodeChanges;
+use evac_core::drain::progress::{DrainProgress, progress};
 use evac_core::machines::{Kind, Subject};
-use evac_core::maintenance::Seen;
-use evac_core::{Fact, Index, Pod, Policy, Run, Sight};
+use evac_core::maintenance::MaintenanceFact;
+use evac_core::{Fact, Index, Pod, Policy, Run, VmVisibility};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -28,7 +28,7 @@ use crate::drain::DrainRequest;
 use crate::drain::drainer::{Drainer, read_daemon_sets};
 use crate::guests;
 use crate::http::Http;
-use crate::operator::feeds::{Feed, Feeds, Followed, Input, Sender};
+use crate::operator::feeds::{Feed, Feeds, Input, Sender, WatchStates};
 
 /// How long to wait before beginning anew after a decision that must not be.
 const ANEW: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ const ANEW: Duration = Duration::from_secs(2);
 /// One node to be emptied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::operator) struct Wanted {
-    pub attire: Attire,
+    pub changes: NodeChanges,
     /// Virtual machines on it may be shut down although they would not come back.
     pub may_shut_down: bool,
 }
@@ -60,7 +60,7 @@ pub(super) struct Drain {
     unlisted: BTreeSet<String>,
     /// Nodes that are not in the run yet, each with the last request that has to be answered before.
     joining: BTreeMap<String, u64>,
-    told: BTreeMap<String, Survey>,
+    told: BTreeMap<String, DrainProgress>,
     /// Those who wait for the answers to all requests up to a number.
     ending: Vec<(u64, oneshot::Sender<()>)>,
     /// What is being read and has to be known before the next decision.
@@ -73,7 +73,7 @@ impl Drain {
     pub fn new(http: Http, term: u64, owner: &str, policy: Policy) -> Self {
         let request = DrainRequest {
             nodes: Vec::new(),
-            policy: Policy { standing: true, ..policy },
+            policy: Policy { keep_empty: true, ..policy },
             owner: owner.to_owned(),
             instance: None,
             options: Vec::new(),
@@ -126,7 +126,7 @@ impl Drain {
                 self.unlisted.remove(&node);
                 self.drainer.request.nodes.retain(|known| *known != node);
                 self.drainer.run.forget(&node);
-                forget_pods(index, &node, feeds.followed);
+                forget_pods(index, &node, feeds.watches);
                 self.ending.push((self.drainer.sent(), done));
             }
         }
@@ -147,10 +147,10 @@ impl Drain {
     }
 
     /// This operator did not lead for a while: what it was emptying may be another's by now.
-    pub fn give_up(&mut self, index: &mut Index, followed: &Followed) {
+    pub fn give_up(&mut self, index: &mut Index, watches: &WatchStates) {
         for (node, watch) in std::mem::take(&mut self.watches) {
             watch.abort();
-            forget_pods(index, &node, followed);
+            forget_pods(index, &node, watches);
         }
     }
 
@@ -184,7 +184,13 @@ impl Drain {
     }
 
     /// The pods of a node cannot be read. Where it stood is not where it stands.
-    pub fn pods_unread(&mut self, node: &str, why: &str, lasting: bool, now: Timestamp) -> Option<Seen> {
+    pub fn pods_unread(
+        &mut self,
+        node: &str,
+        why: &str,
+        lasting: bool,
+        now: Timestamp,
+    ) -> Option<MaintenanceFact> {
         if !lasting && !self.unlisted.contains(node) {
             return None;
         }
@@ -192,11 +198,17 @@ impl Drain {
         self.joining.insert(node.to_owned(), self.drainer.sent());
         self.told.remove(node);
         self.drainer.run.forget(node);
-        Some(Seen::Blind(node.to_owned(), format!("could not read pods: {why}"), now))
+        Some(MaintenanceFact::Blind(node.to_owned(), format!("could not read pods: {why}"), now))
     }
 
     /// A list cannot be read that decisions wait for.
-    pub fn list_unread(&mut self, index: &Index, feed: Feed, why: &str, now: Timestamp) -> Vec<Seen> {
+    pub fn list_unread(
+        &mut self,
+        index: &Index,
+        feed: Feed,
+        why: &str,
+        now: Timestamp,
+    ) -> Vec<MaintenanceFact> {
         let what = match feed {
             Feed::Of(Kind::Instance) => "virtual machine instances",
             Feed::Of(Kind::Migration) => "migrations",
@@ -206,18 +218,18 @@ impl Drain {
     }
 
     /// Something about guests cannot be read that decisions wait for.
-    pub fn guests_unread(&mut self, index: &Index, why: &str, now: Timestamp) -> Vec<Seen> {
-        let waits = *index.sight() == Sight::Unlooked && self.drainer.has_guests(index);
+    pub fn guests_unread(&mut self, index: &Index, why: &str, now: Timestamp) -> Vec<MaintenanceFact> {
+        let waits = *index.vm_visibility() == VmVisibility::NotYetRead && self.drainer.has_guests(index);
         if waits { self.blind(why, now) } else { Vec::new() }
     }
 
-    fn blind(&mut self, why: &str, now: Timestamp) -> Vec<Seen> {
+    fn blind(&mut self, why: &str, now: Timestamp) -> Vec<MaintenanceFact> {
         self.told.clear();
-        self.wanted.keys().map(|node| Seen::Blind(node.clone(), why.to_owned(), now)).collect()
+        self.wanted.keys().map(|node| MaintenanceFact::Blind(node.clone(), why.to_owned(), now)).collect()
     }
 
     /// Decides what to do now, if everything is known that this rests on, and says where each node stands.
-    pub fn look(&mut self, index: &Index, feeds: &mut Feeds<'_>) -> Vec<Seen> {
+    pub fn look(&mut self, index: &Index, feeds: &mut Feeds<'_>) -> Vec<MaintenanceFact> {
         let now = self.http.clock().now();
         self.alarm = None;
         if self.wanted.is_empty() && self.drainer.run.nodes.is_empty() {
@@ -272,7 +284,7 @@ impl Drain {
         for feed in &needed {
             feeds.follow_once(*feed);
         }
-        if !feeds.followed.contains(Feed::Of(Kind::Machine)) {
+        if !feeds.watches.contains(Feed::Of(Kind::Machine)) {
             let machines = self.drainer.machines_to_read(index);
             if !machines.is_empty() {
                 let http = self.http.clone();
@@ -286,13 +298,14 @@ impl Drain {
             self.read(feeds.sender, async move { read_daemon_sets(&http, daemon_sets).await });
         }
         // Without sight of budgets the server still protects them; a drain only has to ask more often.
-        let settled = |kind| feeds.followed.is_settled(Feed::Of(kind));
+        let settled = |kind| feeds.watches.is_settled(Feed::Of(kind));
         let knows_budgets = !needed.contains(&Feed::Of(Kind::Budget)) || settled(Kind::Budget);
-        let knows_machines = !has_guests || *index.sight() == Sight::Absent || settled(Kind::Machine);
+        let knows_machines =
+            !has_guests || *index.vm_visibility() == VmVisibility::NotInstalled || settled(Kind::Machine);
         self.reading == 0
             && knows_budgets
             && knows_machines
-            && (!has_guests || *index.sight() != Sight::Unlooked)
+            && (!has_guests || *index.vm_visibility() != VmVisibility::NotYetRead)
     }
 
     fn read(&mut self, sender: &Sender, reading: impl Future<Output = Vec<Fact>> + Send + 'static) {
@@ -321,19 +334,19 @@ impl Drain {
         for node in ready {
             self.joining.remove(&node);
             if let Some(how) = self.wanted.get(&node) {
-                self.drainer.run.admit(node, how.attire.clone());
+                self.drainer.run.admit(node, how.changes.clone());
             }
         }
     }
 
-    fn report(&mut self, index: &Index, now: Timestamp) -> Vec<Seen> {
+    fn report(&mut self, index: &Index, now: Timestamp) -> Vec<MaintenanceFact> {
         let Drainer { request, run, .. } = &self.drainer;
         let mut news = Vec::new();
         for node in &request.nodes {
-            let Some(survey) = survey(index, &request.policy, run, node, now) else { continue };
-            if self.told.get(node) != Some(&survey) {
-                news.push(Seen::Survey(survey.clone()));
-                self.told.insert(node.clone(), survey);
+            let Some(progress) = progress(index, &request.policy, run, node, now) else { continue };
+            if self.told.get(node) != Some(&progress) {
+                news.push(MaintenanceFact::DrainProgress(progress.clone()));
+                self.told.insert(node.clone(), progress);
             }
         }
         news
@@ -341,8 +354,8 @@ impl Drain {
 }
 
 /// The pods of a node are not followed any more, but for those that run guests where a role follows them on every node.
-fn forget_pods(index: &mut Index, node: &str, followed: &Followed) {
-    let follows_launchers = followed.contains(Feed::Of(Kind::Pod));
+fn forget_pods(index: &mut Index, node: &str, watches: &WatchStates) {
+    let follows_launchers = watches.contains(Feed::Of(Kind::Pod));
     index.forget_pods_on(node, |pod| follows_launchers && pod.launcher().is_some());
 }
 

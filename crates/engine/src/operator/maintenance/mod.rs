@@ -19,7 +19,7 @@ use evac_core::machines::{Kind, Role, Subject};
 use evac_core::maintenance::queue::{Limits, Turns};
 use evac_core::maintenance::vouched::Reviewing;
 use evac_core::maintenance::{
-    Action, Decision, Id, OWNER, Own, Registry, Seen, Touched, decide, decide_unread, named,
+    Action, Decision, Id, MaintenanceFact, OWNER, Own, Registry, Touched, decide, decide_unread, named,
 };
 use evac_core::{Fact, Index, Policy};
 use jiff::Timestamp;
@@ -27,9 +27,9 @@ use tokio::sync::Semaphore;
 
 use self::drain::{Answer, Drain, Order};
 use self::perform::{Done, Performer};
-use super::agenda::Agenda;
-use super::feeds::{Feed, Feeds, Followed, Input, Word};
-use super::hands::Hands;
+use super::feeds::{Feed, Feeds, Input, Observation, WatchStates};
+use super::spawner::Spawner;
+use super::work_queue::WorkQueue;
 use crate::http::Http;
 use crate::metrics::Queues;
 
@@ -41,7 +41,7 @@ pub(super) struct Maintenance {
     clock: Clock,
     limits: Limits,
     registry: Registry,
-    agenda: Agenda<Id>,
+    queue: WorkQueue<Id>,
     /// Empties nodes while this operator leads.
     drain: Drain,
     /// How often it has begun to lead.
@@ -58,7 +58,7 @@ impl Maintenance {
             http,
             limits,
             registry,
-            agenda: Agenda::default(),
+            queue: WorkQueue::default(),
             drain,
             term: 0,
             room: Arc::new(Semaphore::new(PARALLEL)),
@@ -66,21 +66,21 @@ impl Maintenance {
     }
 
     /// This operator leads from now on. What it had ordered while it led before is history.
-    pub fn lead(&mut self, index: &mut Index, followed: &Followed) {
+    pub fn lead(&mut self, index: &mut Index, watches: &WatchStates) {
         self.term += 1;
-        self.drain.give_up(index, followed);
+        self.drain.give_up(index, watches);
         self.drain = Drain::new(self.http.clone(), self.term, self.registry.owner(), policy());
         self.registry.forget_orders();
-        self.agenda.touch(self.registry.everybody(index));
+        self.queue.touch(self.registry.everybody(index));
     }
 
     pub fn queues(&self) -> Queues {
         self.count();
-        self.agenda.queues(self.clock.now())
+        self.queue.queues(self.clock.now())
     }
 
     pub fn next_alarm(&self) -> Option<Timestamp> {
-        self.agenda.next_alarm().into_iter().chain(self.drain.next_alarm()).min()
+        self.queue.next_alarm().into_iter().chain(self.drain.next_alarm()).min()
     }
 
     /// Whether the pods of a node are followed for its drain.
@@ -100,17 +100,17 @@ impl Maintenance {
     }
 
     /// A fresh list of what only this role looks at; the rest of it is in the index.
-    pub fn list(&mut self, index: &Index, feed: Feed, list: Vec<Seen>, at: &ListedAt) {
+    pub fn list(&mut self, index: &Index, feed: Feed, list: Vec<MaintenanceFact>, at: &ListedAt) {
         match feed {
             Feed::Of(Kind::Maintenance(family)) => {
                 let objects = list.into_iter().filter_map(|seen| match seen {
-                    Seen::Object(object) => Some(*object),
+                    MaintenanceFact::Object(object) => Some(*object),
                     _ => None,
                 });
                 self.registry.list(family, objects.collect(), at);
             }
             Feed::Reviews => {
-                self.registry.apply(index, Seen::Reviewing(Reviewing::Absent));
+                self.registry.apply(index, MaintenanceFact::Reviewing(Reviewing::Absent));
                 for seen in list {
                     self.registry.apply(index, seen);
                 }
@@ -118,11 +118,11 @@ impl Maintenance {
             Feed::Of(Kind::Lease) => self.registry.listed_leases(index),
             Feed::Of(_) => {}
         }
-        self.agenda.touch(self.registry.everybody(index));
+        self.queue.touch(self.registry.everybody(index));
     }
 
     pub fn can_read(&mut self, index: &Index, feed: Feed) {
-        self.apply(index, Seen::Read(feed.words()));
+        self.apply(index, MaintenanceFact::Read(feed.words()));
     }
 
     pub fn cannot_read(&mut self, index: &Index, feed: Feed, why: String) {
@@ -131,7 +131,7 @@ impl Maintenance {
             self.apply(index, seen);
         }
         if Feed::of(Role::Maintenance).contains(&feed) {
-            self.apply(index, Seen::Unread(feed.words(), why, now));
+            self.apply(index, MaintenanceFact::Unread(feed.words(), why, now));
         }
     }
 
@@ -147,15 +147,15 @@ impl Maintenance {
         self.touch(index, touched);
     }
 
-    pub fn apply(&mut self, index: &Index, seen: Seen) {
+    pub fn apply(&mut self, index: &Index, seen: MaintenanceFact) {
         let touched = self.registry.apply(index, seen);
         self.touch(index, touched);
     }
 
     fn touch(&mut self, index: &Index, touched: Touched) {
         match touched {
-            Touched::Some(ids) => self.agenda.touch(ids),
-            Touched::Everybody => self.agenda.touch(self.registry.everybody(index)),
+            Touched::Some(ids) => self.queue.touch(ids),
+            Touched::Everybody => self.queue.touch(self.registry.everybody(index)),
         }
     }
 
@@ -163,7 +163,7 @@ impl Maintenance {
     pub fn take(&mut self, index: &mut Index, told: Told, feeds: &mut Feeds<'_>) -> BTreeSet<Subject> {
         match told {
             Told::Done(Done { id, ending, effective, .. }) => {
-                self.agenda.finish(id, ending, effective, self.clock.now());
+                self.queue.finish(id, ending, effective, self.clock.now());
             }
             Told::Order(term, order) if term == self.term => self.drain.obey(index, order, feeds),
             // Who waits for its end hears of it by this being dropped.
@@ -192,7 +192,7 @@ impl Maintenance {
 
     /// Asks the core about everybody who was touched, after the drain has said where each node stands.
     pub fn look(&mut self, index: &Index, feeds: &mut Feeds<'_>) {
-        let knows = feeds.followed.suffices(Role::Maintenance);
+        let knows = feeds.watches.suffices(Role::Maintenance);
         if knows {
             for seen in self.drain.look(index, feeds) {
                 self.apply(index, seen);
@@ -200,8 +200,8 @@ impl Maintenance {
         }
         // Nothing of what the drain has said is of a later moment.
         let now = self.clock.now();
-        let hands = &mut Hands { sender: feeds.sender, tasks: &mut *feeds.tasks };
-        let ready = self.agenda.ready(now);
+        let spawner = &mut Spawner { sender: feeds.sender, tasks: &mut *feeds.tasks };
+        let ready = self.queue.ready(now);
         if ready.is_empty() {
             return;
         }
@@ -209,7 +209,7 @@ impl Maintenance {
             // What is there already can at least be told what it waits for.
             for id in ready {
                 let decision = decide_unread(index, &self.registry, &id, now);
-                self.act(id, decision, hands);
+                self.act(id, decision, spawner);
             }
             return;
         }
@@ -220,29 +220,29 @@ impl Maintenance {
             for action in &decision.actions {
                 if let Action::Own(Own::Begin { node, id, may_shut_down, .. }) = action {
                     begins = true;
-                    // Known before the first survey of it can arrive.
-                    let begun = Seen::Begun(node.clone(), id.clone(), *may_shut_down, now);
+                    // Known before its first progress can arrive.
+                    let begun = MaintenanceFact::Begun(node.clone(), id.clone(), *may_shut_down, now);
                     self.registry.apply(index, begun);
                 }
             }
             if begins {
                 turns = Turns::of(index, &self.registry, &self.limits);
             }
-            self.act(id, decision, hands);
+            self.act(id, decision, spawner);
         }
     }
 
-    fn act(&mut self, id: Id, decision: Decision, hands: &mut Hands<'_>) {
+    fn act(&mut self, id: Id, decision: Decision, spawner: &mut Spawner<'_>) {
         if let Some(at) = decision.look_again {
-            self.agenda.wake(&id, at);
+            self.queue.wake(&id, at);
         }
         if decision.is_idle() {
             return;
         }
-        self.agenda.begin(&id);
-        let (sender, room) = (hands.sender.clone(), self.room.clone());
+        self.queue.begin(&id);
+        let (sender, room) = (spawner.sender.clone(), self.room.clone());
         let performer = Performer { http: self.http.clone(), term: self.term, sender: sender.clone() };
-        hands.tasks.spawn(async move {
+        spawner.tasks.spawn(async move {
             let _place = room.acquire_owned().await;
             let done = performer.carry_out(id, decision).await;
             // The loop may have ended meanwhile.
@@ -266,10 +266,10 @@ pub(super) enum Told {
 
 impl Told {
     /// What was learned, which is everybody's to know.
-    pub fn take_learned(&mut self) -> Vec<Word> {
+    pub fn take_learned(&mut self) -> Vec<Observation> {
         match self {
             Self::Done(done) => std::mem::take(&mut done.learned),
-            Self::Read(_, facts) => std::mem::take(facts).into_iter().map(Word::Fact).collect(),
+            Self::Read(_, facts) => std::mem::take(facts).into_iter().map(Observation::Fact).collect(),
             Self::Order(..) | Self::Answer(_) => Vec::new(),
         }
     }

@@ -7,11 +7,13 @@ use evac_api::maintenance::{Object, request};
 use evac_api::wire::Lease;
 use evac_clock::Clock;
 use evac_core::Fact;
-use evac_core::drain::give_back::{Cordon, Evidence, GiveBack, Giver, OfGuests, OfNode, Whose};
+use evac_core::drain::give_back::{CordonAfter, Evidence, GiveBack, Giver, OfGuests, OfNode, Whose};
 use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::drain::record::Record;
 use evac_core::machines::remains::Remains;
-use evac_core::maintenance::{Action, Decision, Family, Id, OWNER, Own, Seen, cannot_spare, named};
+use evac_core::maintenance::{
+    Action, Decision, Family, Id, MaintenanceFact, OWNER, Own, cannot_spare, named,
+};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -24,12 +26,12 @@ use crate::events::publish;
 use crate::give_back::{Told as Undone, give_back};
 use crate::http::{Http, parse, refused};
 use crate::nodes::NodeError;
-use crate::operator::agenda::Ending;
-use crate::operator::feeds::{Input, Sender, Word, measured, observed};
+use crate::operator::feeds::{Input, Observation, Sender, measured, observed};
+use crate::operator::work_queue::Ending;
 
 pub(in crate::operator) struct Done {
     pub id: Id,
-    pub learned: Vec<Word>,
+    pub learned: Vec<Observation>,
     pub ending: Ending,
     /// Something may have changed by it; telling people changes nothing.
     pub effective: bool,
@@ -65,7 +67,7 @@ impl Performer {
     }
 
     /// Takes a lease, or gives it back.
-    async fn request(&self, action: &Action, learned: &mut Vec<Word>) -> Result<(), Ending> {
+    async fn request(&self, action: &Action, learned: &mut Vec<Observation>) -> Result<(), Ending> {
         let clock = self.http.clock();
         let mut action = action.clone();
         let mut is_new = false;
@@ -82,25 +84,28 @@ impl Performer {
             if answer.status != 404 {
                 refused(&answer)?;
             }
-            learned.push(Word::Fact(Fact::LeaseAbsent(key_of(*lease, node))));
+            learned.push(Observation::Fact(Fact::LeaseAbsent(key_of(*lease, node))));
             return Ok(());
         }
         let lease: Lease = parse(&answer)?;
-        learned.push(Word::Fact(Fact::Lease(Box::new(measured(lease, clock)))));
+        learned.push(Observation::Fact(Fact::Lease(Box::new(measured(lease, clock)))));
         Ok(())
     }
 
-    async fn perform(&self, own: &Own, learned: &mut Vec<Word>) -> Result<(), Ending> {
+    async fn perform(&self, own: &Own, learned: &mut Vec<Observation>) -> Result<(), Ending> {
         match own {
             Own::Finalize { id, uid, resource_version, others, held } => {
                 let call = request::finalizers(id, uid, resource_version, others, *held);
                 let answer = self.http.send(&call).await?;
                 if answer.status == 404 {
-                    learned.push(Word::Maintenance(Seen::ObjectGone(id.clone(), uid.clone())));
+                    learned
+                        .push(Observation::Maintenance(MaintenanceFact::ObjectGone(id.clone(), uid.clone())));
                     return Ok(());
                 }
                 refused(&answer)?;
-                learned.extend(object_in(id.family, &answer.body, self.http.clock()).map(Word::Maintenance));
+                learned.extend(
+                    object_in(id.family, &answer.body, self.http.clock()).map(Observation::Maintenance),
+                );
                 Ok(())
             }
             Own::WriteStatus { id, uid, status } => {
@@ -114,15 +119,16 @@ impl Performer {
                 }
                 let answer = answer?;
                 if answer.status == 404 {
-                    learned.push(Word::Maintenance(Seen::ObjectGone(id.clone(), uid.clone())));
+                    learned
+                        .push(Observation::Maintenance(MaintenanceFact::ObjectGone(id.clone(), uid.clone())));
                     return Err(Ending::Conflict);
                 }
                 refused(&answer)?;
-                learned.extend(object_in(id.family, &answer.body, clock).map(Word::Maintenance));
+                learned.extend(object_in(id.family, &answer.body, clock).map(Observation::Maintenance));
                 Ok(())
             }
-            Own::Begin { node, attire, may_shut_down, .. } => {
-                let wanted = Wanted { attire: attire.clone(), may_shut_down: *may_shut_down };
+            Own::Begin { node, changes, may_shut_down, .. } => {
+                let wanted = Wanted { changes: changes.clone(), may_shut_down: *may_shut_down };
                 self.order(Order::Begin(node.clone(), wanted));
                 Ok(())
             }
@@ -131,7 +137,7 @@ impl Performer {
                 self.order(Order::End(node.clone(), done));
                 // Dropped unanswered where the drain itself was given up.
                 let _ = over.await;
-                learned.push(Word::Maintenance(Seen::Ended(node.clone())));
+                learned.push(Observation::Maintenance(MaintenanceFact::Ended(node.clone())));
                 Ok(())
             }
             Own::Ascertain(node) => {
@@ -144,7 +150,11 @@ impl Performer {
             Own::AskQuorum(node) => {
                 let verdict = quorum::ask(&self.http, node).await;
                 let verdict = verdict.map_err(|shortage| cannot_spare(node, &shortage));
-                learned.push(Word::Maintenance(Seen::Quorum(node.clone(), verdict, self.http.clock().now())));
+                learned.push(Observation::Maintenance(MaintenanceFact::Quorum(
+                    node.clone(),
+                    verdict,
+                    self.http.clock().now(),
+                )));
                 Ok(())
             }
         }
@@ -155,10 +165,10 @@ impl Performer {
         node: &str,
         keep_cordon: bool,
         record: Option<&Record>,
-        learned: &mut Vec<Word>,
+        learned: &mut Vec<Observation>,
     ) -> Result<(), Ending> {
         let owner = named(OWNER, self.http.home());
-        let cordon = if keep_cordon { Cordon::Keep } else { Cordon::AsBefore };
+        let cordon = if keep_cordon { CordonAfter::Keep } else { CordonAfter::AsBefore };
         let of_node = OfNode { by: Giver::Owner(&owner), cordon, evidence: Evidence::Kept(record) };
         let guests = OfGuests { whose: Whose::Everybody, in_any_case: true, was_draining: false };
         let wish = GiveBack { node: of_node, guests: Some(guests), dry_run: false };
@@ -171,7 +181,7 @@ impl Performer {
             Undone::Node(_) | Undone::NotTheirs => {}
         };
         match give_back(&self.http, node, &wish, &mut hear).await {
-            Ok(seen) => learned.extend(seen.map(|node| Word::Fact(Fact::Node(Box::new(node))))),
+            Ok(seen) => learned.extend(seen.map(|node| Observation::Fact(Fact::Node(Box::new(node))))),
             Err(NodeError::Http(error)) => return Err(error.into()),
             Err(_) => return Err(Ending::Conflict),
         }
@@ -181,7 +191,7 @@ impl Performer {
         for left in &left {
             tracing::warn!(node, left = left.sentence(), "could not be taken back");
         }
-        learned.push(Word::Maintenance(Seen::Left(node.to_owned(), left)));
+        learned.push(Observation::Maintenance(MaintenanceFact::Left(node.to_owned(), left)));
         Err(Ending::Failed)
     }
 
@@ -200,7 +210,7 @@ impl Performer {
 }
 
 /// The object in an answer, as it is known then.
-fn object_in(family: Family, body: &[u8], clock: Clock) -> Option<Seen> {
+fn object_in(family: Family, body: &[u8], clock: Clock) -> Option<MaintenanceFact> {
     let object = serde_json::from_slice::<Object>(body).ok()?;
-    Some(Seen::Object(Box::new(observed(object, family, clock))))
+    Some(MaintenanceFact::Object(Box::new(observed(object, family, clock))))
 }

@@ -4,7 +4,7 @@ use evac_api::Call;
 use evac_api::failover::MAINTENANCE_LEASES;
 use evac_api::maintenance::{Object, request};
 use evac_api::wire::{Lease, List};
-use evac_core::drain::quorum::{Around, Etcd, Shortage, spare};
+use evac_core::drain::quorum::{ClusterNodes, Etcd, Shortage, spare};
 use evac_core::maintenance::Family;
 
 use crate::http::{Http, HttpError};
@@ -18,7 +18,7 @@ pub(super) async fn ask(http: &Http, node: &str) -> Result<(), Shortage> {
 }
 
 /// How etcd is, and which nodes are away: also those that an object names, or that somebody claims by a lease.
-async fn look(http: &Http, node: &str) -> Result<(Etcd, Around), HttpError> {
+async fn look(http: &Http, node: &str) -> Result<(Etcd, ClusterNodes), HttpError> {
     let (etcd, around) = quorum::look(http, node).await?;
     let mut away: Vec<String> = Vec::new();
     for family in Family::ALL {

@@ -15,15 +15,17 @@ use std::time::Duration;
 use evac_api::kubevirt::request;
 use evac_core::action::Event;
 use evac_core::cluster::subject::ObjectRef;
-use evac_core::drain::unread::{Unread, Word};
+use evac_core::drain::unread::{Unread, UnreadNotice};
 use evac_core::machines::{Kind, Subject};
-use evac_core::tenants::{Action, Decision, Limits, Own, Report, Stage, View, Work, decide, say_unread};
+use evac_core::tenants::{
+    Action, Decision, Limits, Own, Report, Stage, TenantContext, Work, decide, say_unread,
+};
 use evac_core::{Fact, Index, Key, Uid};
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::feeds::{Feed, Input};
-use super::hands::Hands;
+use super::spawner::Spawner;
 use crate::http::Http;
 use crate::metrics::Queues;
 use firsts::Firsts;
@@ -85,7 +87,7 @@ pub(super) struct Tenants {
     ahead: SignedDuration,
     /// Lists that cannot be read, and what is said about that now.
     unread: Unread,
-    word: Word,
+    unread_notice: UnreadNotice,
     /// Any instance may say that something cannot be read although it can.
     stale: bool,
 }
@@ -113,7 +115,7 @@ impl Tenants {
             alarms: BTreeMap::new(),
             ahead: http.clock().ahead(),
             unread: Unread::default(),
-            word: Word::Nothing,
+            unread_notice: UnreadNotice::Nothing,
             stale: true,
             http,
         }
@@ -210,16 +212,16 @@ impl Tenants {
     }
 
     /// Asks the core about everybody who was touched, once everything is known that decisions rest on.
-    pub fn look(&mut self, index: &Index, knows: bool, hands: &mut Hands<'_>) {
+    pub fn look(&mut self, index: &Index, knows: bool, spawner: &mut Spawner<'_>) {
         // Deadlines are times of day that are written on instances, so all of this goes by the calendar; only leadership is measured.
         self.follow_calendar();
         let now = self.http.clock().calendar();
-        self.say_unread(index, now, hands);
+        self.say_unread(index, now, spawner);
         if !knows {
             return;
         }
         if self.firsts.is_none() {
-            self.read_firsts(hands);
+            self.read_firsts(spawner);
             return;
         }
         let due: Vec<Key> =
@@ -229,19 +231,19 @@ impl Tenants {
             self.dirty.insert(key);
         }
         for key in std::mem::take(&mut self.dirty) {
-            self.consider(index, &key, now, hands);
+            self.consider(index, &key, now, spawner);
         }
         // Whoever is gone needs nothing any more; a visit ends with its job.
         self.jobs.retain(|uid, job| index.instance(&job.key).is_some_and(|known| known.uid == *uid));
     }
 
     /// Says on every instance that it matters to what cannot be read, and takes it back.
-    fn say_unread(&mut self, index: &Index, now: Timestamp, hands: &mut Hands<'_>) {
+    fn say_unread(&mut self, index: &Index, now: Timestamp, spawner: &mut Spawner<'_>) {
         let clock = self.http.clock();
-        self.word = self.unread.word(clock.now(), clock.ahead());
-        let words = match &self.word {
-            Word::Now(words) => Some(words.clone()),
-            Word::Nothing | Word::Later(_) => None,
+        self.unread_notice = self.unread.notice(clock.now(), clock.ahead());
+        let words = match &self.unread_notice {
+            UnreadNotice::Now(words) => Some(words.clone()),
+            UnreadNotice::Nothing | UnreadNotice::Later(_) => None,
         };
         // Who has nothing of that on it can be passed over while everything can be read.
         let everybody = words.is_some() || self.stale;
@@ -259,15 +261,15 @@ impl Tenants {
                 continue;
             }
             let work = job.map_or(&idle, |job| &job.work);
-            let view = View { index, work, limits: &self.settings.limits, first: None };
-            let decision = say_unread(&view, &key, words.as_deref(), now);
+            let context = TenantContext { index, work, limits: &self.settings.limits, first: None };
+            let decision = say_unread(&context, &key, words.as_deref(), now);
             if let Some(at) = decision.look_again {
                 self.alarms.insert(key.clone(), at);
             }
             if !decision.is_idle() {
                 let Decision { actions, events, .. } = decision;
                 let wanted = Wanted { instance: instance.into(), actions, events, gone: Vec::new() };
-                self.request(wanted, index, hands);
+                self.request(wanted, index, spawner);
             }
         }
     }
@@ -281,23 +283,23 @@ impl Tenants {
         })
     }
 
-    fn request(&mut self, wanted: Wanted, index: &Index, hands: &mut Hands<'_>) {
+    fn request(&mut self, wanted: Wanted, index: &Index, spawner: &mut Spawner<'_>) {
         let ObjectRef { key, uid, .. } = wanted.instance.clone();
         self.job(&uid, &key).busy = true;
-        let (http, config, sender) = (self.http.clone(), index.config.clone(), hands.sender.clone());
-        hands.tasks.spawn(async move {
+        let (http, config, sender) = (self.http.clone(), index.config.clone(), spawner.sender.clone());
+        spawner.tasks.spawn(async move {
             let done = carry_out(&http, &config, wanted).await;
             // The loop may have ended meanwhile.
             let _ = sender.send(Input::Tenants(Told::Done(key, uid, done)));
         });
     }
 
-    fn read_firsts(&mut self, hands: &mut Hands<'_>) {
+    fn read_firsts(&mut self, spawner: &mut Spawner<'_>) {
         if std::mem::replace(&mut self.reading, true) {
             return;
         }
-        let (http, sender) = (self.http.clone(), hands.sender.clone());
-        hands.tasks.spawn(async move {
+        let (http, sender) = (self.http.clone(), spawner.sender.clone());
+        spawner.tasks.spawn(async move {
             // The loop may have ended meanwhile.
             let _ = sender.send(Input::Tenants(Told::Firsts(firsts::read_all(&http).await)));
         });
@@ -314,7 +316,7 @@ impl Tenants {
         gone
     }
 
-    fn consider(&mut self, index: &Index, key: &Key, now: Timestamp, hands: &mut Hands<'_>) {
+    fn consider(&mut self, index: &Index, key: &Key, now: Timestamp, spawner: &mut Spawner<'_>) {
         let Some(instance) = index.instance(key) else { return };
         let (uid, idle) = (instance.uid.clone(), Work::default());
         let job = self.jobs.get(&uid);
@@ -323,8 +325,8 @@ impl Tenants {
         }
         let work = job.map_or(&idle, |job| &job.work);
         let first = self.firsts.as_ref().and_then(|firsts| firsts.get(&uid).copied());
-        let view = View { index, work, limits: &self.settings.limits, first };
-        let decision = decide(&view, key, now);
+        let context = TenantContext { index, work, limits: &self.settings.limits, first };
+        let decision = decide(&context, key, now);
         if let Some(at) = decision.look_again {
             self.alarms.insert(key.clone(), at);
         }
@@ -352,12 +354,12 @@ impl Tenants {
                 instance: instance.clone(),
             };
             let stop = CancellationToken::new();
-            let (sender, key, uid) = (hands.sender.clone(), key.clone(), uid.clone());
+            let (sender, key, uid) = (spawner.sender.clone(), key.clone(), uid.clone());
             match action {
                 Action::Own(Own::Begin(member)) => {
                     job.work.begin(Stage::Draining);
                     let (visit, token) = (visit(member), stop.clone());
-                    hands.tasks.spawn(async move {
+                    spawner.tasks.spawn(async move {
                         let report = |outcome| {
                             // The loop may have ended meanwhile.
                             let _ = sender.send(Input::Tenants(Told::Reported(
@@ -374,7 +376,7 @@ impl Tenants {
                 Action::Own(Own::Uncordon(member)) => {
                     job.work.begin(Stage::Uncordoning);
                     let visit = visit(member);
-                    hands.tasks.spawn(async move {
+                    spawner.tasks.spawn(async move {
                         let end = visit.uncordon().await;
                         let _ = sender.send(Input::Tenants(Told::Reported(key, uid, end)));
                     });
@@ -391,13 +393,13 @@ impl Tenants {
         if actions.iter().any(|action| matches!(action, Action::Own(Own::Note(_)))) {
             job.work.noted = Some(now);
         }
-        self.request(Wanted { instance: (&instance).into(), actions, events, gone }, index, hands);
+        self.request(Wanted { instance: (&instance).into(), actions, events, gone }, index, spawner);
     }
 
     pub fn next_alarm(&self) -> Option<Timestamp> {
-        let told = match self.word {
-            Word::Later(at) => Some(at),
-            Word::Nothing | Word::Now(_) => None,
+        let told = match self.unread_notice {
+            UnreadNotice::Later(at) => Some(at),
+            UnreadNotice::Nothing | UnreadNotice::Now(_) => None,
         };
         let Some(next) = self.alarms.values().min().copied() else { return told };
         // The calendar may be stepped while we sleep, so it is looked at again from time to time.

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use evac_api::tenants::{Secret, read_secret};
 use evac_core::tenants::member::serves;
-use evac_core::tenants::ration::Taken;
+use evac_core::tenants::quota::Usage;
 use evac_core::tenants::{Member, TIMEOUT, Trouble};
 use futures::StreamExt as _;
 use http::Request;
@@ -154,7 +154,7 @@ fn client(access: Access, address: SocketAddr, meter: Arc<Meter>) -> Option<kube
 fn metered(body: Body, meter: Arc<Meter>) -> UnsyncBoxBody<Bytes, BoxError> {
     let pieces = body.into_data_stream().map(move |piece| {
         let piece = piece.map_err(BoxError::from)?;
-        let taken = Taken { bytes: piece.len(), ..Taken::default() };
+        let taken = Usage { bytes: piece.len(), ..Usage::default() };
         match meter.take(taken) {
             Ok(()) => Ok(Frame::data(piece)),
             Err(excess) => Err(BoxError::from(format!("the server sends {excess}"))),

@@ -1,5 +1,5 @@
 //! What is done inside a tenant's cluster: its node is drained, or given back. There is a bound to what a visit takes, and to how many there are
-//! ([`evac_core::tenants::ration`]).
+//! ([`evac_core::tenants::quota`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,13 +8,13 @@ use evac_api::Call;
 use evac_api::call::node_path;
 use evac_api::install::MEMORY_LIMIT;
 use evac_api::tenants::TenantNode;
-use evac_core::drain::give_back::{Cordon, Evidence, GiveBack, Giver, OfNode};
+use evac_core::drain::give_back::{CordonAfter, Evidence, GiveBack, Giver, OfNode};
 use evac_core::drain::run::{End, Left};
 use evac_core::drain::step::Event;
 use evac_core::machines::Instance;
 use evac_core::tenants::member::contradiction;
-use evac_core::tenants::ration::{OPENING, Ration, STOPPING, TURN, VISITS};
-use evac_core::tenants::{Member, OWNER, Report, Tally, Trouble, terms};
+use evac_core::tenants::quota::{OPENING, STOPPING, TURN, VISITS, VisitQuota};
+use evac_core::tenants::{Member, OWNER, ProgressCounter, Report, Trouble, terms};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -27,7 +27,7 @@ use crate::meter::Meter;
 use crate::nodes::{self, NodeError};
 
 /// The other half of the memory is shared by the HTTPS server and everything that is known.
-const _: () = assert!(VISITS * Ration::VISIT.bytes <= MEMORY_LIMIT / 4);
+const _: () = assert!(VISITS * VisitQuota::VISIT.bytes <= MEMORY_LIMIT / 4);
 
 /// Those who visit, and those who wait for it, in the order in which they came.
 #[derive(Clone)]
@@ -121,7 +121,7 @@ impl Visit {
             () = stop.cancelled() => return Report::Stopped,
             place = self.visits.enter(|| tell(waits)) => place,
         };
-        let (clock, meter) = (self.host.clock(), Arc::new(Meter::new(Ration::VISIT)));
+        let (clock, meter) = (self.host.clock(), Arc::new(Meter::new(VisitQuota::VISIT)));
         let (enough, opened) = (stop.child_token(), AtomicBool::new(false));
         let turn = async {
             clock.sleep(TURN).await;
@@ -204,11 +204,11 @@ impl Visit {
             page: None,
         };
         let enough = stop.child_token();
-        let (mut tally, mut lost_touch) = (Tally::default(), false);
+        let (mut counter, mut lost_touch) = (ProgressCounter::default(), false);
         let give_up = enough.clone();
         let mut hear = |_, event: &Event| {
             opened.store(true, Ordering::Relaxed);
-            if let Some(count) = tally.take(event) {
+            if let Some(count) = counter.take(event) {
                 tell(Report::Counted(count));
             }
             if !unreachable && terms::lost_touch(event) {
@@ -236,11 +236,11 @@ impl Visit {
 
     async fn try_uncordon(&self) -> Result<(), Trouble> {
         let _place = self.visits.enter(|| {}).await;
-        let http = self.enter(&Arc::new(Meter::new(Ration::VISIT))).await?;
+        let http = self.enter(&Arc::new(Meter::new(VisitQuota::VISIT))).await?;
         let name = &self.member.node;
         // That it worked on this node is noted on the instance.
         let node =
-            OfNode { by: Giver::Owner(OWNER), cordon: Cordon::AsBefore, evidence: Evidence::Elsewhere };
+            OfNode { by: Giver::Owner(OWNER), cordon: CordonAfter::AsBefore, evidence: Evidence::Elsewhere };
         let wish = GiveBack { node, guests: None, dry_run: false };
         match give_back(&http, name, &wish, &mut |_| {}).await {
             Ok(_) => Ok(()),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// What a visit may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ration {
+pub struct VisitQuota {
     /// Of answers and watches, as they come from the tenant.
     pub bytes: usize,
     /// In lists, and as changes.
@@ -18,7 +18,7 @@ pub struct Ration {
     pub pages: usize,
 }
 
-impl Ration {
+impl VisitQuota {
     /// What each visit may take.
     pub const VISIT: Self = Self { bytes: 16 << 20, objects: 20_000, pages: 200 };
 }
@@ -34,7 +34,7 @@ pub const STOPPING: Duration = Duration::from_secs(60);
 
 /// What came so far, or with one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Taken {
+pub struct Usage {
     /// Bytes.
     pub bytes: usize,
     /// Objects.
@@ -45,7 +45,7 @@ pub struct Taken {
 
 /// What there was too much of, with what is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Excess {
+pub enum QuotaExceeded {
     /// The bytes that are allowed.
     Bytes(usize),
     /// The objects that are allowed.
@@ -54,7 +54,7 @@ pub enum Excess {
     Pages(usize),
 }
 
-impl fmt::Display for Excess {
+impl fmt::Display for QuotaExceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bytes(bytes) => write!(f, "more than {} MiB", bytes >> 20),
@@ -64,18 +64,18 @@ impl fmt::Display for Excess {
     }
 }
 
-impl Taken {
+impl Usage {
     /// Adds what came; what there is too much of now.
-    pub fn add(&mut self, more: Self, ration: &Ration) -> Option<Excess> {
+    pub fn add(&mut self, more: Self, quota: &VisitQuota) -> Option<QuotaExceeded> {
         self.bytes = self.bytes.saturating_add(more.bytes);
         self.objects = self.objects.saturating_add(more.objects);
         self.pages = self.pages.saturating_add(more.pages);
-        if self.bytes > ration.bytes {
-            Some(Excess::Bytes(ration.bytes))
-        } else if self.objects > ration.objects {
-            Some(Excess::Objects(ration.objects))
-        } else if self.pages > ration.pages {
-            Some(Excess::Pages(ration.pages))
+        if self.bytes > quota.bytes {
+            Some(QuotaExceeded::Bytes(quota.bytes))
+        } else if self.objects > quota.objects {
+            Some(QuotaExceeded::Objects(quota.objects))
+        } else if self.pages > quota.pages {
+            Some(QuotaExceeded::Pages(quota.pages))
         } else {
             None
         }
@@ -88,20 +88,20 @@ mod tests {
 
     #[test]
     fn everything_that_comes_is_counted_together_and_the_sentence_says_what_was_too_much() {
-        let ration = Ration { bytes: 2 << 20, objects: 10, pages: 3 };
-        let mut taken = Taken::default();
-        let page = Taken { bytes: 1 << 20, objects: 4, pages: 1 };
-        assert_eq!(taken.add(page, &ration), None);
-        assert_eq!(taken.add(page, &ration), None, "up to the bound it is enough");
-        let one_byte = Taken { bytes: 1, ..Taken::default() };
-        assert_eq!(taken.add(one_byte, &ration).unwrap().to_string(), "more than 2 MiB");
-        let mut taken = Taken::default();
-        let changes = Taken { objects: 11, ..Taken::default() };
-        assert_eq!(taken.add(changes, &ration).unwrap().to_string(), "more than 10 objects");
-        let mut taken = Taken::default();
-        let empty = Taken { pages: 1, ..Taken::default() };
-        let ends = (0..9).find_map(|_| taken.add(empty, &ration)).unwrap();
+        let quota = VisitQuota { bytes: 2 << 20, objects: 10, pages: 3 };
+        let mut taken = Usage::default();
+        let page = Usage { bytes: 1 << 20, objects: 4, pages: 1 };
+        assert_eq!(taken.add(page, &quota), None);
+        assert_eq!(taken.add(page, &quota), None, "up to the bound it is enough");
+        let one_byte = Usage { bytes: 1, ..Usage::default() };
+        assert_eq!(taken.add(one_byte, &quota).unwrap().to_string(), "more than 2 MiB");
+        let mut taken = Usage::default();
+        let changes = Usage { objects: 11, ..Usage::default() };
+        assert_eq!(taken.add(changes, &quota).unwrap().to_string(), "more than 10 objects");
+        let mut taken = Usage::default();
+        let empty = Usage { pages: 1, ..Usage::default() };
+        let ends = (0..9).find_map(|_| taken.add(empty, &quota)).unwrap();
         assert_eq!(ends.to_string(), "more than 3 pages of lists");
-        assert!(Taken::default().add(Taken { bytes: usize::MAX, ..page }, &ration).is_some());
+        assert!(Usage::default().add(Usage { bytes: usize::MAX, ..page }, &quota).is_some());
     }
 }

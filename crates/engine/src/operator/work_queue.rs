@@ -1,4 +1,5 @@
-//! Who has to be looked at, and when: subjects that were touched, are being acted upon, rest after a setback, or wait for a time.
+//! The work queue of one role: which subjects have to be looked at, and when. They were touched, are being acted upon, back off after a
+//! refusal, or wait for a time.
 //!
 //! ```text
 //!   touched ─▶ ready ─▶ acting ─▶ finished ─▶ (touched meanwhile, or something may have changed by it) ─▶ touched
@@ -20,7 +21,7 @@ use crate::metrics::Queues;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     Done,
-    /// The view was old, or somebody was faster.
+    /// The view was old, or another client was faster.
     Conflict,
     Failed,
 }
@@ -37,37 +38,37 @@ const FAILED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs
 
 /// After a refusal a subject rests for a while, longer each time.
 #[derive(Debug, Clone, Copy)]
-struct Setback {
+struct Requeue {
     count: u32,
     until: Timestamp,
 }
 
 #[derive(Debug)]
-pub(super) struct Agenda<S> {
+pub(super) struct WorkQueue<S> {
     dirty: BTreeSet<S>,
     busy: BTreeSet<S>,
     /// Touched while their actions were under way.
     again: BTreeSet<S>,
     alarms: BTreeMap<S, Timestamp>,
-    setbacks: BTreeMap<S, Setback>,
+    requeues: BTreeMap<S, Requeue>,
     /// Since when something is to be done about those that are put off.
     wanted: BTreeMap<S, Timestamp>,
 }
 
-impl<S> Default for Agenda<S> {
+impl<S> Default for WorkQueue<S> {
     fn default() -> Self {
         Self {
             dirty: BTreeSet::new(),
             busy: BTreeSet::new(),
             again: BTreeSet::new(),
             alarms: BTreeMap::new(),
-            setbacks: BTreeMap::new(),
+            requeues: BTreeMap::new(),
             wanted: BTreeMap::new(),
         }
     }
 }
 
-impl<S: Ord + Clone> Agenda<S> {
+impl<S: Ord + Clone> WorkQueue<S> {
     pub fn touch(&mut self, subjects: impl IntoIterator<Item = S>) {
         for subject in subjects {
             self.alarms.remove(&subject);
@@ -84,7 +85,7 @@ impl<S: Ord + Clone> Agenda<S> {
         for subject in std::mem::take(&mut self.dirty) {
             if self.busy.contains(&subject) {
                 self.again.insert(subject);
-            } else if let Some(rest) = self.setbacks.get(&subject).filter(|rest| rest.until > now) {
+            } else if let Some(rest) = self.requeues.get(&subject).filter(|rest| rest.until > now) {
                 self.alarms.insert(subject, rest.until);
             } else {
                 ready.push(subject);
@@ -120,7 +121,7 @@ impl<S: Ord + Clone> Agenda<S> {
         let touched = self.again.remove(&subject);
         let backoff = match ending {
             Ending::Done => {
-                self.setbacks.remove(&subject);
+                self.requeues.remove(&subject);
                 if news || touched {
                     self.dirty.insert(subject);
                 }
@@ -130,9 +131,9 @@ impl<S: Ord + Clone> Agenda<S> {
             Ending::Conflict => CONFLICT,
             Ending::Failed => FAILED,
         };
-        let earlier = self.setbacks.get(&subject).map_or(0, |setback| setback.count);
-        let setback = Setback { count: earlier + 1, until: backoff.until(now, earlier) };
-        self.setbacks.insert(subject.clone(), setback);
+        let earlier = self.requeues.get(&subject).map_or(0, |requeue| requeue.count);
+        let requeue = Requeue { count: earlier + 1, until: backoff.until(now, earlier) };
+        self.requeues.insert(subject.clone(), requeue);
         self.dirty.insert(subject);
     }
 
@@ -144,7 +145,7 @@ impl<S: Ord + Clone> Agenda<S> {
         Queues {
             touched: self.dirty.len() + self.again.len(),
             acting: self.busy.len(),
-            resting: self.setbacks.values().filter(|setback| setback.until > now).count(),
+            resting: self.requeues.values().filter(|requeue| requeue.until > now).count(),
             scheduled: self.alarms.len(),
         }
     }
@@ -160,49 +161,49 @@ mod tests {
 
     #[test]
     fn what_is_touched_while_it_is_acted_upon_is_looked_at_afterwards() {
-        let mut agenda = Agenda::default();
-        agenda.touch(["a", "b"]);
-        assert_eq!(agenda.ready(at(0)), ["a", "b"]);
-        agenda.begin(&"a");
-        agenda.touch(["a"]);
-        assert!(agenda.ready(at(0)).is_empty());
-        agenda.finish("a", Ending::Done, false, at(0));
-        assert_eq!(agenda.ready(at(0)), ["a"]);
-        assert!(agenda.ready(at(0)).is_empty());
+        let mut queue = WorkQueue::default();
+        queue.touch(["a", "b"]);
+        assert_eq!(queue.ready(at(0)), ["a", "b"]);
+        queue.begin(&"a");
+        queue.touch(["a"]);
+        assert!(queue.ready(at(0)).is_empty());
+        queue.finish("a", Ending::Done, false, at(0));
+        assert_eq!(queue.ready(at(0)), ["a"]);
+        assert!(queue.ready(at(0)).is_empty());
     }
 
     #[test]
     fn what_is_put_off_is_wanted_since_the_first_time_until_it_is_done_or_not_wanted_any_more() {
-        let mut agenda = Agenda::default();
+        let mut queue = WorkQueue::default();
         for second in [0, 1, 2] {
-            agenda.touch(["a"]);
-            assert_eq!(agenda.ready(at(second)), ["a"]);
-            assert_eq!(agenda.wanted_since(&"a", at(second)), at(0));
-            agenda.wake(&"a", at(9));
-            agenda.wake(&"a", at(second + 1));
-            assert_eq!(agenda.next_alarm(), Some(at(second + 1)));
+            queue.touch(["a"]);
+            assert_eq!(queue.ready(at(second)), ["a"]);
+            assert_eq!(queue.wanted_since(&"a", at(second)), at(0));
+            queue.wake(&"a", at(9));
+            queue.wake(&"a", at(second + 1));
+            assert_eq!(queue.next_alarm(), Some(at(second + 1)));
         }
-        agenda.begin(&"a");
-        agenda.finish("a", Ending::Done, true, at(3));
-        assert_eq!(agenda.wanted_since(&"a", at(3)), at(3));
-        agenda.settle(&"a");
-        assert_eq!(agenda.wanted_since(&"a", at(4)), at(4));
+        queue.begin(&"a");
+        queue.finish("a", Ending::Done, true, at(3));
+        assert_eq!(queue.wanted_since(&"a", at(3)), at(3));
+        queue.settle(&"a");
+        assert_eq!(queue.wanted_since(&"a", at(4)), at(4));
     }
 
     #[test]
     fn refusals_make_it_rest_longer_each_time_until_something_succeeds() {
-        let mut agenda = Agenda::default();
+        let mut queue = WorkQueue::default();
         for (second, rest) in [(0, 1), (1, 2), (3, 4)] {
-            agenda.touch(["a"]);
-            assert_eq!(agenda.ready(at(second)), ["a"]);
-            agenda.begin(&"a");
-            agenda.finish("a", Ending::Failed, true, at(second));
-            assert!(agenda.ready(at(second)).is_empty());
-            assert_eq!(agenda.next_alarm(), Some(at(second + rest)));
+            queue.touch(["a"]);
+            assert_eq!(queue.ready(at(second)), ["a"]);
+            queue.begin(&"a");
+            queue.finish("a", Ending::Failed, true, at(second));
+            assert!(queue.ready(at(second)).is_empty());
+            assert_eq!(queue.next_alarm(), Some(at(second + rest)));
         }
-        assert_eq!(agenda.ready(at(7)), ["a"]);
-        agenda.finish("a", Ending::Done, false, at(7));
-        agenda.touch(["a"]);
-        assert_eq!(agenda.ready(at(7)), ["a"]);
+        assert_eq!(queue.ready(at(7)), ["a"]);
+        queue.finish("a", Ending::Done, false, at(7));
+        queue.touch(["a"]);
+        assert_eq!(queue.ready(at(7)), ["a"]);
     }
 }

@@ -23,7 +23,7 @@ enum Input {
 ///
 /// The watch is there to end early. What counts is the reading at the end: values that are the same as at the beginning have not changed in
 /// between, also if the watch was broken or is not allowed.
-pub(super) async fn keep(
+pub(super) async fn until_quiet(
     http: &Http,
     suspect: &Suspect,
     silence: &mut Silence,

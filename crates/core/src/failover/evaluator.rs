@@ -1,8 +1,8 @@
-//! Who is to be failed over now, by which policy, and what holds the others back.
+//! Evaluates the policies: which nodes are to be failed over now, by which policy, and what holds the others back.
 //!
 //! Everything that looks like many failures at once is more likely one failure of something else: of the network, of the API server,
 //! of ourselves. So besides the brake there are two more conditions. The operator must see the cluster: some kubelet's lease must have been
-//! renewed within half a minute, or else no node's silence means anything ([`Sight`]). And after we were blind, or have just begun
+//! renewed within half a minute, or else no node's silence means anything ([`ClusterContact`]). And after we were blind, or have just begun
 //! to look, a minute has to pass in which the others had the time to report.
 //!
 //! ```text
@@ -17,13 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use super::fencing::{ANNOTATION, Fenced};
-use super::policy::{FailoverPolicy, PolicyError, Proof, Storm};
+use super::policy::{AcceptedProof, FailoverPolicy, PolicyError, Storm};
 use super::silence::Silence;
 use super::suspect::{Sign, Suspect};
 use crate::cluster::fact::Lease;
 use crate::drain::explain::span;
 use crate::drain::ownership::{LEASE_NAMESPACE, MarkState};
-use crate::drain::quorum::{Around, Etcd, Shortage, is_control_plane, spare};
+use crate::drain::quorum::{ClusterNodes, Etcd, Shortage, is_control_plane, spare};
 
 /// Kubelets renew their leases every ten seconds; if none did for this long, it is not the nodes that are silent.
 pub const BLIND_AFTER: SignedDuration = SignedDuration::from_secs(30);
@@ -32,24 +32,24 @@ pub const SETTLE: SignedDuration = SignedDuration::from_secs(60);
 /// `true` keeps a node from being failed over. The name is the remediation operators'.
 pub const EXCLUDE: &str = "remediation.medik8s.io/exclude-from-remediation";
 
-/// Whether we see the cluster, and since when without a gap.
+/// Whether the operator sees the cluster, and since when without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sight {
+pub struct ClusterContact {
     since: Option<Timestamp>,
     last: Option<Timestamp>,
 }
 
-impl Sight {
+impl ClusterContact {
     /// A kubelet's lease was renewed just now.
-    pub fn sign(&mut self, now: Timestamp) {
-        if !self.sees(now) {
+    pub fn renewed(&mut self, now: Timestamp) {
+        if !self.is_up(now) {
             self.since = Some(now);
         }
         self.last = Some(now);
     }
 
     /// A lease was renewed within the last [`BLIND_AFTER`].
-    pub fn sees(&self, now: Timestamp) -> bool {
+    pub fn is_up(&self, now: Timestamp) -> bool {
         self.last.is_some_and(|last| now.duration_since(last) < BLIND_AFTER)
     }
 }
@@ -71,7 +71,7 @@ pub enum Hold {
         /// The reasons that its `spec.pause` gives.
         why: String,
     },
-    /// No kubelet is seen to renew its lease: see [`Sight`].
+    /// No kubelet is seen to renew its lease: see [`ClusterContact`].
     Blind,
     /// The cluster is seen again, but not for [`SETTLE`] yet.
     Settling {
@@ -239,7 +239,7 @@ impl Hold {
 
 /// What is decided about a node that is not Ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum NodeVerdict {
     /// Nothing is done, for this reason.
     Hold(Hold),
     /// To be failed over now, or already under way.
@@ -248,7 +248,7 @@ pub enum Verdict {
 
 /// How one policy stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct PolicyEvaluation {
     /// Its name.
     pub policy: String,
     /// Why nothing can be done by it, if so.
@@ -262,21 +262,21 @@ pub struct Standing {
     /// Whether many are down together.
     pub storm: Storm,
     /// The selected nodes that are not healthy, except those that a policy before this one decides about.
-    pub nodes: Vec<(String, Verdict)>,
+    pub nodes: Vec<(String, NodeVerdict)>,
     /// Nodes whose label to exclude them has no meaning.
     pub odd_labels: Vec<String>,
     /// What cannot be read that this rests on, in a sentence.
     pub unread: Option<String>,
 }
 
-impl Standing {
+impl PolicyEvaluation {
     /// The same in times of day, for people, where the calendar is so far ahead of the clock by which all of this is measured.
     #[must_use]
     pub fn on_calendar(&self, ahead: SignedDuration) -> Self {
         let mut shown = self.clone();
         shown.storm = shown.storm.shifted(ahead);
         for (_, verdict) in &mut shown.nodes {
-            if let Verdict::Hold(hold) = verdict {
+            if let NodeVerdict::Hold(hold) = verdict {
                 hold.shift(ahead);
             }
         }
@@ -285,7 +285,7 @@ impl Standing {
 }
 
 /// The cluster as seen at one moment.
-pub struct View<'a> {
+pub struct ClusterSnapshot<'a> {
     /// All nodes by name.
     pub nodes: &'a BTreeMap<String, Suspect>,
     /// What was seen of each of them, by our own clock.
@@ -310,56 +310,60 @@ pub struct View<'a> {
     pub owner: &'a str,
 }
 
-/// The one who looks after all policies, and remembers what a single look does not show.
+/// Evaluates all policies, and remembers what one snapshot does not show.
 #[derive(Debug, Clone, Default)]
-pub struct Watchman {
+pub struct PolicyEvaluator {
     /// Whether kubelets are seen to renew their leases; the operator tells it of each renewal.
-    pub sight: Sight,
+    pub contact: ClusterContact,
     storms: BTreeMap<String, Storm>,
 }
 
-impl Watchman {
+impl PolicyEvaluator {
     /// How all policies stand, and when to look again if nothing happens.
-    pub fn judge(&mut self, view: &View<'_>, now: Timestamp) -> (Vec<Standing>, Option<Timestamp>) {
+    pub fn judge(
+        &mut self,
+        snapshot: &ClusterSnapshot<'_>,
+        now: Timestamp,
+    ) -> (Vec<PolicyEvaluation>, Option<Timestamp>) {
         let mut taken = BTreeSet::new();
-        let mut standings = Vec::new();
-        self.storms.retain(|name, _| view.policies.contains_key(name));
-        for (name, policy) in view.policies {
-            standings.push(match policy {
-                Ok(policy) => self.stand(policy, view, &mut taken, now),
-                Err(error) => broken(name, error, view),
+        let mut evaluations = Vec::new();
+        self.storms.retain(|name, _| snapshot.policies.contains_key(name));
+        for (name, policy) in snapshot.policies {
+            evaluations.push(match policy {
+                Ok(policy) => self.stand(policy, snapshot, &mut taken, now),
+                Err(error) => broken(name, error, snapshot),
             });
         }
-        spare_control_plane(&mut standings, view, now);
-        let holds = standings.iter().flat_map(|standing| &standing.nodes);
+        spare_control_plane(&mut evaluations, snapshot, now);
+        let holds = evaluations.iter().flat_map(|evaluation| &evaluation.nodes);
         let times = holds.filter_map(|(_, verdict)| match verdict {
-            Verdict::Hold(hold) => hold.until(),
-            Verdict::Act => None,
+            NodeVerdict::Hold(hold) => hold.until(),
+            NodeVerdict::Act => None,
         });
-        let cooling = standings.iter().filter_map(|standing| match standing.storm {
+        let cooling = evaluations.iter().filter_map(|evaluation| match evaluation.storm {
             Storm::Cooling { until } => Some(until),
             _ => None,
         });
         let again = times.chain(cooling).filter(|at| *at > now).min();
-        (standings, again)
+        (evaluations, again)
     }
 
     fn stand(
         &mut self,
         policy: &FailoverPolicy,
-        view: &View<'_>,
+        snapshot: &ClusterSnapshot<'_>,
         taken: &mut BTreeSet<String>,
         now: Timestamp,
-    ) -> Standing {
-        let counted = match policy.check(view.nodes) {
+    ) -> PolicyEvaluation {
+        let counted = match policy.check(snapshot.nodes) {
             Ok(counted) => counted,
-            Err(error) => return broken(&policy.name, &error, view),
+            Err(error) => return broken(&policy.name, &error, snapshot),
         };
-        let mine = || counted.selected.iter().filter_map(|name| view.nodes.get(name));
-        let is_healthy = |node: &&Suspect| node.is_ready() && !view.active.contains(&node.node.name);
+        let mine = || counted.selected.iter().filter_map(|name| snapshot.nodes.get(name));
+        let is_healthy = |node: &&Suspect| node.is_ready() && !snapshot.active.contains(&node.node.name);
         let healthy = mine().filter(is_healthy).count();
-        let storm = self.weather(policy, healthy < counted.needed, now);
-        let mut standing = Standing {
+        let storm = self.storm_now(policy, healthy < counted.needed, now);
+        let mut evaluation = PolicyEvaluation {
             policy: policy.name.clone(),
             error: None,
             observed: counted.selected.len(),
@@ -368,29 +372,30 @@ impl Watchman {
             storm,
             nodes: Vec::new(),
             odd_labels: Vec::new(),
-            unread: view.unread.map(ToOwned::to_owned),
+            unread: snapshot.unread.map(ToOwned::to_owned),
         };
         for node in mine().filter(|node| !is_healthy(node)) {
             let name = &node.node.name;
             let label = node.node.labels.get(EXCLUDE);
             if label.is_some_and(|value| value.is_empty()) {
-                standing.odd_labels.push(name.clone());
+                evaluation.odd_labels.push(name.clone());
             }
             // Of two policies with the same node one acts: the first by name.
             if !taken.insert(name.clone()) {
                 continue;
             }
-            let verdict = if view.active.contains(name) {
-                Verdict::Act
+            let verdict = if snapshot.active.contains(name) {
+                NodeVerdict::Act
             } else {
-                self.hold(policy, node, &standing, view, now).map_or(Verdict::Act, Verdict::Hold)
+                self.hold(policy, node, &evaluation, snapshot, now)
+                    .map_or(NodeVerdict::Act, NodeVerdict::Hold)
             };
-            standing.nodes.push((name.clone(), verdict));
+            evaluation.nodes.push((name.clone(), verdict));
         }
-        standing
+        evaluation
     }
 
-    fn weather(&mut self, policy: &FailoverPolicy, too_few: bool, now: Timestamp) -> Storm {
+    fn storm_now(&mut self, policy: &FailoverPolicy, too_few: bool, now: Timestamp) -> Storm {
         let Some(cooldown) = policy.storm_cooldown else { return Storm::None };
         let before = self.storms.get(&policy.name).copied().unwrap_or(policy.storm);
         let storm = match (before, too_few) {
@@ -410,8 +415,8 @@ impl Watchman {
         &self,
         policy: &FailoverPolicy,
         node: &Suspect,
-        standing: &Standing,
-        view: &View<'_>,
+        evaluation: &PolicyEvaluation,
+        snapshot: &ClusterSnapshot<'_>,
         now: Timestamp,
     ) -> Option<Hold> {
         let name = &node.node.name;
@@ -419,49 +424,49 @@ impl Watchman {
             return Some(Hold::Excluded);
         }
         if is_failed_over(node, now) {
-            let left = view.left.get(name).cloned();
+            let left = snapshot.left.get(name).cloned();
             return Some(left.map_or(Hold::FailedOver, |left| Hold::Incomplete { left }));
         }
         // A change from one kind of not being Ready to another is the kubelet's word, and so a sign of life.
         let nothing_seen = Silence::default();
-        let silence = view.silences.get(name).unwrap_or(&nothing_seen);
+        let silence = snapshot.silences.get(name).unwrap_or(&nothing_seen);
         let since = silence.unready_since(node, now);
         let due = since.checked_add(policy.not_ready_for).unwrap_or(Timestamp::MAX);
         if due > now {
-            return Some(foretold(policy, node, silence, standing, due));
+            return Some(foretold(policy, node, silence, evaluation, due));
         }
         if !policy.pause.is_empty() {
             return Some(Hold::Paused { why: policy.pause.join(", ") });
         }
-        if !self.sight.sees(now) {
+        if !self.contact.is_up(now) {
             return Some(Hold::Blind);
         }
-        let settled = self.sight.since.and_then(|since| since.checked_add(SETTLE).ok());
+        let settled = self.contact.since.and_then(|since| since.checked_add(SETTLE).ok());
         if let Some(until) = settled.filter(|until| *until > now) {
             return Some(Hold::Settling { until });
         }
-        if standing.healthy < standing.needed {
-            return Some(Hold::Brake { healthy: standing.healthy, needed: standing.needed });
+        if evaluation.healthy < evaluation.needed {
+            return Some(Hold::Brake { healthy: evaluation.healthy, needed: evaluation.needed });
         }
-        match standing.storm {
+        match evaluation.storm {
             Storm::None => {}
             Storm::Active { .. } => return Some(Hold::Storm { until: None }),
             Storm::Cooling { until } => return Some(Hold::Storm { until: Some(until) }),
         }
-        if let Some(lease) = view.leases.get(name).filter(|lease| lease.protects(now)) {
+        if let Some(lease) = snapshot.leases.get(name).filter(|lease| lease.protects(now)) {
             return Some(Hold::Lease { holder: lease.holder.clone(), until: lease.protects_until() });
         }
-        if let Some(why) = view.leases_unread {
+        if let Some(why) = snapshot.leases_unread {
             return Some(Hold::Unknown { why: why.to_owned() });
         }
         match &node.node.mark {
-            Some(MarkState::Valid(mark)) if mark.owner != view.owner => {
+            Some(MarkState::Valid(mark)) if mark.owner != snapshot.owner => {
                 return Some(Hold::Drained { owner: mark.owner.clone() });
             }
             Some(MarkState::Unreadable(_)) => return Some(Hold::Drained { owner: "somebody".into() }),
             _ => {}
         }
-        if let Some(until) = view.resting.get(name).copied().filter(|until| *until > now) {
+        if let Some(until) = snapshot.resting.get(name).copied().filter(|until| *until > now) {
             return Some(Hold::Resting { until });
         }
         without_proof(policy, node, silence, now)
@@ -484,10 +489,10 @@ fn foretold(
     policy: &FailoverPolicy,
     node: &Suspect,
     silence: &Silence,
-    standing: &Standing,
+    evaluation: &PolicyEvaluation,
     due: Timestamp,
 ) -> Hold {
-    let (healthy, needed) = (standing.healthy, standing.needed);
+    let (healthy, needed) = (evaluation.healthy, evaluation.needed);
     let lasting = if !policy.pause.is_empty() {
         Some(Hold::Paused { why: policy.pause.join(", ") })
     } else if healthy < needed {
@@ -511,25 +516,27 @@ fn without_proof(policy: &FailoverPolicy, node: &Suspect, silence: &Silence, now
     let waiting = |until: Timestamp| (until > now).then_some(Hold::Waiting { until, missing: None });
     match &policy.proof {
         // It would switch off the same wrong machine again, until the policy is another or a person took the record away.
-        Proof::Agent(_) => node
+        AcceptedProof::Agent(_) => node
             .record()
             .filter(|record| record.policy == Some(policy.reference()))
             .and_then(|record| record.wrong_machine(node))
             .map(|sign| Hold::WrongMachine { sign }),
-        Proof::Statement => {
+        AcceptedProof::Statement => {
             Some(Hold::Proof { wanted: "state it with evac failover NODE --fenced-by NAME --reason TEXT" })
         }
-        Proof::Provider if node.is_shut_down() => waiting(silence.quiet_at(node, now)),
-        Proof::Provider => Some(Hold::Proof { wanted: "its provider does not say that it is shut down" }),
-        Proof::Time { after } => {
+        AcceptedProof::Provider if node.is_shut_down() => waiting(silence.quiet_at(node, now)),
+        AcceptedProof::Provider => {
+            Some(Hold::Proof { wanted: "its provider does not say that it is shut down" })
+        }
+        AcceptedProof::Time { after } => {
             let since = silence.silent_since(node).unwrap_or(now);
             waiting(since.checked_add(*after).unwrap_or(Timestamp::MAX))
         }
     }
 }
 
-fn broken(policy: &str, error: &PolicyError, view: &View<'_>) -> Standing {
-    Standing {
+fn broken(policy: &str, error: &PolicyError, snapshot: &ClusterSnapshot<'_>) -> PolicyEvaluation {
+    PolicyEvaluation {
         policy: policy.to_owned(),
         error: Some(error.clone()),
         observed: 0,
@@ -538,39 +545,40 @@ fn broken(policy: &str, error: &PolicyError, view: &View<'_>) -> Standing {
         storm: Storm::None,
         nodes: Vec::new(),
         odd_labels: Vec::new(),
-        unread: view.unread.map(ToOwned::to_owned),
+        unread: snapshot.unread.map(ToOwned::to_owned),
     }
 }
 
 /// Nodes of the control plane are failed over one after the other, and only as long as etcd keeps its majority. One count for all
 /// policies: two of them must not each take the one node that can be spared.
-fn spare_control_plane(standings: &mut [Standing], view: &View<'_>, now: Timestamp) {
-    let is_plane = |name: &str| view.nodes.get(name).is_some_and(|node| is_control_plane(&node.node));
-    let leased = view.leases.iter().filter(|(_, lease)| lease.protects(now)).map(|(name, _)| name.as_str());
-    let around = Around::of(view.nodes.values().map(|suspect| &suspect.node))
-        .without(view.active.iter().map(String::as_str))
+fn spare_control_plane(evaluations: &mut [PolicyEvaluation], snapshot: &ClusterSnapshot<'_>, now: Timestamp) {
+    let is_plane = |name: &str| snapshot.nodes.get(name).is_some_and(|node| is_control_plane(&node.node));
+    let leased =
+        snapshot.leases.iter().filter(|(_, lease)| lease.protects(now)).map(|(name, _)| name.as_str());
+    let around = ClusterNodes::of(snapshot.nodes.values().map(|suspect| &suspect.node))
+        .without(snapshot.active.iter().map(String::as_str))
         .without(leased);
-    let mut first = view.active.iter().find(|name| is_plane(name)).cloned();
-    for (name, verdict) in standings.iter_mut().flat_map(|standing| &mut standing.nodes) {
-        if *verdict != Verdict::Act || view.active.contains(name) || !is_plane(name) {
+    let mut first = snapshot.active.iter().find(|name| is_plane(name)).cloned();
+    for (name, verdict) in evaluations.iter_mut().flat_map(|evaluation| &mut evaluation.nodes) {
+        if *verdict != NodeVerdict::Act || snapshot.active.contains(name) || !is_plane(name) {
             continue;
         }
         // It is off already; what is left to do takes nothing away any more.
-        if view.nodes.get(name).is_some_and(|node| was_released(node, now)) {
+        if snapshot.nodes.get(name).is_some_and(|node| was_released(node, now)) {
             continue;
         }
         if let Some(other) = &first {
-            *verdict = Verdict::Hold(Hold::ControlPlane { other: other.clone() });
+            *verdict = NodeVerdict::Hold(Hold::ControlPlane { other: other.clone() });
             continue;
         }
-        let etcd = view.etcd.map_err(|why| Shortage::Unread(why.to_owned()));
+        let etcd = snapshot.etcd.map_err(|why| Shortage::Unread(why.to_owned()));
         match etcd.and_then(|etcd| spare(name, etcd, &around)) {
             Ok(()) => first = Some(name.clone()),
-            Err(shortage) => *verdict = Verdict::Hold(Hold::Quorum(shortage)),
+            Err(shortage) => *verdict = NodeVerdict::Hold(Hold::Quorum(shortage)),
         }
     }
 }
 
 #[cfg(test)]
-#[path = "watchman_tests.rs"]
+#[path = "evaluator_tests.rs"]
 mod tests;

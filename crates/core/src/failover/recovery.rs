@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::course::Release;
-use super::guests::{GuestFate, Outlook, outlook};
+use super::guests::{GuestFate, ReturnState, return_state};
+use super::next_step::Release;
 use crate::cluster::fact::{Key, Pod, Uid};
 use crate::cluster::index::Index;
 
@@ -21,9 +21,9 @@ pub const NOTICED: SignedDuration = SignedDuration::from_secs(10);
 /// once a minute.
 pub const UNATTENDED: SignedDuration = SignedDuration::from_secs(420);
 
-/// A node that was released, and what was on it then.
+/// The recovery from a node that was released: what was on it then, and since when what is stuck.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Aftermath {
+pub struct Recovery {
     /// The node that was released.
     pub node: String,
     /// All guests that were on it when it was released, those included that stay off.
@@ -36,13 +36,13 @@ pub struct Aftermath {
     /// Since when nothing is seen of the controller whose turn it is to start a guest again.
     unattended: BTreeMap<Key, Timestamp>,
     /// What remained when something last changed, and when that was.
-    changed: (Option<Remains>, Timestamp),
+    changed: (Option<Pending>, Timestamp),
 }
 
 /// What has not happened yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Remains {
+pub struct Pending {
     /// Guests that should run and do not yet.
     pub guests: Vec<Missing>,
     /// Pods of before the release that are still there and that a controller may still remove.
@@ -97,7 +97,7 @@ impl LetGo {
     }
 }
 
-impl Remains {
+impl Pending {
     /// Nothing is waited for any more; those that were let go do not count.
     pub fn is_nothing(&self) -> bool {
         self.guests.is_empty() && self.pods.is_empty() && self.attachments.is_empty()
@@ -120,7 +120,7 @@ impl Remains {
     }
 }
 
-impl Aftermath {
+impl Recovery {
     /// Begins the wait. `pods` are those on the node at the release; mirror pods, DaemonSet pods and finished ones are not waited for.
     pub fn new(node: &str, guests: Vec<GuestFate>, pods: &[Pod], released: Timestamp, how: Release) -> Self {
         // Agents that belong to every node tolerate everything and come back with it. What has finished runs nowhere, and no controller removes it.
@@ -144,21 +144,23 @@ impl Aftermath {
     }
 
     /// What remains now. It is remembered since when a guest cannot start, and when something last changed.
-    pub fn look(&mut self, index: &Index, pods: &[Pod], attachments: Vec<String>, now: Timestamp) -> Remains {
-        let mut remains = Remains { attachments, ..Remains::default() };
+    pub fn look(&mut self, index: &Index, pods: &[Pod], attachments: Vec<String>, now: Timestamp) -> Pending {
+        let mut remains = Pending { attachments, ..Pending::default() };
         for guest in self.guests.iter().filter(|guest| guest.fate.returns()) {
             let instance = guest.instance.clone();
-            let outlook = outlook(index, guest);
-            if !matches!(outlook, Outlook::Stuck { .. }) {
+            let return_state = return_state(index, guest);
+            if !matches!(return_state, ReturnState::Stuck { .. }) {
                 self.stuck.remove(&instance);
             }
-            if !matches!(outlook, Outlook::Unattended { .. }) {
+            if !matches!(return_state, ReturnState::Unattended { .. }) {
                 self.unattended.remove(&instance);
             }
-            match outlook {
-                Outlook::Returned { .. } => {}
-                Outlook::OnItsWay { phase } => remains.guests.push(Missing { instance, phase, why: None }),
-                Outlook::Stuck { phase, why } => {
+            match return_state {
+                ReturnState::Returned { .. } => {}
+                ReturnState::OnItsWay { phase } => {
+                    remains.guests.push(Missing { instance, phase, why: None });
+                }
+                ReturnState::Stuck { phase, why } => {
                     let since = *self.stuck.entry(instance.clone()).or_insert(now);
                     if now < after(since, STUCK) {
                         remains.guests.push(Missing { instance, phase, why: Some(why) });
@@ -166,7 +168,7 @@ impl Aftermath {
                         remains.let_go.push(LetGo { instance, why, wanted: true });
                     }
                 }
-                Outlook::Unattended { why } => {
+                ReturnState::Unattended { why } => {
                     let since = *self.unattended.entry(instance.clone()).or_insert(now);
                     if now < after(since, UNATTENDED) {
                         let why = (now >= after(since, NOTICED)).then_some(why);
@@ -175,7 +177,7 @@ impl Aftermath {
                         remains.let_go.push(LetGo { instance, why, wanted: true });
                     }
                 }
-                Outlook::NotWanted { why } => remains.let_go.push(LetGo { instance, why, wanted: false }),
+                ReturnState::NotWanted { why } => remains.let_go.push(LetGo { instance, why, wanted: false }),
             }
         }
         let patient = now < self.patience_ends();
@@ -218,25 +220,25 @@ fn after(at: Timestamp, span: SignedDuration) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failover::guests::{Fate, fates};
+    use crate::failover::guests::{AfterFailure, fates};
     use crate::machines::testing::{Known, boot, instance, launcher, machine, view};
     use crate::machines::{Condition, Machine, Phase, RunStrategy};
     use crate::testing::{at, pod};
 
-    fn guest(name: &str, fate: Fate) -> GuestFate {
+    fn guest(name: &str, fate: AfterFailure) -> GuestFate {
         let old = instance(name, Phase::Running);
         GuestFate { instance: old.key, uid: old.uid, machine: None, fate }
     }
 
-    fn always() -> Fate {
-        Fate::Returns { strategy: "Always".into() }
+    fn always() -> AfterFailure {
+        AfterFailure::Returns { strategy: "Always".into() }
     }
 
     #[test]
     fn it_is_over_when_everyone_who_returns_runs_elsewhere_and_nothing_is_left() {
-        let guests = vec![guest("a", always()), guest("b", Fate::Ends)];
+        let guests = vec![guest("a", always()), guest("b", AfterFailure::Ends)];
         let pods = [pod("p").on("n1"), pod("agent").on("n1").owned_by("DaemonSet", "apps/v1", "agent")];
-        let mut after = Aftermath::new("n1", guests, &pods, at(0), Release::Taint);
+        let mut after = Recovery::new("n1", guests, &pods, at(0), Release::Taint);
         let none = view([]);
         let remains = after.look(&none, &pods, vec!["disk".into()], at(1));
         assert_eq!(remains.guests, [Missing { instance: Key::new("default", "a"), phase: None, why: None }]);
@@ -254,7 +256,7 @@ mod tests {
     #[test]
     fn pods_that_nobody_removes_are_not_waited_for_for_ever_and_pods_that_are_leaving_are() {
         let stays = [pod("p").on("n1")];
-        let mut after = Aftermath::new("n1", Vec::new(), &stays, at(0), Release::Taint);
+        let mut after = Recovery::new("n1", Vec::new(), &stays, at(0), Release::Taint);
         assert_eq!(after.look_again(at(1)), Some(at(60)));
         assert_eq!(after.look(&view([]), &stays, vec![], at(59)).pods.len(), 1);
         assert!(after.look(&view([]), &stays, vec![], at(60)).is_nothing());
@@ -265,11 +267,11 @@ mod tests {
     }
 
     /// A machine whose guest was on the failed node, and the wait for it.
-    fn waiting() -> (Machine, Aftermath) {
+    fn waiting() -> (Machine, Recovery) {
         let vm = machine("a", RunStrategy::Always);
         let old = boot(&vm, Phase::Running);
         let guests = fates(&view([(&vm).known(), (&old).known()]), "n1", false);
-        (vm, Aftermath::new("n1", guests, &[], at(0), Release::Taint))
+        (vm, Recovery::new("n1", guests, &[], at(0), Release::Taint))
     }
 
     #[test]
@@ -338,7 +340,7 @@ mod tests {
     fn pods_that_have_finished_are_not_waited_for() {
         let mut done = pod("done").on("n1");
         done.phase = crate::cluster::fact::PodPhase::Succeeded;
-        let mut after = Aftermath::new("n1", Vec::new(), &[done.clone()], at(0), Release::Taint);
+        let mut after = Recovery::new("n1", Vec::new(), &[done.clone()], at(0), Release::Taint);
         assert!(after.look(&view([]), &[done], vec![], at(1)).is_nothing());
     }
 

@@ -3,7 +3,7 @@ use rstest::rstest;
 use super::*;
 use crate::cluster::fact::{Amount, CLOCK_SKEW, Health, Key, Uid};
 use crate::cluster::selector::Selector;
-use crate::drain::quorum::{Guard, Member};
+use crate::drain::quorum::{EtcdGuard, EtcdMember};
 use crate::failover::fencing::{Fenced, How};
 use crate::failover::policy::{Agent, Brake};
 use crate::failover::suspect::testing::{lease, ready, silent};
@@ -30,7 +30,7 @@ fn policy(name: &str) -> FailoverPolicy {
         generation: 1,
         selector: Selector::parse("role=worker").unwrap(),
         not_ready_for: SignedDuration::from_secs(300),
-        proof: Proof::Agent(agent()),
+        proof: AcceptedProof::Agent(agent()),
         brake: Brake::MaxUnhealthy(Amount::Count(1)),
         storm_cooldown: None,
         pause: Vec::new(),
@@ -49,7 +49,7 @@ struct Cluster {
     active: BTreeSet<String>,
     resting: BTreeMap<String, Timestamp>,
     left: BTreeMap<String, String>,
-    watchman: Watchman,
+    evaluator: PolicyEvaluator,
 }
 
 impl Cluster {
@@ -68,10 +68,10 @@ impl Cluster {
             let silence: &mut Silence = silences.entry(name.clone()).or_default();
             silence.see(node, at(50));
         }
-        let mut watchman = Watchman::default();
+        let mut evaluator = PolicyEvaluator::default();
         // Fact without a gap for long.
         for second in (-200..=5000).step_by(10) {
-            watchman.sight.sign(at(second));
+            evaluator.contact.renewed(at(second));
         }
         Self {
             nodes,
@@ -83,7 +83,7 @@ impl Cluster {
             active: BTreeSet::new(),
             resting: BTreeMap::new(),
             left: BTreeMap::new(),
-            watchman,
+            evaluator,
         }
     }
 
@@ -94,8 +94,8 @@ impl Cluster {
         }
         let plane = self.nodes.values().filter(|node| is_control_plane(&node.node));
         let members =
-            plane.map(|node| Member { node: node.node.name.clone(), healthy: node.is_ready() }).collect();
-        Ok(Etcd { members, guard: Guard::NotUsed })
+            plane.map(|node| EtcdMember { node: node.node.name.clone(), healthy: node.is_ready() }).collect();
+        Ok(Etcd { members, guard: EtcdGuard::NotUsed })
     }
 
     fn control_plane(&mut self, names: &[&str]) {
@@ -110,15 +110,15 @@ impl Cluster {
         let mark = crate::drain::ownership::new_mark(
             node,
             owner,
-            &crate::drain::ownership::Attire::default(),
+            &crate::drain::ownership::NodeChanges::default(),
             at(0),
         );
         node.mark = Some(MarkState::Valid(Box::new(mark)));
     }
 
-    fn judge(&mut self, second: i64) -> (Vec<Standing>, Option<Timestamp>) {
+    fn judge(&mut self, second: i64) -> (Vec<PolicyEvaluation>, Option<Timestamp>) {
         let etcd = self.etcd();
-        let view = View {
+        let snapshot = ClusterSnapshot {
             nodes: &self.nodes,
             silences: &self.silences,
             policies: &self.policies,
@@ -131,19 +131,19 @@ impl Cluster {
             left: &self.left,
             owner: "operator",
         };
-        self.watchman.judge(&view, at(second))
+        self.evaluator.judge(&snapshot, at(second))
     }
 
-    fn verdict(&mut self, second: i64, node: &str) -> Verdict {
-        let (standings, _) = self.judge(second);
-        let mut all = standings.into_iter().flat_map(|standing| standing.nodes);
+    fn verdict(&mut self, second: i64, node: &str) -> NodeVerdict {
+        let (evaluations, _) = self.judge(second);
+        let mut all = evaluations.into_iter().flat_map(|evaluation| evaluation.nodes);
         all.find(|(name, _)| name == node).expect("a verdict").1
     }
 
     fn code(&mut self, second: i64, node: &str) -> &'static str {
         match self.verdict(second, node) {
-            Verdict::Act => "Act",
-            Verdict::Hold(hold) => hold.code(),
+            NodeVerdict::Act => "Act",
+            NodeVerdict::Hold(hold) => hold.code(),
         }
     }
 
@@ -167,22 +167,22 @@ fn d01_a_node_is_failed_over_when_its_time_is_up_and_not_before() {
     let mut cluster = Cluster::new(4, 1, policy("p"));
     assert_eq!(
         cluster.verdict(DUE - 1, "n1"),
-        Verdict::Hold(Hold::Waiting { until: at(DUE), missing: None })
+        NodeVerdict::Hold(Hold::Waiting { until: at(DUE), missing: None })
     );
     assert_eq!(cluster.judge(DUE - 1).1, Some(at(DUE)), "looks again in time");
-    assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Act);
+    assert_eq!(cluster.verdict(DUE, "n1"), NodeVerdict::Act);
 }
 
 #[test]
 fn d02_below_the_brake_nothing_is_done_and_the_numbers_are_right() {
     let mut cluster = Cluster::new(4, 2, policy("p"));
-    let (standings, _) = cluster.judge(DUE);
-    let standing = &standings[0];
-    assert_eq!((standing.observed, standing.healthy, standing.needed), (4, 2, 3));
-    for (_, verdict) in &standing.nodes {
-        assert_eq!(*verdict, Verdict::Hold(Hold::Brake { healthy: 2, needed: 3 }));
+    let (evaluations, _) = cluster.judge(DUE);
+    let evaluation = &evaluations[0];
+    assert_eq!((evaluation.observed, evaluation.healthy, evaluation.needed), (4, 2, 3));
+    for (_, verdict) in &evaluation.nodes {
+        assert_eq!(*verdict, NodeVerdict::Hold(Hold::Brake { healthy: 2, needed: 3 }));
     }
-    assert_eq!(standing.nodes.len(), 2);
+    assert_eq!(evaluation.nodes.len(), 2);
 }
 
 #[test]
@@ -212,9 +212,9 @@ fn d03_d07_a_flapping_node_begins_anew_each_time() {
 fn d04_of_two_policies_for_one_node_the_first_by_name_acts() {
     let mut cluster = Cluster::new(4, 1, policy("b"));
     cluster.policies.insert("a".into(), Ok(policy("a")));
-    let (standings, _) = cluster.judge(DUE);
+    let (evaluations, _) = cluster.judge(DUE);
     let acting: Vec<(&str, usize)> =
-        standings.iter().map(|standing| (standing.policy.as_str(), standing.nodes.len())).collect();
+        evaluations.iter().map(|evaluation| (evaluation.policy.as_str(), evaluation.nodes.len())).collect();
     assert_eq!(acting, [("a", 1), ("b", 0)]);
 }
 
@@ -248,7 +248,7 @@ fn leases_that_cannot_be_read_are_not_leases_that_nobody_holds() {
     let mut cluster = Cluster::new(4, 1, policy("p"));
     cluster.leases_unread = Some("leases is forbidden".into());
     assert_eq!(cluster.code(DUE - 1, "n1"), "Waiting");
-    let Verdict::Hold(hold) = cluster.verdict(DUE, "n1") else { panic!("nobody knows whose it is") };
+    let NodeVerdict::Hold(hold) = cluster.verdict(DUE, "n1") else { panic!("nobody knows whose it is") };
     assert_eq!(hold.code(), "Unknown");
     assert!(hold.words(at(DUE)).ends_with("cannot be read: leases is forbidden"), "{}", hold.words(at(DUE)));
     cluster.leases_unread = None;
@@ -285,7 +285,7 @@ fn d12_nodes_of_the_control_plane_go_one_by_one() {
     let mut cluster = Cluster::new(8, 3, many);
     cluster.control_plane(&["n1", "n2", "n4", "n5", "n6"]);
     assert_eq!(cluster.code(DUE, "n1"), "Act");
-    assert_eq!(cluster.verdict(DUE, "n2"), Verdict::Hold(Hold::ControlPlane { other: "n1".into() }));
+    assert_eq!(cluster.verdict(DUE, "n2"), NodeVerdict::Hold(Hold::ControlPlane { other: "n1".into() }));
     assert_eq!(cluster.code(DUE, "n3"), "Act", "workers do not wait for them");
     cluster.active.insert("n2".into());
     assert_eq!(cluster.code(DUE, "n1"), "ControlPlane", "the one that was begun comes first");
@@ -308,7 +308,7 @@ fn two_policies(down: usize) -> Cluster {
 fn two_policies_do_not_each_take_a_node_of_the_control_plane_in_one_judgement() {
     let mut cluster = two_policies(2);
     assert_eq!(cluster.code(DUE, "n1"), "Act");
-    assert_eq!(cluster.verdict(DUE, "n2"), Verdict::Hold(Hold::ControlPlane { other: "n1".into() }));
+    assert_eq!(cluster.verdict(DUE, "n2"), NodeVerdict::Hold(Hold::ControlPlane { other: "n1".into() }));
     cluster.active.insert("n1".into());
     assert_eq!(cluster.code(DUE, "n2"), "ControlPlane", "while the first is under way");
     cluster.active.clear();
@@ -324,12 +324,12 @@ fn failed_failing_and_maintained_members_of_etcd_count_together_for_all_policies
     cluster.mark("n3", "node-maintenance");
     assert_eq!(cluster.code(DUE, "n1"), "Act", "three are left");
     cluster.mark("n4", "kim");
-    assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(two_left.clone()));
+    assert_eq!(cluster.verdict(DUE, "n1"), NodeVerdict::Hold(two_left.clone()));
     // A third one failed, whom no policy looks after.
     let mut cluster = two_policies(1);
     cluster.mark("n3", "node-maintenance");
     cluster.set("n5", Health::Unknown, 0);
-    assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(two_left.clone()));
+    assert_eq!(cluster.verdict(DUE, "n1"), NodeVerdict::Hold(two_left.clone()));
     // Others say by a lease what they do.
     let mut cluster = two_policies(2);
     let lease = Lease {
@@ -345,7 +345,7 @@ fn failed_failing_and_maintained_members_of_etcd_count_together_for_all_policies
         record: None,
     };
     cluster.leases.insert("n3".into(), lease);
-    assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(two_left));
+    assert_eq!(cluster.verdict(DUE, "n1"), NodeVerdict::Hold(two_left));
     assert_eq!(cluster.code(DUE + 100 + CLOCK_SKEW.as_secs(), "n1"), "Act");
 }
 
@@ -367,7 +367,7 @@ fn a_release_that_was_cut_off_is_finished_whatever_the_quorum() {
 fn members_of_etcd_that_are_not_known_hold_the_control_plane_and_nobody_else() {
     let mut cluster = two_policies(1);
     cluster.etcd_unread = Some("pods is forbidden".into());
-    let Verdict::Hold(hold) = cluster.verdict(DUE, "n1") else { panic!("nobody knows") };
+    let NodeVerdict::Hold(hold) = cluster.verdict(DUE, "n1") else { panic!("nobody knows") };
     assert_eq!(hold.code(), "Quorum");
     assert!(hold.words(at(DUE)).ends_with("could not be found out: pods is forbidden"));
     let mut workers = Cluster::new(4, 1, policy("p"));
@@ -380,7 +380,7 @@ fn d14_a_paused_policy_begins_nothing() {
     let mut paused = policy("p");
     paused.pause = vec!["upgrade".into()];
     let mut cluster = Cluster::new(4, 1, paused);
-    assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(Hold::Paused { why: "upgrade".into() }));
+    assert_eq!(cluster.verdict(DUE, "n1"), NodeVerdict::Hold(Hold::Paused { why: "upgrade".into() }));
 }
 
 #[test]
@@ -414,17 +414,17 @@ fn an_operator_that_starts_anew_remembers_the_storm_from_the_status() {
 #[test]
 fn when_nobody_renews_a_lease_it_is_not_the_nodes_that_failed() {
     let mut cluster = Cluster::new(4, 1, policy("p"));
-    cluster.watchman.sight = Sight::default();
+    cluster.evaluator.contact = ClusterContact::default();
     assert_eq!(cluster.code(DUE, "n1"), "Blind", "nothing was seen yet");
     for second in (0..=300).step_by(10) {
-        cluster.watchman.sight.sign(at(second));
+        cluster.evaluator.contact.renewed(at(second));
     }
     assert_eq!(cluster.code(DUE, "n1"), "Blind", "the last sign is 50 seconds old");
     // The API server is back: the others get the time to report before anybody's silence counts.
-    cluster.watchman.sight.sign(at(400));
-    assert_eq!(cluster.verdict(401, "n1"), Verdict::Hold(Hold::Settling { until: at(460) }));
+    cluster.evaluator.contact.renewed(at(400));
+    assert_eq!(cluster.verdict(401, "n1"), NodeVerdict::Hold(Hold::Settling { until: at(460) }));
     for second in (410..=460).step_by(10) {
-        cluster.watchman.sight.sign(at(second));
+        cluster.evaluator.contact.renewed(at(second));
     }
     assert_eq!(cluster.code(460, "n1"), "Act");
 }
@@ -433,8 +433,12 @@ fn when_nobody_renews_a_lease_it_is_not_the_nodes_that_failed() {
 fn a_node_that_somebody_drains_is_theirs() {
     let mut cluster = Cluster::new(4, 1, policy("p"));
     let node = &mut cluster.nodes.get_mut("n1").unwrap().node;
-    let mark =
-        crate::drain::ownership::new_mark(node, "kim", &crate::drain::ownership::Attire::default(), at(0));
+    let mark = crate::drain::ownership::new_mark(
+        node,
+        "kim",
+        &crate::drain::ownership::NodeChanges::default(),
+        at(0),
+    );
     node.mark = Some(MarkState::Valid(Box::new(mark)));
     assert_eq!(cluster.code(DUE, "n1"), "Drained");
     let node = &mut cluster.nodes.get_mut("n1").unwrap().node;
@@ -443,7 +447,7 @@ fn a_node_that_somebody_drains_is_theirs() {
         ..crate::drain::ownership::new_mark(
             node,
             "operator",
-            &crate::drain::ownership::Attire::default(),
+            &crate::drain::ownership::NodeChanges::default(),
             at(0),
         )
     };
@@ -481,9 +485,9 @@ fn what_was_failed_over_is_not_failed_over_again_unless_it_was_cut_off() {
     node.node.taints.push(crate::failover::suspect::out_of_service());
     assert_eq!(cluster.code(DUE + 10, "n1"), "Act", "the taint is still there");
     cluster.nodes.get_mut("n1").unwrap().node.taints.clear();
-    assert_eq!(cluster.verdict(DUE + 10, "n1"), Verdict::Hold(Hold::FailedOver));
+    assert_eq!(cluster.verdict(DUE + 10, "n1"), NodeVerdict::Hold(Hold::FailedOver));
     cluster.left.insert("n1".into(), "vm default/a finds no place".into());
-    let Verdict::Hold(hold) = cluster.verdict(DUE + 10, "n1") else { panic!("it is over") };
+    let NodeVerdict::Hold(hold) = cluster.verdict(DUE + 10, "n1") else { panic!("it is over") };
     assert_eq!(hold.code(), "FailedOver");
     assert!(hold.words(at(DUE)).contains("not everyone had returned: vm default/a finds no place"));
     cluster.nodes.get_mut("n1").unwrap().lease = Some(lease("n1", at(DUE + 20)));
@@ -493,7 +497,7 @@ fn what_was_failed_over_is_not_failed_over_again_unless_it_was_cut_off() {
 #[test]
 fn every_hold_has_a_sentence() {
     let mut cluster = Cluster::new(4, 1, policy("p"));
-    let Verdict::Hold(hold) = cluster.verdict(DUE - 74, "n1") else { panic!("waits") };
+    let NodeVerdict::Hold(hold) = cluster.verdict(DUE - 74, "n1") else { panic!("waits") };
     assert_eq!(
         hold.words(at(DUE - 74)),
         "will be failed over at 2026-01-01T00:05:50Z unless it returns (in 1m14s)"
@@ -506,31 +510,32 @@ fn before_its_time_is_up_a_node_is_promised_nothing_that_would_not_be_done() {
         let mut policy = policy("p");
         change(&mut policy);
         let mut cluster = Cluster::new(4, down, policy);
-        let Verdict::Hold(hold) = cluster.verdict(DUE - 74, "n1") else { panic!("waits") };
+        let NodeVerdict::Hold(hold) = cluster.verdict(DUE - 74, "n1") else { panic!("waits") };
         assert_eq!(hold.code(), "Waiting");
         hold.words(at(DUE - 74))
     };
     let but = "is due at 2026-01-01T00:05:50Z unless it returns (in 1m14s), but as things are nothing would be done then: it ";
     assert_eq!(
-        said(&|policy| policy.proof = Proof::Statement, 1),
+        said(&|policy| policy.proof = AcceptedProof::Statement, 1),
         format!(
             "{but}has failed and is not proven to be off: state it with evac failover NODE --fenced-by NAME --reason TEXT"
         )
     );
-    let provider = said(&|policy| policy.proof = Proof::Provider, 1);
+    let provider = said(&|policy| policy.proof = AcceptedProof::Provider, 1);
     assert!(provider.contains("its provider does not say that it is shut down"), "{provider}");
     let paused = said(&|policy| policy.pause = vec!["upgrade".into()], 1);
     assert_eq!(paused, format!("{but}is left alone: the policy is paused (upgrade)"));
     let braked = said(&|_| {}, 2);
     assert!(braked.contains("only 2 nodes are healthy, and the policy wants 3"), "{braked}");
-    let assumed = said(&|policy| policy.proof = Proof::Time { after: SignedDuration::from_secs(600) }, 1);
+    let assumed =
+        said(&|policy| policy.proof = AcceptedProof::Time { after: SignedDuration::from_secs(600) }, 1);
     assert_eq!(assumed, "will be failed over at 2026-01-01T00:10:50Z unless it returns (in 6m14s)");
 }
 
 #[test]
 fn without_a_way_to_proof_a_node_is_not_even_begun() {
     let mut stated = policy("p");
-    stated.proof = Proof::Statement;
+    stated.proof = AcceptedProof::Statement;
     let mut cluster = Cluster::new(4, 1, stated);
     assert_eq!(cluster.code(DUE, "n1"), "AwaitingProof");
     let node = cluster.nodes.get_mut("n1").unwrap();
@@ -545,15 +550,18 @@ fn without_a_way_to_proof_a_node_is_not_even_begun() {
 #[test]
 fn the_provider_and_time_are_waited_for() {
     let mut provided = policy("p");
-    provided.proof = Proof::Provider;
+    provided.proof = AcceptedProof::Provider;
     let mut cluster = Cluster::new(4, 1, provided);
     assert_eq!(cluster.code(DUE, "n1"), "AwaitingProof");
     cluster.nodes.get_mut("n1").unwrap().node.taints.push(crate::testing::taint(SHUT_DOWN, "NoSchedule"));
     assert_eq!(cluster.code(DUE, "n1"), "Act");
     let mut assumed = policy("p");
-    assumed.proof = Proof::Time { after: SignedDuration::from_secs(600) };
+    assumed.proof = AcceptedProof::Time { after: SignedDuration::from_secs(600) };
     let mut cluster = Cluster::new(4, 1, assumed);
-    assert_eq!(cluster.verdict(DUE, "n1"), Verdict::Hold(Hold::Waiting { until: at(650), missing: None }));
+    assert_eq!(
+        cluster.verdict(DUE, "n1"),
+        NodeVerdict::Hold(Hold::Waiting { until: at(650), missing: None })
+    );
     assert_eq!(cluster.code(650, "n1"), "Act");
 }
 
@@ -565,7 +573,10 @@ fn a_node_with_a_slow_clock_is_not_ready_for_as_long_as_we_have_seen_it() {
         node.node.health = Health::NotReady;
         node.node.health_since = Some(at(400));
     });
-    assert_eq!(cluster.verdict(1000, "n1"), Verdict::Hold(Hold::Waiting { until: at(1300), missing: None }));
+    assert_eq!(
+        cluster.verdict(1000, "n1"),
+        NodeVerdict::Hold(Hold::Waiting { until: at(1300), missing: None })
+    );
     assert_eq!(cluster.code(1299, "n1"), "Waiting");
     assert_eq!(cluster.code(1300, "n1"), "Act");
 }
@@ -576,14 +587,17 @@ fn an_operator_that_has_just_begun_to_look_waits_as_long_as_the_policy_says() {
     let silence = cluster.silences.get_mut("n1").unwrap();
     *silence = Silence::default();
     silence.see(&cluster.nodes["n1"], at(2000));
-    assert_eq!(cluster.verdict(2000, "n1"), Verdict::Hold(Hold::Waiting { until: at(2300), missing: None }));
+    assert_eq!(
+        cluster.verdict(2000, "n1"),
+        NodeVerdict::Hold(Hold::Waiting { until: at(2300), missing: None })
+    );
     assert_eq!(cluster.code(2300, "n1"), "Act");
 }
 
 #[test]
 fn a_node_whose_clock_is_slow_is_never_taken_for_silent_while_it_renews_its_lease() {
     let mut assumed = policy("p");
-    assumed.proof = Proof::Time { after: SignedDuration::from_secs(300) };
+    assumed.proof = AcceptedProof::Time { after: SignedDuration::from_secs(300) };
     let mut cluster = Cluster::new(4, 0, assumed);
     cluster.change("n1", 1000, |node| node.node.health = Health::NotReady);
     for second in (1000..4000).step_by(10) {
@@ -603,9 +617,9 @@ fn an_agent_that_switched_off_another_machine_is_not_called_again_for_this_polic
     cluster.change("n1", DUE + 10, |node| node.lease = Some(lease("n1", at(-400))));
     let later = DUE + 100_000;
     for second in (0..=later).step_by(10) {
-        cluster.watchman.sight.sign(at(second));
+        cluster.evaluator.contact.renewed(at(second));
     }
-    let Verdict::Hold(hold) = cluster.verdict(later, "n1") else { panic!("it is not called again") };
+    let NodeVerdict::Hold(hold) = cluster.verdict(later, "n1") else { panic!("it is not called again") };
     assert_eq!(hold, Hold::WrongMachine { sign: Sign::Lease });
     assert!(hold.words(at(later)).contains("the machine behind this agent is not this node"));
     let mut corrected = policy("p");

@@ -1,4 +1,4 @@
-//! The asker's side: whether the drain that marked a node is still at work.
+//! A liveness probe, as its sender sees it: whether the drain that marked a node is still at work.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{ANSWER_WITHIN, Life, key, life};
 use crate::action::Outcome;
 use crate::cluster::fact::Lease;
 use crate::drain::action::{Action, Own};
-use crate::drain::look::Look;
+use crate::drain::context::Context;
 use crate::drain::ownership::is_marked_by_other;
 use crate::drain::policy::DryRun;
 use crate::drain::run::{Run, after};
@@ -22,18 +22,18 @@ const AT_MOST: Duration = Duration::from_secs(20);
 /// How often a question is put again that did not get through.
 const TRIES: u32 = 3;
 
-/// Where a run stands with its question about one node.
+/// How far a run is with its question whether the drain of one node lives.
 ///
 /// ```text
-///  Unasked ── sent ──▶ Put ── it did not get through, too often or for good ──▶ Failed
+///  NotSent ── sent ──▶ Sent ─ it did not get through, too often or for good ──▶ Failed
 ///     ▲                 │
 ///     └── it did not ───┘
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Question {
+pub(crate) enum LivenessProbe {
     /// After so many that did not get through.
-    Unasked { failures: u32 },
-    Put {
+    NotSent { failures: u32 },
+    Sent {
         at: Timestamp,
         /// The person was told that we wait for the answer.
         told: bool,
@@ -43,30 +43,30 @@ pub(crate) enum Question {
     Failed,
 }
 
-impl Default for Question {
+impl Default for LivenessProbe {
     fn default() -> Self {
-        Self::Unasked { failures: 0 }
+        Self::NotSent { failures: 0 }
     }
 }
 
-impl Question {
+impl LivenessProbe {
     /// Takes in whether it got through.
     pub(super) fn record(&mut self, outcome: &Outcome) {
-        let Self::Put { failures, .. } = *self else { return };
+        let Self::Sent { failures, .. } = *self else { return };
         if matches!(outcome, Outcome::Done | Outcome::Gone) {
             return;
         }
         let failures = failures + 1;
         let again = outcome.is_transient() && failures < TRIES;
-        *self = if again { Self::Unasked { failures } } else { Self::Failed };
+        *self = if again { Self::NotSent { failures } } else { Self::Failed };
     }
 }
 
 /// Asks who drains a node whether it still does, where that decides whether we may; true while the answer is awaited.
 ///
 /// Only for runs that watch the leases: others would not hear the answer and take the silence for death.
-pub(crate) fn is_awaited(look: Look<'_>, run: &mut Run, position: usize, step: &mut Step) -> bool {
-    let Look { index, policy, now } = look;
+pub(crate) fn is_awaited(context: Context<'_>, run: &mut Run, position: usize, step: &mut Step) -> bool {
+    let Context { index, policy, now } = context;
     if policy.take_over || policy.dry_run != DryRun::None || !run.answers {
         return false;
     }
@@ -75,14 +75,14 @@ pub(crate) fn is_awaited(look: Look<'_>, run: &mut Run, position: usize, step: &
         return false;
     }
     let Life::Unheard { holder, .. } = life(index, &node.name, now) else { return false };
-    match &mut node.claim.question {
-        Question::Unasked { failures } => {
-            node.claim.question = Question::Put { at: now, told: false, failures: *failures };
+    match &mut node.claim.probe {
+        LivenessProbe::NotSent { failures } => {
+            node.claim.probe = LivenessProbe::Sent { at: now, told: false, failures: *failures };
             step.actions.push(Action::Own(Own::Ask { node: node.name.clone(), at: now }));
             step.look_at(after(now, PATIENCE));
             true
         }
-        Question::Put { at, told, .. } => {
+        LivenessProbe::Sent { at, told, .. } => {
             let open = index.lease(&key(&node.name)).and_then(Lease::open_question);
             let until = after(open.unwrap_or(*at), ANSWER_WITHIN).min(after(*at, AT_MOST));
             if !*told && now >= after(*at, PATIENCE) {
@@ -97,7 +97,7 @@ pub(crate) fn is_awaited(look: Look<'_>, run: &mut Run, position: usize, step: &
             step.look_at(if *told { until } else { after(*at, PATIENCE) });
             now < until
         }
-        Question::Failed => false,
+        LivenessProbe::Failed => false,
     }
 }
 
@@ -107,7 +107,7 @@ mod tests {
     use crate::cluster::fact::{Fact, Lease};
     use crate::cluster::index::{Index, ListedAt};
     use crate::drain::claim::{Holder, key};
-    use crate::drain::ownership::{Attire, MarkState, new_mark};
+    use crate::drain::ownership::{MarkState, NodeChanges, new_mark};
     use crate::drain::policy::Policy;
     use crate::drain::run::End;
     use crate::drain::step::step;
@@ -123,7 +123,7 @@ mod tests {
     impl Second {
         fn new(owner: &str) -> Self {
             let mut node = node("n");
-            let mark = new_mark(&node, "ann", &Attire::default(), at(0));
+            let mark = new_mark(&node, "ann", &NodeChanges::default(), at(0));
             node.unschedulable = true;
             node.mark = Some(MarkState::Valid(Box::new(mark)));
             let mut index = Index::new();

@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::evaluator::EXCLUDE;
 use super::fencing::{Fenced, How, PolicyRef, Void};
 use super::policy::{FailoverPolicy, PolicyError};
 use super::silence::{Signs, Silence, window};
 use super::suspect::{SHUT_DOWN, Sign, Suspect};
-use super::watchman::EXCLUDE;
 use crate::cluster::fact::{Health, Key};
 use crate::drain::explain::span;
 use crate::drain::ownership::{MarkState, Ownership, held_by, lease_key};
@@ -271,7 +271,7 @@ fn watched(suspect: &Suspect, silence: &Silence, now: Timestamp) -> Result<(), R
 
 /// What comes next for a node whose failover has begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
+pub enum NextStep {
     /// Nothing is done, and nothing is going to be without a change.
     Refuse(Refusal),
     /// Nothing may be released yet.
@@ -328,24 +328,24 @@ impl Witness {
 }
 
 /// Decided on the node as it is at this moment, each time anew.
-pub fn next(suspect: &Suspect, silence: &Silence, witness: &Witness, now: Timestamp) -> Next {
+pub fn next(suspect: &Suspect, silence: &Silence, witness: &Witness, now: Timestamp) -> NextStep {
     let record = suspect.record();
     if let Some(record) = record
         && let Some(sign) = record.wrong_machine(suspect)
         && witness.minds(record)
     {
-        return Next::Refuse(Refusal::Void(Void::WrongMachine { sign }));
+        return NextStep::Refuse(Refusal::Void(Void::WrongMachine { sign }));
     }
     if suspect.is_ready() {
-        return Next::Refuse(Refusal::Ready { since: suspect.node.health_since });
+        return NextStep::Refuse(Refusal::Ready { since: suspect.node.health_since });
     }
-    let Some(record) = record else { return Next::Prove };
+    let Some(record) = record else { return NextStep::Prove };
     // A record of an earlier failure, or one that was refuted: a new proof is needed.
     if record.void(suspect, now).is_some() {
-        return Next::Prove;
+        return NextStep::Prove;
     }
     if record.released {
-        return Next::Await;
+        return NextStep::Await;
     }
     let quiet = silence.quiet_at(suspect, now);
     let until = match record.how {
@@ -356,7 +356,7 @@ pub fn next(suspect: &Suspect, silence: &Silence, witness: &Witness, now: Timest
         }
         How::Statement { .. } | How::Provider { .. } | How::Time { .. } => quiet,
     };
-    if until > now { Next::Watch { until } } else { Next::Release }
+    if until > now { NextStep::Watch { until } } else { NextStep::Release }
 }
 
 /// What a policy says at the moment when a machine is about to be switched off because of it.
@@ -393,7 +393,7 @@ impl PolicyNow {
 
 /// The conditions under which a machine is switched off, looked at before each try.
 #[derive(Debug, Clone)]
-pub struct Before {
+pub struct SwitchOffConditions {
     /// The signs of life when the node was last known to be silent; none for a node that answers and is switched off all the same, because
     /// it could not be drained.
     pub signs: Option<Signs>,
@@ -402,7 +402,11 @@ pub struct Before {
 }
 
 /// Whether the next try to switch a machine off may be made. `policy` is none where a person asked for it.
-pub fn may_switch_off(suspect: &Suspect, before: &Before, policy: Option<&PolicyNow>) -> Result<(), Refusal> {
+pub fn may_switch_off(
+    suspect: &Suspect,
+    before: &SwitchOffConditions,
+    policy: Option<&PolicyNow>,
+) -> Result<(), Refusal> {
     if suspect.is_ready() {
         return Err(Refusal::Ready { since: suspect.node.health_since });
     }
@@ -441,5 +445,5 @@ pub fn health_words(health: Health) -> &'static str {
 }
 
 #[cfg(test)]
-#[path = "course_tests.rs"]
+#[path = "next_step_tests.rs"]
 mod tests;

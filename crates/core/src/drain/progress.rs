@@ -12,7 +12,7 @@ use crate::drain::run::{Blocker, End, NodePhase, Run};
 
 /// How far the work on a node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum DrainStage {
     /// Nothing has been written on the node yet.
     Preparing,
     /// It is cordoned, and pods leave or the final look is under way.
@@ -23,13 +23,13 @@ pub enum Standing {
 
 /// One node, as its drain sees it at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Survey {
+pub struct DrainProgress {
     /// The node.
     pub node: String,
     /// How far the work on it is.
-    pub standing: Standing,
+    pub stage: DrainStage,
     /// What was written on the node is still there, in the view that the rest was seen in.
-    pub worn: bool,
+    pub still_applied: bool,
     /// All pods on the node.
     pub total: usize,
     /// Those that still have to leave.
@@ -41,8 +41,14 @@ pub struct Survey {
 }
 
 /// Looks at one node of a drain; none if the drain does not know the node.
-pub fn survey(index: &Index, policy: &Policy, run: &Run, node: &str, now: Timestamp) -> Option<Survey> {
-    let state = run.nodes.iter().find(|known| known.name == node)?;
+pub fn progress(
+    index: &Index,
+    policy: &Policy,
+    run: &Run,
+    node: &str,
+    now: Timestamp,
+) -> Option<DrainProgress> {
+    let work = run.nodes.iter().find(|known| known.name == node)?;
     let assessment = assess(index, policy, node, now);
     let mut pending = Vec::new();
     let mut blockers = Vec::new();
@@ -55,20 +61,22 @@ pub fn survey(index: &Index, policy: &Policy, run: &Run, node: &str, now: Timest
             blockers.push(Blocker { pod: verdict.pod.clone(), owner, reason, since });
         }
     }
-    let standing = match &state.phase {
-        NodePhase::Waiting(_) | NodePhase::Cordoning(_) | NodePhase::LookingUp { .. } => Standing::Preparing,
-        NodePhase::Draining(_) | NodePhase::Proving { .. } => Standing::Draining,
-        NodePhase::Ended(ended) => Standing::Ended(ended.end.clone()),
+    let stage = match &work.phase {
+        NodePhase::Waiting(_) | NodePhase::Cordoning(_) | NodePhase::LookingUp { .. } => {
+            DrainStage::Preparing
+        }
+        NodePhase::Draining(_) | NodePhase::Proving { .. } => DrainStage::Draining,
+        NodePhase::Ended(ended) => DrainStage::Ended(ended.end.clone()),
     };
-    let worn = index.node(node).is_some_and(|node| {
+    let still_applied = index.node(node).is_some_and(|node| {
         let ours = matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner == run.owner);
-        ours && state.attire.is_worn_by(node)
+        ours && work.changes.are_on(node)
     });
-    let told = matches!(state.phase, NodePhase::Draining(_)).then(|| run.tellings.get(node)).flatten();
-    Some(Survey {
+    let told = matches!(work.phase, NodePhase::Draining(_)).then(|| run.tellings.get(node)).flatten();
+    Some(DrainProgress {
         node: node.to_owned(),
-        standing,
-        worn,
+        stage,
+        still_applied,
         total: assessment.verdicts.len(),
         pending,
         blockers,

@@ -2,7 +2,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::cluster::fact::{Key, Uid};
-use crate::drain::ownership::{Attire, new_mark};
+use crate::drain::ownership::{NodeChanges, new_mark};
 use crate::failover::suspect::FencedState;
 use crate::failover::suspect::testing::{lease, ready, silent};
 use crate::reasons::{OwnerReason, Reason};
@@ -36,7 +36,7 @@ fn recorded(how: How, second: i64) -> Suspect {
     with(suspect, record)
 }
 
-fn next_of(suspect: &Suspect, since: i64, now: i64) -> Next {
+fn next_of(suspect: &Suspect, since: i64, now: i64) -> NextStep {
     let mut witness = Witness::default();
     witness.see(suspect, at(since));
     next(suspect, &looked(suspect, since), &witness, at(now))
@@ -46,7 +46,7 @@ fn next_of(suspect: &Suspect, since: i64, now: i64) -> Next {
 fn a_ready_node_has_not_failed() {
     let refused = may_begin(&ready("n", at(0)), &Ownership::Free, None).unwrap_err();
     assert!(refused.message().starts_with("is Ready since "), "{}", refused.message());
-    assert!(matches!(next_of(&ready("n", at(0)), 0, 100), Next::Refuse(Refusal::Ready { .. })));
+    assert!(matches!(next_of(&ready("n", at(0)), 0, 100), NextStep::Refuse(Refusal::Ready { .. })));
 }
 
 #[test]
@@ -62,13 +62,13 @@ fn d05_a_node_that_another_operator_looks_after_is_left_to_it() {
 
 #[test]
 fn without_a_record_nothing_is_released_and_with_one_once() {
-    assert_eq!(next_of(&silent("n"), 0, 100), Next::Prove);
+    assert_eq!(next_of(&silent("n"), 0, 100), NextStep::Prove);
     let mut suspect = recorded(statement(), 100);
-    assert_eq!(next_of(&suspect, 80, 101), Next::Release, "silent before the statement");
+    assert_eq!(next_of(&suspect, 80, 101), NextStep::Release, "silent before the statement");
     if let Some(FencedState::Valid(record)) = &mut suspect.node.life.fenced {
         record.released = true;
     }
-    assert_eq!(next_of(&suspect, 80, 102), Next::Await);
+    assert_eq!(next_of(&suspect, 80, 102), NextStep::Await);
 }
 
 #[rstest]
@@ -80,9 +80,9 @@ fn a_process_that_has_just_begun_to_look_watches_for_two_lease_intervals_before_
     #[case] how: How,
 ) {
     let suspect = recorded(how, 100);
-    assert_eq!(next_of(&suspect, 1000, 1000), Next::Watch { until: at(1020) });
-    assert_eq!(next_of(&suspect, 1000, 1019), Next::Watch { until: at(1020) });
-    assert_eq!(next_of(&suspect, 1000, 1020), Next::Release);
+    assert_eq!(next_of(&suspect, 1000, 1000), NextStep::Watch { until: at(1020) });
+    assert_eq!(next_of(&suspect, 1000, 1019), NextStep::Watch { until: at(1020) });
+    assert_eq!(next_of(&suspect, 1000, 1020), NextStep::Release);
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn after_an_agent_two_lease_intervals_pass_however_long_the_node_was_silent_befo
     let mut witness = Witness::default();
     witness.see(&suspect, at(1010));
     let silence = looked(&suspect, 0);
-    assert_eq!(next(&suspect, &silence, &witness, at(1011)), Next::Watch { until: at(1030) });
-    assert_eq!(next(&suspect, &silence, &witness, at(1030)), Next::Release);
+    assert_eq!(next(&suspect, &silence, &witness, at(1011)), NextStep::Watch { until: at(1030) });
+    assert_eq!(next(&suspect, &silence, &witness, at(1030)), NextStep::Release);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_sign_of_life_after_an_agent_ends_the_run_with_the_sentence() {
     alive.lease = Some(lease("n", at(415)));
     silence.see(&alive, at(1015));
     witness.see(&alive, at(1015));
-    let Next::Refuse(refused) = next(&alive, &silence, &witness, at(1015)) else { panic!("it lives") };
+    let NextStep::Refuse(refused) = next(&alive, &silence, &witness, at(1015)) else { panic!("it lives") };
     assert!(
         refused.message().contains("the machine behind this agent is not this node"),
         "{}",
@@ -117,18 +117,18 @@ fn a_sign_of_life_after_an_agent_ends_the_run_with_the_sentence() {
     record.policy = Some(policy.clone());
     let alive = with(alive, record);
     let of = |generation| Witness::new(Some(PolicyRef { generation, ..policy.clone() }));
-    assert!(matches!(next(&alive, &silence, &of(3), at(5000)), Next::Refuse(_)));
-    assert_eq!(next(&alive, &silence, &of(4), at(5000)), Next::Prove);
-    assert_eq!(next(&alive, &silence, &Witness::default(), at(5000)), Next::Prove);
+    assert!(matches!(next(&alive, &silence, &of(3), at(5000)), NextStep::Refuse(_)));
+    assert_eq!(next(&alive, &silence, &of(4), at(5000)), NextStep::Prove);
+    assert_eq!(next(&alive, &silence, &Witness::default(), at(5000)), NextStep::Prove);
 }
 
 #[test]
 fn a_record_that_life_refuted_asks_for_a_new_proof() {
     let mut suspect = recorded(statement(), 100);
     suspect.lease = Some(lease("n", at(150)));
-    assert_eq!(next_of(&suspect, 0, 160), Next::Prove);
+    assert_eq!(next_of(&suspect, 0, 160), NextStep::Prove);
     suspect.node.life.fenced = Some(FencedState::Unreadable("yes".into()));
-    assert_eq!(next_of(&suspect, 0, 160), Next::Prove);
+    assert_eq!(next_of(&suspect, 0, 160), NextStep::Prove);
 }
 
 #[test]
@@ -203,13 +203,13 @@ fn servers_before_the_taint_get_the_node_deleted() {
 
 fn marked(owner: &str) -> Suspect {
     let mut suspect = silent("n");
-    let mark = new_mark(&suspect.node, owner, &Attire::default(), at(0));
+    let mark = new_mark(&suspect.node, owner, &NodeChanges::default(), at(0));
     suspect.node.mark = Some(MarkState::Valid(Box::new(mark)));
     suspect
 }
 
-fn before() -> Before {
-    Before { signs: Some(Signs::of(&marked("op"))), owner: "op".into() }
+fn before() -> SwitchOffConditions {
+    SwitchOffConditions { signs: Some(Signs::of(&marked("op"))), owner: "op".into() }
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn what_changed_since_the_last_look_keeps_a_machine_from_being_switched_off() {
 fn a_node_that_answered_from_the_beginning_may_be_switched_off_while_it_answers() {
     let mut suspect = marked("op");
     suspect.lease = Some(lease("n", at(900)));
-    let before = Before { signs: None, ..before() };
+    let before = SwitchOffConditions { signs: None, ..before() };
     assert_eq!(may_switch_off(&suspect, &before, None), Ok(()));
 }
 
@@ -279,7 +279,7 @@ fn a_lease_that_cannot_be_read_is_not_a_free_node() {
             refused.message()
         );
     }
-    let mark = new_mark(&silent("n").node, "me", &Attire::default(), at(0));
+    let mark = new_mark(&silent("n").node, "me", &NodeChanges::default(), at(0));
     let ours = Ownership::Ours(Box::new(mark));
     assert_eq!(may_begin(&silent("n"), &ours, Some("not allowed")), Ok(()), "it was ours before");
 }
@@ -290,7 +290,7 @@ fn a_failover_goes_on_only_under_its_own_mark() {
     let words = |suspect: &Suspect| still_ours(suspect, "me").map_err(|refusal| refusal.message());
     assert!(words(&suspect).unwrap_err().contains("cancelled"), "the mark is gone");
     let mark = |owner: &str| {
-        let mark = new_mark(&silent("n").node, owner, &Attire::default(), at(0));
+        let mark = new_mark(&silent("n").node, owner, &NodeChanges::default(), at(0));
         Some(MarkState::Valid(Box::new(mark)))
     };
     suspect.node.mark = mark("lee");

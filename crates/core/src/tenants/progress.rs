@@ -10,7 +10,7 @@ use crate::drain::step::Event;
 
 /// What the events of a drain come to so far.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct ProgressCounter {
     count: Count,
     /// The node is ours; before that nothing is reported.
     begun: bool,
@@ -18,7 +18,7 @@ pub struct Tally {
     held_up: BTreeMap<Key, String>,
 }
 
-impl Tally {
+impl ProgressCounter {
     /// Takes an event in; gives the count if it became another.
     pub fn take(&mut self, event: &Event) -> Option<Count> {
         let before = (self.begun, self.count.clone());
@@ -81,36 +81,36 @@ mod tests {
 
     #[test]
     fn nothing_is_reported_before_the_node_is_ours() {
-        let mut tally = Tally::default();
+        let mut counter = ProgressCounter::default();
         let there = index(vec![testing::pod("a")], Vec::new());
         let assessment = assess(&there, &Policy::default(), "n", at(0));
-        assert_eq!(tally.take(&Event::Planned { node: "n".into(), assessment }), None);
-        let first = tally.take(&Event::Cordoned { node: "worker-1".into() });
+        assert_eq!(counter.take(&Event::Planned { node: "n".into(), assessment }), None);
+        let first = counter.take(&Event::Cordoned { node: "worker-1".into() });
         assert_eq!(first, Some(Count { left: 1, total: 1, blocker: None }));
-        assert_eq!(tally.take(&Event::Cordoned { node: "worker-1".into() }), None, "once");
+        assert_eq!(counter.take(&Event::Cordoned { node: "worker-1".into() }), None, "once");
     }
 
     #[test]
     fn what_is_in_the_way_is_forgotten_with_the_last_pod_it_holds_up() {
-        let mut tally = Tally::default();
-        tally.take(&progress(2));
-        let seen = tally
+        let mut counter = ProgressCounter::default();
+        counter.take(&progress(2));
+        let seen = counter
             .take(&waiting("a", &["b"], Reason::Answer(AnswerReason::Throttled)))
             .unwrap()
             .blocker
             .unwrap();
         assert!(seen.starts_with("pod shop/a "), "{seen}");
-        assert_eq!(tally.take(&left("a")), None, "b waits for the same");
-        assert_eq!(tally.take(&left("b")).unwrap().blocker, None);
-        assert_eq!(tally.take(&progress(0)).unwrap(), Count { left: 0, total: 2, blocker: None });
+        assert_eq!(counter.take(&left("a")), None, "b waits for the same");
+        assert_eq!(counter.take(&left("b")).unwrap().blocker, None);
+        assert_eq!(counter.take(&progress(0)).unwrap(), Count { left: 0, total: 2, blocker: None });
     }
 
     #[test]
     fn words_of_the_tenant_are_cleaned_before_they_leave_it() {
-        let mut tally = Tally::default();
+        let mut counter = ProgressCounter::default();
         let message = "no\u{1b}[2J\nway".to_owned();
         let refused = Reason::Answer(AnswerReason::WebhookRefused { webhook: "hook".into(), message });
-        let blocker = tally.take(&waiting("a", &[], refused)).unwrap().blocker.unwrap();
+        let blocker = counter.take(&waiting("a", &[], refused)).unwrap().blocker.unwrap();
         assert!(!blocker.chars().any(char::is_control), "{blocker:?}");
     }
 }

@@ -4,7 +4,7 @@ use tokio::task::JoinSet;
 
 use super::feeds::Sender;
 
-pub(super) struct Hands<'a> {
+pub(super) struct Spawner<'a> {
     pub sender: &'a Sender,
     pub tasks: &'a mut JoinSet<()>,
 }

@@ -1,4 +1,4 @@
-//! Asking the loop how it is. An answer proves that it turns; its content is what probes and metrics show.
+//! The health of the operator's loop, asked for through its inbox. An answer proves that the loop turns; its content is what probes and metrics show.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How the loop is at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Condition {
+pub struct LoopHealth {
     pub queues: Queues,
     pub migrations: usize,
     pub leads: bool,
@@ -20,7 +20,7 @@ pub struct Condition {
     pub missing: Vec<String>,
 }
 
-impl Condition {
+impl LoopHealth {
     /// Takes another loop into account.
     pub(super) fn add(&mut self, other: Self) {
         let Self { queues, migrations, leads, missing } = other;
@@ -31,23 +31,23 @@ impl Condition {
     }
 }
 
-pub(super) type Question = oneshot::Sender<Condition>;
+pub(super) type HealthRequest = oneshot::Sender<LoopHealth>;
 
-/// Reaches one loop; clones reach the same.
+/// Asks one loop; clones ask the same.
 #[derive(Clone)]
-pub struct Pulse {
-    sender: mpsc::Sender<Question>,
+pub struct HealthClient {
+    sender: mpsc::Sender<HealthRequest>,
     clock: Clock,
 }
 
-impl Pulse {
-    pub(super) fn new(clock: Clock) -> (Self, mpsc::Receiver<Question>) {
+impl HealthClient {
+    pub(super) fn new(clock: Clock) -> (Self, mpsc::Receiver<HealthRequest>) {
         let (sender, receiver) = mpsc::channel(8);
         (Self { sender, clock }, receiver)
     }
 
     /// `None` when the loop has ended or does not answer in time.
-    pub async fn feel(&self) -> Option<Condition> {
+    pub async fn ask(&self) -> Option<LoopHealth> {
         let (reply, answer) = oneshot::channel();
         let asking = async {
             self.sender.send(reply).await.ok()?;

@@ -1,8 +1,8 @@
-//! What the loop knows, for those who answer reviews.
+//! Reads from the index of the loop, for the handlers of reviews.
 //!
-//! A view may be a moment old, so it is good for answers that hurt nobody if they are: a refusal, which costs the asker
-//! another try, or the permission of something that the loop looks at again before it acts. Whatever could cost a
-//! guest is read from the server. An operator that has not seen everything yet, or is too busy, has no view.
+//! The index may be a moment old, so it is good for answers that do no harm if they are: a refusal, which costs the asker
+//! another try, or the permission of something that the loop looks at again before it acts. What could cost a
+//! guest is read from the server. An operator that has not seen everything yet, or is too busy, does not answer.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// Reading from the server takes no longer than this.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// One who wants to know, and what.
-pub(super) enum Asking {
+/// A question to the loop, with the way back.
+pub(super) enum IndexQuery {
     /// Why a pod cannot be evicted, as far as that is known.
     Refusal(Key, oneshot::Sender<Option<Denial>>),
     Instance(Key, oneshot::Sender<Option<Instance>>),
 }
 
-impl Asking {
+impl IndexQuery {
     pub fn answer(self, index: &Index) {
-        // Whoever asked may have given up.
+        // The handler may have given up.
         match self {
             Self::Refusal(pod, reply) => drop(reply.send(eviction::known_refusal(index, &pod))),
             Self::Instance(key, reply) => drop(reply.send(index.instance(&key).cloned())),
@@ -34,15 +34,15 @@ impl Asking {
 
 /// Reaches the loop; clones reach the same.
 #[derive(Clone)]
-pub struct View {
+pub struct IndexReader {
     /// The cluster's settings as they are now.
     pub config: watch::Receiver<Config>,
-    sender: mpsc::Sender<Asking>,
+    sender: mpsc::Sender<IndexQuery>,
     clock: Clock,
 }
 
-impl View {
-    pub(super) fn new(config: watch::Receiver<Config>, clock: Clock) -> (Self, mpsc::Receiver<Asking>) {
+impl IndexReader {
+    pub(super) fn new(config: watch::Receiver<Config>, clock: Clock) -> (Self, mpsc::Receiver<IndexQuery>) {
         let (sender, receiver) = mpsc::channel(64);
         (Self { config, sender, clock }, receiver)
     }
@@ -53,14 +53,14 @@ impl View {
     }
 
     pub async fn refusal(&self, pod: Key) -> Option<Denial> {
-        self.ask(|reply| Asking::Refusal(pod, reply)).await
+        self.ask(|reply| IndexQuery::Refusal(pod, reply)).await
     }
 
     pub async fn instance(&self, key: Key) -> Option<Instance> {
-        self.ask(|reply| Asking::Instance(key, reply)).await
+        self.ask(|reply| IndexQuery::Instance(key, reply)).await
     }
 
-    async fn ask<T>(&self, asking: impl FnOnce(oneshot::Sender<Option<T>>) -> Asking) -> Option<T> {
+    async fn ask<T>(&self, asking: impl FnOnce(oneshot::Sender<Option<T>>) -> IndexQuery) -> Option<T> {
         let (reply, answer) = oneshot::channel();
         self.sender.try_send(asking(reply)).ok()?;
         tokio::select! {

@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 
-use super::course::{Refusal, health_words, may_begin};
 use super::event::Report;
 use super::guests::GuestFate;
+use super::next_step::{Refusal, health_words, may_begin};
 use super::silence::Silence;
 use super::suspect::Suspect;
 use crate::cluster::fact::Pod;
@@ -13,7 +13,7 @@ use crate::drain::ownership::{Ownership, ownership};
 
 /// A failed node and what was on it.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct NodeSnapshot {
     /// The node with its kubelet's lease.
     pub suspect: Suspect,
     /// All pods on it.
@@ -46,7 +46,7 @@ impl Holding {
     }
 }
 
-impl Look {
+impl NodeSnapshot {
     pub(super) fn report(&self, silence: &Silence, now: Timestamp) -> Report {
         let suspect = &self.suspect;
         let record = suspect.record();
