@@ -242,6 +242,23 @@ impl Stage {
         Ok(())
     }
 
+    /// Waits until no object is left: the operator takes its finalizer off last, and the next turn makes objects of the same names.
+    async fn all_ended(&self) -> Result<()> {
+        loop {
+            let list = self.cluster.get(OBJECTS).await?;
+            if list["items"].as_array().is_none_or(Vec::is_empty) {
+                return Ok(());
+            }
+            let version = list["metadata"]["resourceVersion"].as_str().context("no version")?;
+            let mut events = self.cluster.events(&format!("{OBJECTS}?resourceVersion={version}")).await?;
+            while let Some(event) = events.next().await {
+                if event?["type"] == "DELETED" {
+                    break;
+                }
+            }
+        }
+    }
+
     /// Plain pods do not come back.
     async fn all_back(&self, owner: Owner) -> Result<()> {
         if owner == Owner::Deployment { self.all_ready().await } else { Ok(()) }
@@ -311,6 +328,7 @@ impl Stage {
                 seen.len() == 2 * NODES && seen.values().all(|node| node["spec"]["unschedulable"] != true)
             })
             .await?;
+        self.all_ended().await?;
         self.all_back(owner).await?;
         Ok(Measured {
             cordoned: cordoned.duration_since(there).as_secs_f64(),

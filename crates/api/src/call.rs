@@ -1,11 +1,13 @@
 //! Actions become requests.
 
+use evac_core::action::{Action, Asker, Event, LeaseOf, Part, Tree};
+use evac_core::cluster::subject::{Kind, ObjectRef};
 use evac_core::drain::claim;
 use evac_core::drain::give_back::Undo;
-use evac_core::drain::ownership::{ANNOTATION, DrainMark};
+use evac_core::drain::ownership::{ANNOTATION, DrainMark, lease_key};
 use evac_core::drain::record::{self, Record};
-use evac_core::machines::{Kind, names};
-use evac_core::{Action, Key, Lease, Taint, Uid};
+use evac_core::machines::names;
+use evac_core::{Key, Lease, Taint, Uid};
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -28,6 +30,7 @@ pub const CLAIMS: (&str, &str) = (
     "labelSelector=app.kubernetes.io/managed-by%3Devac",
 );
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
+pub const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 
 /// A request without the server's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,11 +75,11 @@ pub fn labelled(selector: &str) -> String {
 }
 
 pub fn node_path(name: &str) -> String {
-    format!("/api/v1/nodes/{}", escape(name))
+    request::object_path(Kind::Node, &Key::new("", name))
 }
 
 pub fn pod_path(pod: &Key) -> String {
-    format!("/api/v1/namespaces/{}/pods/{}", escape(&pod.namespace), escape(&pod.name))
+    request::object_path(Kind::Pod, pod)
 }
 
 /// The metrics of a node agent of KubeVirt, through the API server.
@@ -94,46 +97,53 @@ pub fn daemon_set_path(key: &Key) -> String {
 }
 
 pub fn lease_path(key: &Key) -> String {
-    format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}", escape(&key.namespace), escape(&key.name))
+    request::object_path(Kind::Lease, key)
 }
 
-/// The request for an action that is one request; reading the proof takes two and is done by the engine.
-pub fn call_for(action: &Action) -> Option<Call> {
-    match action {
+/// The request of an action that several roles ask for. What only one role asks for is made where it is performed.
+pub fn call_for<O>(action: &Action<O>) -> Option<Call> {
+    Some(match action {
         Action::Cordon { node, uid, resource_version, mark, taints, dry_run } => {
-            Some(cordon((node, uid, resource_version), mark, taints.as_deref(), *dry_run))
+            cordon((node, uid, resource_version), mark, taints.as_deref(), *dry_run)
         }
-        Action::Evict { pod, uid, grace_seconds, dry_run } => Some(evict(pod, uid, *grace_seconds, *dry_run)),
-        Action::Delete { pod, uid, grace_seconds, dry_run } => {
-            Some(delete(pod, uid, *grace_seconds, *dry_run))
+        Action::Evict { object, grace_seconds, dry_run } => evict(object, *grace_seconds, *dry_run),
+        Action::Delete { object, grace_seconds, dry_run } => delete(object, *grace_seconds, *dry_run),
+        Action::Patch { object, version, part, fields } => patch(object, version, *part, fields),
+        Action::Migrate { instance, name, node, asker, dry_run, .. } => {
+            migrate(instance, name, node, asker, *dry_run)
         }
-        Action::Hold { node, uid, holder, at, seconds, answered, over, record } => {
-            let marks = json!({
-                "labels": {"app.kubernetes.io/managed-by": "evac"},
-                "annotations": {LEASE_ANNOTATION: node},
-            });
-            let answered = answered.map(|at| json!({ANSWERED_ANNOTATION: micros(at)}));
-            let mut notes = answered.unwrap_or_else(|| json!({ANSWERED_ANNOTATION: Value::Null}));
+        Action::Hold { lease, node, uid, holder, at, seconds, answered, over, record } => {
+            let (marks, mut notes) = match lease {
+                LeaseOf::Drain => (drain_marks(node), json!({ANSWERED_ANNOTATION: answered.map(micros)})),
+                LeaseOf::Remediation => (json!({}), json!({})),
+            };
             if let Some(record) = record {
                 notes[record::ANNOTATION] = noted(record);
             }
-            let claim = LeaseClaim { key: claim::key(node), holder, seconds: *seconds, marks, notes };
-            Some(write_lease(&claim, (node, uid), *at, over.as_deref()))
+            let claim = LeaseClaim { key: key_of(*lease, node), holder, seconds: *seconds, marks, notes };
+            write_lease(&claim, (node, uid), *at, over.as_deref())
         }
-        Action::Ask { node, at } => Some(ask(node, *at)),
-        Action::Release { node, resource_version, keep: true } if !resource_version.is_empty() => {
-            Some(vacate(node, resource_version))
+        Action::Release { node, resource_version, keep: true, .. } if !resource_version.is_empty() => {
+            vacate(node, resource_version)
         }
-        Action::Release { node, resource_version, .. } => Some(release(node, Some(resource_version))),
-        Action::Migrate { instance, name, node, owner, dry_run, .. } => {
-            Some(migrate(instance, name, node, owner, *dry_run))
+        Action::Release { lease, node, resource_version, .. } => {
+            release(&key_of(*lease, node), Some(resource_version))
         }
-        Action::Abort { migration, uid } => Some(abort(migration, uid, false)),
-        Action::Prove { .. }
-        | Action::LookUp { .. }
-        | Action::ReadLaunchers { .. }
-        | Action::ReadTransfers { .. } => None,
+        Action::Own(_) => return None,
+    })
+}
+
+/// Where a lease about a node is.
+pub fn key_of(lease: LeaseOf, node: &str) -> Key {
+    match lease {
+        LeaseOf::Drain => claim::key(node),
+        LeaseOf::Remediation => lease_key(node),
     }
+}
+
+/// By what the lease of a drain is found, and which node it is about.
+fn drain_marks(node: &str) -> Value {
+    json!({"labels": {"app.kubernetes.io/managed-by": "evac"}, "annotations": {LEASE_ANNOTATION: node}})
 }
 
 fn query(path: &str, parameters: &[(&str, &str)]) -> String {
@@ -234,18 +244,18 @@ fn micros(at: Timestamp) -> String {
 }
 
 /// A lease that somebody wants to hold about a node.
-pub(crate) struct LeaseClaim<'a> {
-    pub key: Key,
-    pub holder: &'a str,
-    pub seconds: u64,
+struct LeaseClaim<'a> {
+    key: Key,
+    holder: &'a str,
+    seconds: u64,
     /// Labels and annotations of a new one.
-    pub marks: Value,
+    marks: Value,
     /// Annotations that are set with each write; null removes one.
-    pub notes: Value,
+    notes: Value,
 }
 
 /// Creates a lease about a node, renews it, or takes over the one that was last seen; fails if that changed since.
-pub(crate) fn write_lease(
+fn write_lease(
     claim: &LeaseClaim<'_>,
     (node, uid): (&str, &Uid),
     at: Timestamp,
@@ -278,21 +288,21 @@ pub(crate) fn write_lease(
     metadata["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]);
     let body =
         json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
-    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", escape(&key.namespace));
+    let path = request::in_namespace(Kind::Lease, &key.namespace);
     Call::with_json("POST", query(&path, &manager), "application/json", &body)
 }
 
-/// Removes the lease of a drain; with a version only if it is still that one.
-pub fn release(node: &str, resource_version: Option<&str>) -> Call {
+/// Removes a lease; with a version only if it is still that one.
+pub fn release(lease: &Key, resource_version: Option<&str>) -> Call {
     let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
     if let Some(version) = resource_version.filter(|version| !version.is_empty()) {
         body["preconditions"] = json!({"resourceVersion": version});
     }
-    Call::with_json("DELETE", lease_path(&claim::key(node)), "application/json", &body)
+    Call::with_json("DELETE", lease_path(lease), "application/json", &body)
 }
 
 /// The text of a record in an annotation.
-pub(crate) fn noted(record: &Record) -> Value {
+fn noted(record: &Record) -> Value {
     json!(serde_json::to_string(record).unwrap_or_default())
 }
 
@@ -315,31 +325,33 @@ pub fn note(node: (&str, &Uid), record: &Record, at: Timestamp, over: Option<&Le
         let path = query(&lease_path(&seen.key), &[("fieldManager", FIELD_MANAGER)]);
         return Call::with_json("PATCH", path, MERGE_PATCH, &body);
     }
-    let marks = json!({
-        "labels": {"app.kubernetes.io/managed-by": "evac"},
-        "annotations": {LEASE_ANNOTATION: node.0},
-    });
-    let claim = LeaseClaim { key: claim::key(node.0), holder: "", seconds: 1, marks, notes };
+    let claim =
+        LeaseClaim { key: claim::key(node.0), holder: "", seconds: 1, marks: drain_marks(node.0), notes };
     write_lease(&claim, node, at, None)
 }
 
-/// An event about an object. The same words in the same second are one event.
-pub fn event(
-    namespace: &str,
-    name: &str,
-    involved: &Value,
-    (warning, reason, message): (bool, &str, &str),
-    now: Timestamp,
-) -> Call {
+/// An event with its time by the calendar. The same words in the same second are one event; those about what is in no namespace are kept in `default`.
+pub fn event(event: &Event, now: Timestamp) -> Call {
+    let Event { about: ObjectRef { kind, key, uid }, warning, reason, message, .. } = event;
     let at = evac_core::machines::condition::seconds(now);
-    let uid = involved["uid"].as_str().unwrap_or_default();
-    let digest = names::digest(&[uid, reason, message, &at]);
+    let digest = names::digest(&[&uid.0, reason, message, &at]);
+    let mut involved = json!({
+        "apiVersion": request::api_version(*kind),
+        "kind": request::kind_name(*kind),
+        "name": key.name,
+        "uid": uid,
+    });
+    let mut namespace = "default";
+    if !key.namespace.is_empty() {
+        namespace = &key.namespace;
+        involved["namespace"] = json!(namespace);
+    }
     let body = json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": format!("{name}.{digest:016x}"), "namespace": namespace},
+        "metadata": {"name": format!("{}.{digest:016x}", key.name), "namespace": namespace},
         "involvedObject": involved,
-        "type": if warning { "Warning" } else { "Normal" },
+        "type": if *warning { "Warning" } else { "Normal" },
         "reason": reason,
         "message": message,
         "source": {"component": "evac"},
@@ -362,24 +374,52 @@ fn delete_options(uid: &Uid, grace_seconds: Option<i64>, dry_run: bool) -> Value
     options
 }
 
-fn evict(pod: &Key, uid: &Uid, grace_seconds: Option<i64>, dry_run: bool) -> Call {
+fn evict(object: &ObjectRef, grace_seconds: Option<i64>, dry_run: bool) -> Call {
+    let ObjectRef { kind, key, uid } = object;
     let body = json!({
         "apiVersion": "policy/v1",
         "kind": "Eviction",
-        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "metadata": {"name": key.name, "namespace": key.namespace},
         "deleteOptions": delete_options(uid, grace_seconds, dry_run),
     });
-    let path = format!("{}/eviction", pod_path(pod));
+    let path = format!("{}/eviction", request::object_path(*kind, key));
     let parameters: &[_] = if dry_run { &[("dryRun", "All")] } else { &[] };
     Call::with_json("POST", query(&path, parameters), "application/json", &body)
 }
 
-/// A migration that says which node it is to empty and for whom.
-fn migrate(instance: &Key, name: &str, node: &str, owner: &str, dry_run: bool) -> Call {
-    let mut labels = json!({names::DRAIN: DRAIN_LABEL});
+/// Deletes exactly this incarnation.
+pub fn delete(object: &ObjectRef, grace_seconds: Option<i64>, dry_run: bool) -> Call {
+    let mut body = delete_options(&object.uid, grace_seconds, dry_run);
+    body["apiVersion"] = json!("v1");
+    body["kind"] = json!("DeleteOptions");
+    Call::with_json("DELETE", request::object_path(object.kind, &object.key), "application/json", &body)
+}
+
+fn patch(object: &ObjectRef, version: &str, part: Part, fields: &Tree) -> Call {
+    let mut body = serde_json::to_value(fields).unwrap_or_default();
+    body["metadata"]["uid"] = json!(object.uid);
+    body["metadata"]["resourceVersion"] = json!(version);
+    let status = if part == Part::Status { "/status" } else { "" };
+    let path = format!("{}{status}", request::object_path(object.kind, &object.key));
+    let content_type = if object.kind == Kind::Pod { STRATEGIC_MERGE_PATCH } else { MERGE_PATCH };
+    Call::with_json("PATCH", query(&path, &[("fieldManager", FIELD_MANAGER)]), content_type, &body)
+}
+
+/// A migration that says which node it is to empty, and for whom.
+fn migrate(instance: &Key, name: &str, node: &str, asker: &Asker, dry_run: bool) -> Call {
+    let mut labels = json!({});
     // A longer name cannot be the value of a label; the controller does without it then.
     if instance.name.len() <= 63 {
         labels[names::MIGRATION_SELECTOR] = json!(instance.name);
+    }
+    let mut annotations = json!({names::EVACUATION_MIGRATION: node});
+    let mut spec = json!({"vmiName": instance.name});
+    match asker {
+        Asker::Drain { owner, .. } => {
+            labels[names::DRAIN] = json!(DRAIN_LABEL);
+            annotations[names::DRAIN] = json!(owner);
+        }
+        Asker::Evacuation(priority) => spec["priority"] = json!(priority),
     }
     let body = json!({
         "apiVersion": kubevirt::API_VERSION,
@@ -388,9 +428,9 @@ fn migrate(instance: &Key, name: &str, node: &str, owner: &str, dry_run: bool) -
             "name": name,
             "namespace": instance.namespace,
             "labels": labels,
-            "annotations": {names::EVACUATION_MIGRATION: node, names::DRAIN: owner},
+            "annotations": annotations,
         },
-        "spec": {"vmiName": instance.name},
+        "spec": spec,
     });
     let mut parameters = vec![("fieldManager", FIELD_MANAGER)];
     if dry_run {
@@ -400,26 +440,10 @@ fn migrate(instance: &Key, name: &str, node: &str, owner: &str, dry_run: bool) -
     Call::with_json("POST", query(&path, &parameters), "application/json", &body)
 }
 
-/// Deleting a migration that is not over aborts it.
-pub fn abort(migration: &Key, uid: &Uid, dry_run: bool) -> Call {
-    let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
-    if dry_run {
-        body["dryRun"] = json!(["All"]);
-    }
-    Call::with_json("DELETE", request::object_path(Kind::Migration, migration), "application/json", &body)
-}
-
 /// The pods of an instance.
 pub fn launchers_path(namespace: &str, instance: &Uid) -> String {
     let selector = format!("{}={instance}", names::CREATED_BY);
     format!("{}?{}", request::in_namespace(Kind::Pod, namespace), labelled(&selector))
-}
-
-fn delete(pod: &Key, uid: &Uid, grace_seconds: Option<i64>, dry_run: bool) -> Call {
-    let mut body = delete_options(uid, grace_seconds, dry_run);
-    body["apiVersion"] = json!("v1");
-    body["kind"] = json!("DeleteOptions");
-    Call::with_json("DELETE", pod_path(pod), "application/json", &body)
 }
 
 #[cfg(test)]
@@ -432,9 +456,8 @@ mod tests {
 
     #[test]
     fn a048_an_eviction_names_the_incarnation_and_the_grace_period() {
-        let action = Action::Evict {
-            pod: Key::new("shop", "web-1"),
-            uid: Uid("u1".into()),
+        let action = Action::<()>::Evict {
+            object: ObjectRef::new(Kind::Pod, Key::new("shop", "web-1"), Uid("u1".into())),
             grace_seconds: Some(10),
             dry_run: false,
         };
@@ -451,9 +474,8 @@ mod tests {
 
     #[test]
     fn without_a_grace_period_the_pods_own_applies() {
-        let action = Action::Delete {
-            pod: Key::new("a", "b"),
-            uid: Uid("u".into()),
+        let action = Action::<()>::Delete {
+            object: ObjectRef::new(Kind::Pod, Key::new("a", "b"), Uid("u".into())),
             grace_seconds: None,
             dry_run: false,
         };
@@ -462,15 +484,31 @@ mod tests {
 
     #[test]
     fn a_trial_is_marked_in_address_and_body() {
-        let action = Action::Evict {
-            pod: Key::new("a", "b"),
-            uid: Uid("u".into()),
+        let action = Action::<()>::Evict {
+            object: ObjectRef::new(Kind::Pod, Key::new("a", "b"), Uid("u".into())),
             grace_seconds: None,
             dry_run: true,
         };
         let call = call_for(&action).unwrap();
         assert!(call.path.ends_with("?dryRun=All"));
         assert_eq!(body(&call)["deleteOptions"]["dryRun"], json!(["All"]));
+    }
+
+    #[test]
+    fn a_patch_names_the_incarnation_and_the_version_it_was_decided_on() {
+        let mut fields = Tree::at(&["status", "phase"], Tree::text("Pending"));
+        fields.put(&["status", "gone"], Tree::null());
+        let object = ObjectRef::new(Kind::Migration, Key::new("d", "m"), Uid("u".into()));
+        let action = Action::<()>::Patch { object, version: "7".into(), part: Part::Status, fields };
+        let call = call_for(&action).unwrap();
+        assert_eq!(
+            call.path,
+            "/apis/kubevirt.io/v1/namespaces/d/virtualmachineinstancemigrations/m/status?fieldManager=evac"
+        );
+        assert_eq!(
+            body(&call),
+            json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"phase": "Pending", "gone": null}})
+        );
     }
 
     #[test]

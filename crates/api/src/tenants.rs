@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use evac_core::machines::Kind;
-use evac_core::tenants::{
-    Action, CAPK_DEADLINE, CORDONED, DEADLINE, Machine, Marks, POLICY, PROGRESS, TIMEOUT,
-};
+use evac_core::cluster::subject::{Kind, ObjectRef};
+use evac_core::tenants::{CAPK_DEADLINE, CORDONED, DEADLINE, Machine, Marks, Own, POLICY, PROGRESS, TIMEOUT};
 use evac_core::{Key, Uid};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::call::{Call, FIELD_MANAGER, MERGE_PATCH, escape};
-use crate::kubevirt::{render, request};
+use crate::kubevirt::request;
 use crate::wire::Meta;
 
 type Annotations = BTreeMap<String, String>;
@@ -118,46 +116,22 @@ impl From<TenantNode> for Machine {
     }
 }
 
-/// The request of an action that is one write to the host. All of them name the incarnation they mean.
-pub fn call_for(action: &Action, instance: &Key, uid: &Uid) -> Option<Call> {
-    match action {
-        Action::Anchor { deadline } => {
-            let at = evac_core::machines::condition::seconds(*deadline);
-            Some(annotate(Kind::Instance, instance, uid, &json!({DEADLINE: at})))
+/// The request of what is one write to annotations on the host. All of them name the incarnation they mean.
+pub fn call_for(own: &Own, instance: &ObjectRef) -> Option<Call> {
+    let (object, annotations) = match own {
+        Own::Anchor { deadline } => {
+            (instance, json!({DEADLINE: evac_core::machines::condition::seconds(*deadline)}))
         }
-        Action::Note { progress } => {
-            let text = serde_json::to_string(progress).unwrap_or_default();
-            Some(annotate(Kind::Instance, instance, uid, &json!({PROGRESS: text})))
+        Own::Note { progress } => {
+            (instance, json!({PROGRESS: serde_json::to_string(progress).unwrap_or_default()}))
         }
-        Action::Clear => {
-            let nothing = json!({DEADLINE: null, CAPK_DEADLINE: null, PROGRESS: null});
-            Some(annotate(Kind::Instance, instance, uid, &nothing))
-        }
-        Action::Remember { at, instance } => {
-            Some(annotate(at.kind, &at.key, &at.uid, &json!({CORDONED: instance})))
-        }
-        Action::Conditions { version, list } => {
-            let body = json!({
-                "metadata": {"uid": uid, "resourceVersion": version},
-                "status": {"conditions": list},
-            });
-            Some(patch(Kind::Instance, instance, &body))
-        }
-        Action::Migrate { name, node } => {
-            let path = request::in_namespace(Kind::Migration, &instance.namespace);
-            Some(request::create(&path, &render::evacuation(instance, name, node, "system-critical")))
-        }
-        _ => None,
-    }
-}
-
-fn annotate(kind: Kind, key: &Key, uid: &Uid, annotations: &Value) -> Call {
-    patch(kind, key, &json!({"metadata": {"uid": uid, "annotations": annotations}}))
-}
-
-fn patch(kind: Kind, key: &Key, body: &Value) -> Call {
-    let path = format!("{}?fieldManager={FIELD_MANAGER}", request::object_path(kind, key));
-    request::send("PATCH", path, MERGE_PATCH, body)
+        Own::Clear => (instance, json!({DEADLINE: null, CAPK_DEADLINE: null, PROGRESS: null})),
+        Own::Remember { at, instance } => (at, json!({CORDONED: instance})),
+        _ => return None,
+    };
+    let path = format!("{}?fieldManager={FIELD_MANAGER}", request::object_path(object.kind, &object.key));
+    let body = json!({"metadata": {"uid": object.uid, "annotations": annotations}});
+    Some(request::send("PATCH", path, MERGE_PATCH, &body))
 }
 
 /// Deletes exactly this state of the instance: whatever was checked on it still holds.

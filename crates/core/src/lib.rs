@@ -7,9 +7,10 @@
 //! Each room knows only those to its left:
 //!
 //! ```text
-//!  cluster ◀─ reasons ◀─ machines ◀─ drain ◀─ maintenance · tenants · failover
+//!  cluster ◀─ action ◀─ reasons ◀─ machines ◀─ drain ◀─ maintenance · tenants · failover
 //! ```
 
+pub mod action;
 pub mod certificates;
 pub mod cluster;
 pub mod drain;
@@ -23,11 +24,12 @@ pub mod tenants;
 #[allow(clippy::return_self_not_must_use, reason = "builders for tests")]
 mod testing;
 
+pub use action::Outcome;
 pub use cluster::fact::{
     Budget, Deletion, Existence, Fact, Key, Lease, Node, Owner, Pod, PodPhase, Taint, Uid, VmRole,
 };
 pub use cluster::index::{Index, Sight};
-pub use drain::action::{Action, Outcome};
+pub use drain::action::Action;
 pub use drain::assess::{Assessment, Fate, Verdict, assess};
 pub use drain::explain::explain;
 pub use drain::forecast::{Forecast, forecast};

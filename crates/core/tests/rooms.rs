@@ -1,7 +1,7 @@
 //! The rooms of this crate, and which of them may know which: each knows only those to its left.
 //!
 //! ```text
-//!  cluster ◀─ reasons ◀─ machines ◀─ drain ◀─ maintenance · tenants · failover (not each other)
+//!  cluster ◀─ action ◀─ reasons ◀─ machines ◀─ drain ◀─ maintenance · tenants · failover (not each other)
 //! ```
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
@@ -12,6 +12,7 @@ use evac_rooms::Rooms;
 
 const ROWS: &[&[&str]] = &[
     &["cluster"],
+    &["action"],
     &["reasons"],
     &["machines"],
     &["drain"],

@@ -53,7 +53,7 @@ pub(crate) async fn abort_migrations(
         Err(error) => return Err(error),
     };
     for migration in found {
-        let why = match http.send(&call::abort(&migration.key, &migration.uid, dry_run)).await {
+        let why = match http.send(&call::delete(&(&migration).into(), None, dry_run)).await {
             Ok(answer) if answer.is_success() => {
                 done.aborted.push(migration.instance);
                 continue;

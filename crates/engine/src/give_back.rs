@@ -120,7 +120,7 @@ async fn finish(
     for step in steps {
         match step {
             Undoing::Node(_) => {}
-            Undoing::Record => drop(http.send(&call::release(name, None)).await),
+            Undoing::Record => drop(http.send(&call::release(&claim::key(name), None)).await),
             Undoing::Wait(span) => http.clock().sleep(span).await,
             Undoing::Marks => round = clear_marks(http, name, dry_run).await,
             Undoing::Migrations(whose) => {

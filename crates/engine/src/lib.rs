@@ -3,6 +3,7 @@
 pub mod act;
 pub mod call_back;
 pub mod drain;
+mod events;
 pub mod failover;
 pub mod gate;
 pub mod give_back;

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use evac_clock::Clock;
+use evac_core::drain::action::Own;
 use evac_core::{Action, Fact, Key, Lease};
 use jiff::Timestamp;
 
@@ -80,7 +81,7 @@ impl Stated {
                     _ => self.clock.on_calendar(time),
                 });
             }
-            Action::Ask { at, .. } => *at = self.clock.on_calendar(*at),
+            Action::Own(Own::Ask { at, .. }) => *at = self.clock.on_calendar(*at),
             _ => {}
         }
         action
@@ -91,6 +92,7 @@ impl Stated {
 mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
 
+    use evac_core::action::LeaseOf;
     use evac_core::{Uid, drain::claim};
     use jiff::SignedDuration;
 
@@ -142,6 +144,7 @@ mod tests {
             let read = stated.lease(lease(asked - SignedDuration::from_secs(60), Some(asked), Some(asked)));
             seconds.store(step, Ordering::Relaxed);
             let hold = Action::Hold {
+                lease: LeaseOf::Drain,
                 node: "n".into(),
                 uid: Uid("u".into()),
                 holder: "ann/box:1".into(),

@@ -9,7 +9,7 @@ use evac_core::cluster::condition::{Condition, Said};
 use evac_core::drain::ownership::{self, DrainMark};
 use evac_core::failover::fencing::{ANNOTATION, Fenced};
 use evac_core::failover::{FencedState, KubeletLease, Suspect};
-use evac_core::{Node, Taint, Uid};
+use evac_core::{Node, Taint};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,7 +23,6 @@ pub const KUBELET_LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-n
 /// Where remediation operators claim nodes.
 pub const MAINTENANCE_LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/medik8s-leases/leases";
 pub const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
-pub const POLICIES: &str = "/apis/evac.dev/v1alpha1/failoverpolicies";
 /// The agent of virtual machines writes the time here.
 const HEARTBEAT: &str = "kubevirt.io/heartbeat";
 
@@ -223,34 +222,9 @@ pub fn delete(node: &Node) -> Call {
     send("DELETE", node_path(&node.name), "application/json", &body)
 }
 
-/// An event about a node or a policy. Events of what has no namespace are kept in `default`.
-pub fn event(about: &About<'_>, warning: bool, reason: &str, message: &str, now: Timestamp) -> Call {
-    let involved =
-        json!({"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid});
-    crate::call::event("default", about.name, &involved, (warning, reason, message), now)
-}
-
-/// What an event is about.
-#[derive(Debug, Clone, Copy)]
-pub struct About<'a> {
-    pub api_version: &'static str,
-    pub kind: &'static str,
-    pub name: &'a str,
-    pub uid: &'a str,
-}
-
-impl<'a> About<'a> {
-    pub fn node(name: &'a str, uid: &'a Uid) -> Self {
-        Self { api_version: "v1", kind: "Node", name, uid: &uid.0 }
-    }
-
-    pub fn policy(name: &'a str, uid: &'a Uid) -> Self {
-        Self { api_version: definition::API_VERSION, kind: definition::KIND, name, uid: &uid.0 }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use evac_core::Uid;
     use evac_core::cluster::fact::Health;
     use evac_core::failover::suspect::out_of_service;
     use evac_core::failover::{How, PolicyRef};

@@ -7,15 +7,15 @@ use evac_core::cluster::fact::Amount;
 use evac_core::failover::policy::{Agent, DEFAULT_NOT_READY_FOR, SHORTEST, SHORTEST_ASSUMPTION, Storm};
 use evac_core::failover::watchman::{Standing, Verdict};
 use evac_core::failover::{Brake, FailoverPolicy, PolicyError, Proof};
+use evac_core::machines::Kind;
 use evac_core::machines::condition::seconds;
 use evac_core::{Key, Uid};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::POLICIES;
-use crate::call::{Call, FIELD_MANAGER, MERGE_PATCH, escape};
-use crate::kubevirt::request::send;
+use crate::call::{Call, FIELD_MANAGER, MERGE_PATCH};
+use crate::kubevirt::request::{object_path, send};
 use crate::wire::{IntOrString, LabelSelector, Meta};
 
 const DEFAULT_AGENT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
@@ -314,7 +314,8 @@ pub fn status_unread(words: &str, object: &PolicyObject, now: Timestamp) -> Valu
 
 /// Writes a status.
 pub fn write_status(name: &str, status: &Value) -> Call {
-    let path = format!("{POLICIES}/{}/status?fieldManager={FIELD_MANAGER}", escape(name));
+    let path =
+        format!("{}/status?fieldManager={FIELD_MANAGER}", object_path(Kind::Policy, &Key::new("", name)));
     send("PATCH", path, MERGE_PATCH, status)
 }
 

@@ -9,8 +9,6 @@ pub mod review;
 pub mod settings;
 pub mod wire;
 
-pub use request::call_for;
-
 pub const GROUP: &str = "kubevirt.io";
 pub const VERSION: &str = "v1";
 pub const API_VERSION: &str = "kubevirt.io/v1";

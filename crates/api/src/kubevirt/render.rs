@@ -77,21 +77,6 @@ pub fn migration(namespace: &str, instance: &str, added_selector: Option<&Value>
     object
 }
 
-/// A migration because the node of the instance is wanted.
-pub fn evacuation(instance: &Key, name: &str, node: &str, priority: &str) -> Value {
-    json!({
-        "apiVersion": API_VERSION,
-        "kind": "VirtualMachineInstanceMigration",
-        "metadata": {
-            "name": name,
-            "namespace": instance.namespace,
-            "annotations": {names::EVACUATION_MIGRATION: node},
-            "labels": {names::MIGRATION_SELECTOR: instance.name},
-        },
-        "spec": {"vmiName": instance.name, "priority": priority},
-    })
-}
-
 /// The budget that keeps the pods of an instance from being evicted.
 pub fn budget(instance: &Key, uid: &Uid, name: &str) -> Value {
     json!({

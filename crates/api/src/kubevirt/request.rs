@@ -1,62 +1,66 @@
-//! Actions of the machine controllers become requests.
+//! Where the objects of each kind are, and what is sent there.
 
-use evac_core::machines::{Action, Kind, Part};
-use evac_core::{Key, Uid};
-use serde_json::{Value, json};
+use evac_core::Key;
+use evac_core::machines::Kind;
+use serde_json::Value;
 
-use super::{GROUP, NAMESPACE, VERSION, render};
-use crate::call::{Call, FIELD_MANAGER, MERGE_PATCH, escape};
+use super::{API_VERSION, NAMESPACE, render};
+use crate::call::{Call, FIELD_MANAGER, escape};
+use crate::failover::definition;
+use crate::maintenance;
 
-pub const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 pub const JSON_PATCH: &str = "application/json-patch+json";
 
-const LEASES: &str = "coordination.k8s.io/v1";
-
-pub fn plural(kind: Kind) -> &'static str {
+/// Group and version, kind and plural.
+fn names(kind: Kind) -> (&'static str, &'static str, &'static str) {
     match kind {
-        Kind::Machine => "virtualmachines",
-        Kind::Instance => "virtualmachineinstances",
-        Kind::ReplicaSet => "virtualmachineinstancereplicasets",
-        Kind::Migration => "virtualmachineinstancemigrations",
-        Kind::Pod => "pods",
-        Kind::Node => "nodes",
-        Kind::Budget => "poddisruptionbudgets",
-        Kind::Lease => "leases",
+        Kind::Machine => (API_VERSION, "VirtualMachine", "virtualmachines"),
+        Kind::Instance => (API_VERSION, "VirtualMachineInstance", "virtualmachineinstances"),
+        Kind::ReplicaSet => {
+            (API_VERSION, "VirtualMachineInstanceReplicaSet", "virtualmachineinstancereplicasets")
+        }
+        Kind::Migration => {
+            (API_VERSION, "VirtualMachineInstanceMigration", "virtualmachineinstancemigrations")
+        }
+        Kind::Pod => ("v1", "Pod", "pods"),
+        Kind::Node => ("v1", "Node", "nodes"),
+        Kind::Budget => ("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+        Kind::Lease => ("coordination.k8s.io/v1", "Lease", "leases"),
+        Kind::Maintenance(family) => (family.api_version(), maintenance::KIND, maintenance::PLURAL),
+        Kind::Policy => (definition::API_VERSION, definition::KIND, "failoverpolicies"),
     }
 }
 
+/// Group and version, as objects name them.
+pub fn api_version(kind: Kind) -> &'static str {
+    names(kind).0
+}
+
 pub fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Machine => "VirtualMachine",
-        Kind::Instance => "VirtualMachineInstance",
-        Kind::ReplicaSet => "VirtualMachineInstanceReplicaSet",
-        Kind::Migration => "VirtualMachineInstanceMigration",
-        Kind::Pod => "Pod",
-        Kind::Node => "Node",
-        Kind::Budget => "PodDisruptionBudget",
-        Kind::Lease => "Lease",
-    }
+    names(kind).1
+}
+
+pub fn plural(kind: Kind) -> &'static str {
+    names(kind).2
+}
+
+/// The path of the group.
+fn root(kind: Kind) -> String {
+    let api_version = api_version(kind);
+    let root = if api_version == "v1" { "api" } else { "apis" };
+    format!("/{root}/{api_version}")
 }
 
 /// The path of a whole collection over all namespaces.
 pub fn collection(kind: Kind) -> String {
-    match kind {
-        Kind::Pod | Kind::Node => format!("/api/v1/{}", plural(kind)),
-        Kind::Budget => format!("/apis/policy/v1/{}", plural(kind)),
-        Kind::Lease => format!("/apis/{LEASES}/{}", plural(kind)),
-        _ => format!("/apis/{GROUP}/{VERSION}/{}", plural(kind)),
-    }
+    format!("{}/{}", root(kind), plural(kind))
 }
 
-/// The path of a collection in a namespace.
+/// The path of a collection in a namespace, where the kind has such.
 pub fn in_namespace(kind: Kind, namespace: &str) -> String {
-    let namespace = escape(namespace);
     match kind {
-        Kind::Node => "/api/v1/nodes".to_owned(),
-        Kind::Pod => format!("/api/v1/namespaces/{namespace}/pods"),
-        Kind::Budget => format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"),
-        Kind::Lease => format!("/apis/{LEASES}/namespaces/{namespace}/leases"),
-        _ => format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{}", plural(kind)),
+        Kind::Node | Kind::Maintenance(_) | Kind::Policy => collection(kind),
+        _ => format!("{}/namespaces/{}/{}", root(kind), escape(namespace), plural(kind)),
     }
 }
 
@@ -93,91 +97,4 @@ pub fn create(collection: &str, object: &Value) -> Call {
 
 pub fn send(method: &'static str, path: String, content_type: &'static str, body: &Value) -> Call {
     Call { method, path, content_type: Some(content_type), body: body.to_string().into_bytes() }
-}
-
-/// The request of an action that is one request. Creations read their template first and are made by the engine.
-pub fn call_for(action: &Action) -> Option<Call> {
-    match action {
-        Action::Delete { kind, key, uid, grace_seconds } => Some(delete(*kind, key, uid, *grace_seconds)),
-        Action::Patch { kind, key, uid, version, part, fields } => {
-            let mut body = serde_json::to_value(fields).unwrap_or_default();
-            body["metadata"]["uid"] = json!(uid);
-            body["metadata"]["resourceVersion"] = json!(version);
-            let mut path = object_path(*kind, key);
-            if *part == Part::Status {
-                path.push_str("/status");
-            }
-            path.push_str("?fieldManager=");
-            path.push_str(FIELD_MANAGER);
-            let content_type = if *kind == Kind::Pod { STRATEGIC_MERGE_PATCH } else { MERGE_PATCH };
-            Some(send("PATCH", path, content_type, &body))
-        }
-        _ => None,
-    }
-}
-
-fn delete(kind: Kind, key: &Key, uid: &Uid, grace_seconds: Option<i64>) -> Call {
-    let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
-    if let Some(seconds) = grace_seconds {
-        body["gracePeriodSeconds"] = json!(seconds);
-    }
-    send("DELETE", object_path(kind, key), "application/json", &body)
-}
-
-/// An event about an object. Its name follows from what it says and when, so saying it twice gives one event.
-pub fn event(
-    kind: Kind,
-    key: &Key,
-    uid: &Uid,
-    warning: bool,
-    reason: &str,
-    message: &str,
-    now: jiff::Timestamp,
-) -> Call {
-    let api_version = match kind {
-        Kind::Pod | Kind::Node => "v1",
-        Kind::Budget => "policy/v1",
-        Kind::Lease => LEASES,
-        _ => super::API_VERSION,
-    };
-    let involved = json!({
-        "apiVersion": api_version,
-        "kind": kind_name(kind),
-        "namespace": key.namespace,
-        "name": key.name,
-        "uid": uid,
-    });
-    crate::call::event(&key.namespace, &key.name, &involved, (warning, reason, message), now)
-}
-
-#[cfg(test)]
-mod tests {
-    use evac_core::machines::Tree;
-
-    use super::*;
-
-    #[test]
-    fn a_patch_names_the_incarnation_and_the_version_it_was_decided_on() {
-        let mut fields = Tree::default();
-        fields.put(&["status", "phase"], Tree::text("Pending"));
-        fields.put(&["status", "gone"], Tree::null());
-        let call = call_for(&Action::Patch {
-            kind: Kind::Migration,
-            key: Key::new("d", "m"),
-            uid: Uid("u".into()),
-            version: "7".into(),
-            part: Part::Status,
-            fields,
-        })
-        .unwrap();
-        assert_eq!(
-            call.path,
-            "/apis/kubevirt.io/v1/namespaces/d/virtualmachineinstancemigrations/m/status?fieldManager=evac"
-        );
-        let body: Value = serde_json::from_slice(&call.body).unwrap();
-        assert_eq!(
-            body,
-            json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"phase": "Pending", "gone": null}})
-        );
-    }
 }

@@ -32,12 +32,17 @@ pub enum Fate {
     Blocked,
 }
 
+/// How one pod may leave its node, or why it stays there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
+    /// The pod that was judged.
     pub pod: Key,
+    /// The incarnation that was judged: an eviction names it, so that a pod re-created under the same name is not meant.
     #[serde(skip)]
     pub uid: Uid,
+    /// What a drain does about the pod.
     pub fate: Fate,
+    /// Every remark about the pod, in the order of the filters; empty where the pod is simply evicted.
     pub reasons: Vec<Reason>,
     /// The virtual machine instance it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,11 +52,14 @@ pub struct Verdict {
 /// The verdicts for all pods of one node, ordered by namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Assessment {
+    /// The name of the node.
     pub node: String,
+    /// One for each pod that the index has on the node, those that stay included.
     pub verdicts: Vec<Verdict>,
 }
 
 impl Assessment {
+    /// The verdicts with this fate, in the order of [`Assessment::verdicts`].
     pub fn of_fate(&self, fate: Fate) -> impl Iterator<Item = &Verdict> {
         self.verdicts.iter().filter(move |verdict| verdict.fate == fate)
     }
@@ -93,11 +101,13 @@ fn grouped<'a>(verdicts: impl Iterator<Item = &'a Verdict>, severity: Severity) 
     groups
 }
 
+/// Judges all pods of a node by the options of a drain. `now` decides which pods count as overdue.
 pub fn assess(index: &Index, policy: &Policy, node: &str, now: Timestamp) -> Assessment {
     let verdicts = index.pods_on(node).map(|pod| assess_pod(index, policy, pod, now)).collect();
     Assessment { node: node.to_owned(), verdicts }
 }
 
+/// Judges one pod, whichever node it is on.
 pub fn assess_pod(index: &Index, policy: &Policy, pod: &Pod, now: Timestamp) -> Verdict {
     let mut reasons = Vec::new();
     let fate = fate_of(index, policy, pod, now, &mut reasons);

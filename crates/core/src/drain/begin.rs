@@ -42,7 +42,7 @@ pub(crate) fn begin(look: Look<'_>, run: &mut Run, position: usize, step: &mut S
         return end(run, position, stopped, step);
     }
     if let Some(at) = cordon.retry.rests(now) {
-        return step.wake_at(at);
+        return step.look_at(at);
     }
     let Some(node) = index.node(&name) else {
         let reason = Reason::Node(NodeReason::NodeMissing);
@@ -162,7 +162,7 @@ pub(crate) fn tell_foretold(policy: &Policy, foretold: Option<Forecast>, step: &
     }
 }
 
-/// Whether the record of a node that nobody has marked is still to be written. It comes before the cordon, so that a run that dies right after that leaves
+/// Whether the record of a node without a mark is still to be written. It comes before the cordon, so that a run that dies right after that leaves
 /// nothing that cannot be taken back. Without the right to write leases, or where that fails, the drain goes on all the same.
 fn notes_first(look: Look<'_>, node: &Node, run: &mut Run, position: usize) -> bool {
     let Look { policy, now, .. } = look;

@@ -18,15 +18,18 @@ use crate::reasons::{BudgetReason, Reason};
 /// Evictions under way that a budget's visible status does not include yet.
 pub type Charges = BTreeMap<Key, i32>;
 
+/// What the disruption budgets say about the eviction of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gate {
     /// No budget is asked, or none is charged.
     Open,
     /// The eviction takes one disruption from this budget.
     Charged(Key),
+    /// The server would refuse it. Says because of which budget, and whether that can change.
     Closed(Reason),
 }
 
+/// Judges one eviction. Pods that are finished, Pending or leaving already are let go whatever budgets say, as the eviction API does.
 pub fn gate(index: &Index, pod: &Pod, charges: &Charges) -> Gate {
     if pod.phase.is_finished() || pod.phase == PodPhase::Pending || pod.deletion.is_some() {
         return Gate::Open;
@@ -95,7 +98,7 @@ const GRANT_SETTLES: Duration = Duration::from_secs(2);
 /// Says of a closed budget whether it waits for an eviction that was cut off, and when to look again at that.
 ///
 /// The server charges the budget first and deletes the pod then; an asker that dies in between takes the second half with
-/// it. The pod stays, the budget counts it as gone, and nobody gets anything until the controller gives up on it.
+/// it. The pod stays, the budget counts it as gone, and no other pod gets a disruption until the controller gives up on it.
 pub fn cut_off(index: &Index, closed: Reason, now: Timestamp) -> (Reason, Option<Timestamp>) {
     let Reason::Budget(
         BudgetReason::BudgetExhausted { budget: key, .. } | BudgetReason::BudgetGivenOut { budget: key },

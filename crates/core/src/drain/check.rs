@@ -8,8 +8,10 @@ use serde::Serialize;
 
 use crate::cluster::fact::{Key, Pod, VmRole};
 use crate::cluster::index::{Index, Sight};
+use crate::cluster::subject::{Kind, ObjectRef};
 use crate::drain::action::Action;
 
+/// An invariant that an action would break, with the object it is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Violation {
     /// The request names an incarnation that is not the one on the node, or none.
@@ -36,7 +38,10 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
     let mut asked: BTreeMap<Key, i32> = BTreeMap::new();
     for action in actions {
         match action {
-            Action::Evict { pod, uid, dry_run, .. } | Action::Delete { pod, uid, dry_run, .. } => {
+            Action::Evict { object, dry_run, .. } | Action::Delete { object, dry_run, .. }
+                if object.kind == Kind::Pod =>
+            {
+                let ObjectRef { key: pod, uid, .. } = object;
                 let Some(found) = index.pod(pod).filter(|found| found.uid == *uid) else {
                     violations.push(Violation::WrongIncarnation(pod.clone()));
                     continue;
@@ -86,14 +91,7 @@ pub fn check(index: &Index, actions: &[Action]) -> Vec<Violation> {
                     violations.push(Violation::PointlessMigration(instance.clone()));
                 }
             }
-            Action::Prove { .. }
-            | Action::LookUp { .. }
-            | Action::Hold { .. }
-            | Action::Ask { .. }
-            | Action::Release { .. }
-            | Action::Abort { .. }
-            | Action::ReadLaunchers { .. }
-            | Action::ReadTransfers { .. } => {}
+            _ => {}
         }
     }
     for (key, count) in asked {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::cluster::fact::{Key, Pod, Uid, VmRole};
 use crate::cluster::index::Index;
 use crate::cluster::tenant::TenantProgress;
-use crate::drain::action::Action;
+use crate::drain::action::{Action, Own};
 use crate::drain::assess::{Fate, Verdict, given_up_at};
 use crate::drain::begin::{foretell, tell_foretold};
 use crate::drain::explain::waiting_for;
@@ -38,7 +38,7 @@ pub(crate) fn advance(view: &NodeLook<'_>, run: &mut Run, position: usize, step:
         run.pods.entry(pod.uid.clone()).or_insert_with(|| PodRun::new(pod, &name));
         // Nothing else may happen until then.
         if let Some(at) = given_up_at(policy, pod).filter(|at| *at > now) {
-            step.wake_at(at);
+            step.look_at(at);
         }
     }
     if rehearsal {
@@ -67,11 +67,11 @@ pub(crate) fn advance(view: &NodeLook<'_>, run: &mut Run, position: usize, step:
     if remaining.is_empty() {
         let NodePhase::Draining(draining) = run.nodes[position].phase else { return };
         if let Some(at) = draining.readings.rests(now) {
-            return step.wake_at(at);
+            return step.look_at(at);
         }
         let reading = Reading::Asked(draining.readings);
         run.nodes[position].phase = NodePhase::Proving { since, reading };
-        step.actions.push(Action::Prove { node: name });
+        step.actions.push(Action::Own(Own::Prove { node: name }));
         return;
     }
     if let Some(timeout) = policy.timeout {
@@ -80,7 +80,7 @@ pub(crate) fn advance(view: &NodeLook<'_>, run: &mut Run, position: usize, step:
             migrations::call_off(view, run);
             return end(run, position, End::TimedOut { after: timeout, blockers }, step);
         }
-        step.wake_at(deadline);
+        step.look_at(deadline);
     }
     if policy.standing {
         return;
@@ -127,11 +127,11 @@ fn end_if_stuck(
     if now >= believed {
         end(run, position, End::Blocked { blockers: blockers.to_vec() }, step);
     } else {
-        step.wake_at(believed);
+        step.look_at(believed);
     }
 }
 
-/// The mark or the cordon we wrote is not there any more: somebody else decided otherwise.
+/// The mark or the cordon we wrote is not there any more: another client decided otherwise.
 fn lost_ownership(index: &Index, run: &Run, name: &str) -> Option<Reason> {
     let Some(node) = index.node(name) else { return Some(Reason::Node(NodeReason::NodeMissing)) };
     match &node.mark {
@@ -185,7 +185,7 @@ fn watch_over(
     let (reason, look_again) = match verdict.fate {
         Fate::Blocked => (says(Severity::Never), None),
         Fate::Migrate if pod.deletion.is_none() => migrations::waiting_for(view, pod, known),
-        // Nobody asks for its eviction, so no budget stands in its way.
+        // The drain does not ask for its eviction, so no budget stands in its way.
         Fate::Follow if pod.deletion.is_none() => (says(Severity::Note), None),
         _ => {
             let (reason, at) = waiting_for(view.look, pod, known, view.charges);
@@ -193,7 +193,7 @@ fn watch_over(
         }
     };
     if let Some(at) = look_again {
-        step.wake_at(at);
+        step.look_at(at);
     }
     let Some(reason) = reason else {
         known.told.blocked = None;
@@ -213,7 +213,7 @@ fn watch_over(
     let is_news = match named_at {
         Some(at) if known.told.named == Some(reason.code()) || at > now => {
             if at > now {
-                step.wake_at(at);
+                step.look_at(at);
             }
             false
         }

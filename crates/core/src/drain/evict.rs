@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use evac_apimachinery::backoff::Backoff;
 
+use crate::action::Outcome;
 use crate::cluster::fact::{Key, Pod, Uid};
 use crate::cluster::index::Index;
-use crate::drain::action::{Action, Outcome};
+use crate::cluster::subject::{Kind, ObjectRef};
+use crate::drain::action::Action;
 use crate::drain::assess::{Assessment, Fate};
 use crate::drain::budget::{Charges, Gate, gate};
 use crate::drain::look::Look;
@@ -56,7 +58,7 @@ pub(crate) fn send<'a>(
             if let Some(at) =
                 ended.map(|ended| after(ended, CLEARED_AFTER)).filter(|at| guests_wait && *at > now)
             {
-                step.wake_at(at);
+                step.look_at(at);
                 continue;
             }
             let entry = (Turn::of(index, pod), &pod.key, &pod.uid, node);
@@ -115,18 +117,18 @@ pub(crate) fn send<'a>(
                 deleting: policy.disable_eviction,
                 finished: pod.phase.is_finished(),
             });
-            let (pod, uid) = (key.clone(), uid.clone());
+            let object = ObjectRef::new(Kind::Pod, key.clone(), uid.clone());
             step.actions.push(if policy.disable_eviction {
-                Action::Delete { pod, uid, grace_seconds, dry_run }
+                Action::Delete { object, grace_seconds, dry_run }
             } else {
-                Action::Evict { pod, uid, grace_seconds, dry_run }
+                Action::Evict { object, grace_seconds, dry_run }
             });
             room -= 1;
         } else if let PodState::Idle(next) = known.state
             && (pod.deletion.is_none() || known.last().is_some_and(Outcome::is_transient))
         {
             for at in [next.not_before, next.probe_at].into_iter().flatten().filter(|at| *at > now) {
-                step.wake_at(at);
+                step.look_at(at);
             }
         }
     }

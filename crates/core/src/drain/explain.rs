@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::action::Outcome;
 use crate::cluster::fact::{Health, Node, Pod, VmRole};
-use crate::drain::action::Outcome;
 use crate::drain::budget::{Charges, Gate, cut_off, gate};
 use crate::drain::look::Look;
 use crate::drain::pod::{PodRun, PodState};

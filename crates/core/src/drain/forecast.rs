@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::action::Outcome;
 use crate::cluster::fact::{Health, Key, Pod, PodPhase, Uid};
 use crate::cluster::index::Index;
-use crate::drain::action::Outcome;
 use crate::drain::assess::{Assessment, Fate, Verdict, assess};
 use crate::drain::budget::{Charges, Gate, cut_off, gate};
 use crate::drain::evict::Turn;
@@ -32,46 +32,61 @@ pub enum Prospect {
     Migrates,
     /// It is on its way out already, or leaves with something else.
     Leaving {
+        /// What it waits for on its way; missing where nothing is to be remarked.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<Reason>,
     },
     /// Its budget lets it go after others.
     Turn {
+        /// The budget that all of them are charged to.
         budget: Key,
+        /// How many pods of this budget may be away at the same time.
         at_a_time: i32,
+        /// Pods of this budget on the nodes in question that are asked before it.
         before: usize,
     },
     /// Its external owner is told and has to move or end it.
     HandedOver,
     /// Something is in the way that may clear by itself.
     Waits {
+        /// What that is, with a severity that lets it clear.
         reason: Reason,
     },
     /// Something is in the way that waiting does not remove. The drain goes around it, and ends blocked.
     Never {
+        /// What that is.
         reason: Reason,
     },
     /// The drain does not begin because of it.
     Refused {
+        /// The first refusal; all of them are among [`PodForecast::reasons`].
         reason: Reason,
     },
     /// What decides about it cannot be seen.
     Unknown {
+        /// What cannot be seen, as a sentence.
         why: String,
     },
+    /// A drain leaves it where it is, and the node counts as empty all the same.
     Stays,
 }
 
+/// What a drain would do to one pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PodForecast {
+    /// The pod.
     pub pod: Key,
+    /// The incarnation that was judged; the server's answers are found by it.
     #[serde(serialize_with = "text_of")]
     pub uid: Uid,
+    /// Its controller as kind and name; none for a pod that stands for itself.
     pub owner: Option<String>,
     /// The virtual machine instance it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<Key>,
+    /// What the filters say.
     pub fate: Fate,
+    /// What would come of that.
     #[serde(flatten)]
     pub prospect: Prospect,
     /// Everything there is to remark about it.
@@ -157,21 +172,27 @@ impl PodForecast {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Expected {
+    /// Everything that has to leave would leave.
     Drained,
     /// Nothing is begun, because pods are refused.
     NotStarted,
     /// Not all leaves, however long it waits.
     Blocked,
+    /// It depends on what cannot be seen or may still change: see [`Forecast::depends_on`].
     Unknown,
 }
 
+/// How the drain of one node would go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Forecast {
+    /// The node.
     pub node: String,
+    /// The worst that any of its pods leads to.
     pub expected: Expected,
     /// What else has to come true for the node to become empty, in sentences.
     pub depends_on: Vec<String>,
+    /// One for each pod on the node, those that stay included.
     pub pods: Vec<PodForecast>,
 }
 

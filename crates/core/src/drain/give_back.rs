@@ -33,16 +33,20 @@ const LAST_REQUESTS: Duration = Duration::from_secs(1);
 pub struct GiveBack<'a> {
     /// What is undone on the node itself.
     pub node: OfNode<'a>,
-    /// What is undone on its guests. None for those who never asked for one to be moved, or leave it as it is.
+    /// What is undone on its guests. None for an owner that never asked for a guest to be moved, or leaves it as it is.
     pub guests: Option<OfGuests<'a>>,
+    /// Nothing is written: the record on the lease stays, and there is no second round.
     pub dry_run: bool,
 }
 
 /// What is undone on the node, for whom.
 #[derive(Debug, Clone, Copy)]
 pub struct OfNode<'a> {
+    /// Who gives it back, which decides whose mark may be undone.
     pub by: Giver<'a>,
+    /// What becomes of `spec.unschedulable`.
     pub cordon: Cordon,
+    /// Where the record is that has to bear the mark out.
     pub evidence: Evidence<'a>,
 }
 
@@ -58,6 +62,7 @@ pub enum Giver<'a> {
 /// What becomes of the cordon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cordon {
+    /// The pre-image in the mark decides, where the record bears it out.
     AsBefore,
     /// The node becomes schedulable even if it had been cordoned before.
     Lift,
@@ -80,6 +85,7 @@ pub enum Evidence<'a> {
 /// What is undone on the guests of a node.
 #[derive(Debug, Clone, Copy)]
 pub struct OfGuests<'a> {
+    /// Whose migrations are aborted.
     pub whose: Whose<'a>,
     /// Also where the node is gone, or its mark is not the giver's.
     pub in_any_case: bool,
@@ -109,6 +115,7 @@ pub enum Undoing<'a> {
     Marks,
     /// Abort the migrations that are [`is_taken_back`].
     Migrations(Whose<'a>),
+    /// Let a drain that was at work send its last requests, before a second round undoes those as well.
     Wait(Duration),
 }
 
@@ -209,18 +216,20 @@ pub struct Undo {
     pub taints: Option<Vec<Taint>>,
     /// Labels to remove.
     pub labels: Vec<String>,
+    /// Whether the mark's annotation is taken off; false only where there is none.
     pub remove_mark: bool,
     /// What the mark says was added and stays all the same, in words.
     pub left: Vec<String>,
 }
 
 impl Undo {
+    /// Nothing on the node has to be written; what stays all the same is in `left`.
     pub fn is_nothing(&self) -> bool {
         self.unschedulable.is_none() && self.taints.is_none() && self.labels.is_empty() && !self.remove_mark
     }
 }
 
-/// The three-way merge of a cancel. A node that was cordoned before stays cordoned; a node that somebody uncordoned
+/// The three-way merge of a cancel. A node that was cordoned before stays cordoned; a node that was uncordoned
 /// meanwhile stays uncordoned; taints of others stay in their order. What the mark says is done only where the record outside the node
 /// says it too.
 pub fn undo(node: &Node, record: Option<&Record>) -> Undo {
@@ -245,7 +254,7 @@ pub fn undo(node: &Node, record: Option<&Record>) -> Undo {
     let named = kept.iter().filter(|taint| claimed.added_taints.iter().any(|named| named.same_as(taint)));
     left.extend(named.map(|taint| format!("the taint {taint}")));
     let taints = (kept.len() != node.taints.len()).then_some(kept);
-    // A label that somebody changed meanwhile is theirs now.
+    // A label that another client changed meanwhile is not ours any more.
     let there = |labels: &BTreeMap<String, String>| -> Vec<String> {
         let found =
             labels.iter().filter(|(name, value)| node.labels.get(name).is_some_and(|there| there == *value));
@@ -272,7 +281,7 @@ impl Undo {
     }
 }
 
-/// The same for one owner: nothing if the mark is not theirs. The cordon stays where somebody else relies on it.
+/// The same for one owner: nothing if the mark is not theirs. The cordon stays where another holder of the node relies on it.
 pub fn undo_of(node: &Node, owner: &str, keep_cordon: bool, record: Option<&Record>) -> Option<Undo> {
     match &node.mark {
         Some(MarkState::Valid(mark)) if mark.owner == owner => {}

@@ -1,6 +1,6 @@
 //! How may a guest leave its node?
 //!
-//! The eviction strategy of the guest decides, read from the newest state of its instance each time somebody asks. What is
+//! The eviction strategy of the guest decides, read from the newest state of its instance each time the question comes up. What is
 //! not known is never guessed: such a guest is waited for.
 
 use crate::cluster::fact::Pod;
@@ -76,7 +76,7 @@ pub fn outlook(index: &Index, policy: &Policy, instance: &Instance) -> (Reason, 
     }
 
     let name = instance.key.name.to_string();
-    // Whoever moves it, and whatever its strategy: it is about to leave by itself.
+    // Whichever program moves it, and whatever its strategy: it is about to leave by itself.
     let moving = index.migrations_of(&instance.key).iter().any(|one| !one.phase.is_final());
     match course(instance, &index.config) {
         _ if moving => (GuestReason::VmMigrates { instance: name }.into(), Fate::Migrate),

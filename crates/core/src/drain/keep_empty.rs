@@ -1,4 +1,4 @@
-//! A run that has no end of its own: nodes that stay empty until somebody says otherwise.
+//! A run that has no end of its own: nodes that stay empty until their maintenance ends.
 //!
 //! A maintenance lasts until its object is deleted. Meanwhile pods may come that tolerate the cordon, a right may be granted
 //! that was missing, a server may recover. So what ended well is opened again when something new is there, and what
@@ -24,7 +24,7 @@ pub(crate) fn renew(look: Look<'_>, run: &mut Run, step: &mut Step) {
     }
     for pod in run.pods.values_mut() {
         match pod.state {
-            PodState::Failed { until } if until > now => step.wake_at(until),
+            PodState::Failed { until } if until > now => step.look_at(until),
             PodState::Failed { .. } => pod.try_again(),
             _ => {}
         }

@@ -21,8 +21,8 @@ use std::time::Duration;
 use evac_apimachinery::backoff::{Backoff, Retry};
 use jiff::Timestamp;
 
+use crate::action::Outcome;
 use crate::cluster::index::Index;
-use crate::drain::action::Outcome;
 use crate::drain::claim::{Claim, Trace};
 use crate::drain::end::{End, Left};
 use crate::drain::ownership::Attire;

@@ -37,13 +37,15 @@ pub fn lease_key(node: &str) -> Key {
 /// Who holds a node, seen by `owner`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ownership {
+    /// No mark and no lease that protects the node, and it is schedulable.
     Free,
-    /// Cordoned by somebody who left no mark.
+    /// Cordoned by a person or a program that left no mark.
     ForeignCordon,
     /// Our own earlier or interrupted drain.
     Ours(Box<DrainMark>),
+    /// Another owner's mark, a mark that cannot be read, or a lease of a remediation operator that holds. Says which.
     Other(Reason),
-    /// The drain of somebody else was killed; whoever comes may go on.
+    /// The drain of another owner was killed; this drain may go on in its place.
     Abandoned(Reason),
 }
 
@@ -59,11 +61,12 @@ impl Ownership {
     }
 }
 
-/// Whether somebody else drains or drained the node, so that it matters whether they are still at work.
+/// Whether another owner drains or drained the node, so that it matters whether that drain is still at work.
 pub fn is_marked_by_other(node: &Node, owner: &str) -> bool {
     matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner != owner)
 }
 
+/// By the mark if there is one; only a node without a mark is judged by the remediation operators' lease and its cordon.
 pub fn ownership(index: &Index, node: &Node, owner: &str, now: Timestamp) -> Ownership {
     match &node.mark {
         Some(MarkState::Valid(mark)) if mark.owner == owner => return Ownership::Ours(mark.clone()),
@@ -106,8 +109,11 @@ pub(crate) fn held_by(mark: &DrainMark, instance: Option<String>, seen: Option<T
 /// What a drain writes on a node besides the cordon, and in which words it says why.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attire {
+    /// The words of the command line, or the object, for the mark: people read there why the node is cordoned.
     pub options: Vec<String>,
+    /// Taints that are added unless the node has them already.
     pub taints: Vec<Taint>,
+    /// Labels that are added unless the node has one of that name, whatever its value.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -121,7 +127,7 @@ impl Attire {
             .collect()
     }
 
-    /// Whether the node carries all of it, the cordon included. A label keeps the value somebody else gave it.
+    /// Whether the node carries all of it, the cordon included. A label keeps the value that another client gave it.
     pub fn is_worn_by(&self, node: &Node) -> bool {
         node.unschedulable
             && self.missing_taints(node).is_empty()
@@ -137,8 +143,8 @@ impl Attire {
 
 /// The mark of a drain that begins now on a node, or of one that has to be put on again.
 ///
-/// A mark taken over keeps its pre-image: the node's state before the *first* drainer is the one to return to. What somebody else had
-/// written before us is not ours to take away.
+/// A mark taken over keeps its pre-image: the node's state before the *first* drainer is the one to return to. What another
+/// client had written before is not this drain's to take away.
 pub fn new_mark(node: &Node, owner: &str, attire: &Attire, now: Timestamp) -> DrainMark {
     let (before, mut added_taints, mut added_labels) = match &node.mark {
         Some(MarkState::Valid(mark)) => {

@@ -15,17 +15,17 @@ use std::time::Duration;
 use evac_apimachinery::backoff::Backoff;
 use jiff::Timestamp;
 
+use crate::action::Outcome;
 use crate::cluster::fact::{Key, Pod, VmRole};
 use crate::cluster::index::Revision;
 use crate::cluster::tenant::TenantProgress;
-use crate::drain::action::Outcome;
 use crate::drain::migrations::Move;
 use crate::drain::outlook::gather::Trail;
 use crate::drain::policy::SERVER_FAILED;
 use crate::drain::run::after;
 use crate::reasons::Reason;
 
-/// After this long a failure is no longer held against a pod, by those who never give up.
+/// After this long a failure is no longer held against a pod, by drains without an end.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 const fn seconds(first: u64, longest: u64) -> Backoff {
@@ -52,7 +52,7 @@ pub(crate) enum PodState {
     Gone,
     /// It was refused for good, or failed too often in a row.
     Failed {
-        /// Until when that is held against it, by those who never give up.
+        /// Until when that is held against it, by drains without an end.
         until: Timestamp,
     },
 }

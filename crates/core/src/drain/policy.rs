@@ -8,14 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::selector::Selector;
 
+/// Whether anything is sent at all, as `--dry-run` of kubectl says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DryRun {
+    /// Everything is sent, and takes effect.
     #[default]
     None,
     /// Nothing is sent; verdicts are printed.
     Client,
-    /// Every request is sent once, marked as a trial; nobody waits for a result that cannot come.
+    /// Every request is sent once, marked as a trial; the drain does not wait for a result that cannot come.
     Server,
 }
 
@@ -25,17 +27,21 @@ pub enum DryRun {
 pub struct Policy {
     /// Allow pods without a controller, and DaemonSet pods whose DaemonSet is gone.
     pub force: bool,
+    /// Leave the pods of DaemonSets where they are; without it they stand in the way.
     pub ignore_daemonsets: bool,
+    /// Let pods with emptyDir volumes leave although the data is lost; without it they stand in the way.
     pub delete_emptydir_data: bool,
     /// `None` leaves each pod its own grace period.
     pub grace_seconds: Option<i64>,
     /// Counted per node, from the moment its first pod may be asked to leave.
     pub timeout: Option<Duration>,
+    /// Only pods with these labels have to leave.
     pub pod_selector: Selector,
     /// Delete pods instead of evicting them: disruption budgets are not asked.
     pub disable_eviction: bool,
     /// Stop waiting for a pod whose grace period ended longer ago than this.
     pub skip_wait_for_delete: Option<Duration>,
+    /// What is sent, and whether it takes effect.
     pub dry_run: DryRun,
     /// Let the pods that keep the cluster working leave only after the others.
     pub critical_last: bool,
@@ -90,8 +96,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// What those allow themselves who empty a node whatever is on it: `--force --ignore-daemonsets --delete-emptydir-data`. Budgets and
-    /// eviction strategies bind them as they bind everybody.
+    /// What a failover or the drain of a tenant's node allows itself, which empties a node whatever is on it: `--force --ignore-daemonsets
+    /// --delete-emptydir-data`. Budgets and eviction strategies bind it like any other drain.
     pub fn thorough() -> Self {
         Self { force: true, ignore_daemonsets: true, delete_emptydir_data: true, ..Self::default() }
     }

@@ -14,18 +14,25 @@ use crate::drain::assess::{Fate, assess};
 use crate::drain::policy::Policy;
 use crate::reasons::{FilterReason, Reason};
 
+/// Whether the machine behind a node may be switched off, as far as the API shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "safeToPowerOff", rename_all = "lowercase")]
 pub enum Proof {
+    /// The node is cordoned, no pod is left that would have to leave, and no kubelet is known to be out of reach.
     Yes,
+    /// Pods are left.
     No {
+        /// Which ones: those that have to leave, and those that the pod selector left out.
         left: Vec<Key>,
         /// All that is left was excluded by the options of this drain.
         #[serde(rename = "byChoice")]
         by_choice: bool,
     },
+    /// Nothing is left that is seen to run, and something may run all the same.
     Unknown {
+        /// What is in doubt, as a sentence.
         why: String,
+        /// What was asked for is done; the doubt is about what the options left out or a drain cannot clear up.
         #[serde(rename = "byChoice")]
         by_choice: bool,
     },

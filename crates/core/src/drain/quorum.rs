@@ -1,7 +1,7 @@
 //! Whether the control plane can spare a node: what remains of etcd must still be a majority.
 //!
 //! One rule for all who take nodes away: a maintenance, a failover by a policy, a person. A member on a node that has failed, is being failed over
-//! or is out for maintenance does not count, whoever is behind it: two who each take the one node that can be spared would
+//! or is out for maintenance does not count, whichever owner is behind it: two owners who each take the one node that can be spared would
 //! take the quorum together. What is not known counts as no.
 
 use std::collections::BTreeMap;
@@ -12,6 +12,7 @@ use crate::cluster::fact::{Health, Node, Pod};
 
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
+/// By its role label: `control-plane`, or `master` as it was called before.
 pub fn is_control_plane(node: &Node) -> bool {
     CONTROL_PLANE.iter().any(|label| node.labels.contains_key(label))
 }
@@ -19,7 +20,9 @@ pub fn is_control_plane(node: &Node) -> bool {
 /// One member of etcd, as its pod shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
+    /// The node its pod is on.
     pub node: String,
+    /// Its pod is ready and not about to be deleted.
     pub healthy: bool,
 }
 
@@ -37,7 +40,9 @@ pub enum Guard {
     NotUsed,
     /// The number of budgets in the namespace of etcd where exactly one is expected.
     Budgets(usize),
+    /// There is one budget, as OpenShift has it.
     Budget {
+        /// `status.disruptionsAllowed`.
         allowed: i32,
         /// Whether the guard pod on the node is ready or may be; nothing if there is none.
         guard_up: Option<bool>,
@@ -47,7 +52,9 @@ pub enum Guard {
 /// What was found out about etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Etcd {
+    /// The members whose pods are seen; none where etcd does not run as pods, or could not be found.
     pub members: Vec<Member>,
+    /// OpenShift's own guard, where there is one.
     pub guard: Guard,
 }
 
@@ -81,7 +88,7 @@ impl Around {
         Self { nodes: nodes.into_iter().map(|node| (node.name.clone(), place(node))).collect() }
     }
 
-    /// The same, with these nodes away, too: somebody is at work on them who left no mark there.
+    /// The same, with these nodes away, too: another program is at work on them and left no mark there.
     #[must_use]
     pub fn without<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         for name in names {
@@ -101,7 +108,7 @@ impl Around {
         self.nodes.get(name).is_some_and(Place::is_in_service)
     }
 
-    /// Its kubelet does not say that it is well, so nobody knows what still runs there.
+    /// Its kubelet does not say that it is well, so what still runs there is not known.
     fn is_unseen(&self, name: &str) -> bool {
         self.nodes.get(name).is_none_or(|place| !place.ready)
     }
@@ -118,14 +125,19 @@ pub enum Shortage {
     Unseen,
     /// What was needed for an answer could not be read.
     Unread(String),
+    /// Less than a majority would be left.
     TooFew {
+        /// Healthy members on other nodes that are in service.
         left: usize,
+        /// Members that are seen, and one for each control-plane node that is away and shows none.
         all: usize,
+        /// A majority of `all`.
         needed: usize,
     },
 }
 
 impl Shortage {
+    /// The reason as a clause that does not name the node.
     pub fn words(&self) -> String {
         match self {
             Self::Budget => "etcd could not lose another member, its budget allows no disruption".into(),
@@ -271,7 +283,7 @@ mod tests {
         let mut etcd = plain(&[true; 5]);
         etcd.members.retain(|member| !matches!(member.node.as_str(), "cp-0" | "cp-1"));
         assert_eq!(spare("cp-2", &etcd, &Around::of(&nodes)), too_few(2, 5, 3));
-        // A member on a node that nobody knows is not relied upon.
+        // A member on a node that is not in the list is not relied upon.
         let unknown = Around::of(&nodes[1..3]);
         assert_eq!(spare("cp-2", &etcd, &unknown), too_few(0, 4, 3));
     }

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::action::{Asker, Outcome};
 use crate::cluster::fact::Uid;
 use crate::cluster::index::Index;
-use crate::drain::action::{Action, Outcome};
+use crate::cluster::subject::Kind;
+use crate::drain::action::{Action, Own};
 pub use crate::drain::end::{Blocker, End, Left};
 use crate::drain::migrations::abort::Aborts;
 pub use crate::drain::node::{NodePhase, NodeRun};
@@ -19,13 +21,16 @@ use crate::drain::ownership::Attire;
 use crate::drain::pod::{PodRun, PodState};
 use crate::drain::transfer::measure::{Meter, Unreadable};
 
+/// One drain: of the nodes of one `evac drain`, or of all nodes under maintenance.
 #[derive(Debug, Clone)]
 pub struct Run {
+    /// The owner in the marks that it writes.
     pub owner: String,
     /// Which run of this owner it is; without it no signs of life are given.
     pub(crate) instance: Option<String>,
     /// Leases are watched, so questions on ours are answered, and answers of others are heard.
     pub(crate) answers: bool,
+    /// In the order in which they were named or admitted.
     pub nodes: Vec<NodeRun>,
     pub(crate) pods: BTreeMap<Uid, PodRun>,
     pub(crate) stopping: bool,
@@ -39,6 +44,7 @@ pub struct Run {
 }
 
 impl Run {
+    /// A drain that has not begun. `options` go into the marks; without [`Run::claiming`] it holds no leases.
     pub fn new(
         owner: impl Into<String>,
         options: Vec<String>,
@@ -82,16 +88,19 @@ impl Run {
         self.stopping = true;
     }
 
+    /// [`Run::stop`] was called.
     pub fn is_stopping(&self) -> bool {
         self.stopping
     }
 
+    /// All nodes have ended, their leases are given back and the migrations that were called off are answered.
     pub fn is_over(&self) -> bool {
         // Our own claims are given back before we go, and what we called off is answered.
         let ended = |node: &NodeRun| node.end().is_some() && node.claim.is_settled();
         self.nodes.iter().all(ended) && self.aborts.is_settled()
     }
 
+    /// Evictions, deletions and migrations that were sent and are not answered yet.
     pub fn requests_under_way(&self) -> usize {
         self.pods.values().filter(|pod| pod.state == PodState::InFlight).count()
     }
@@ -105,22 +114,28 @@ impl Run {
         let seen = index.revision();
         match action {
             Action::Cordon { node, .. } => self.on_node(node, |node| node.record_cordon(&outcome, now)),
-            Action::Prove { node } => self.on_node(node, |node| node.record_reading(&outcome, now)),
-            Action::LookUp { node } => {
+            Action::Own(Own::Prove { node }) => self.on_node(node, |node| node.record_reading(&outcome, now)),
+            Action::Own(Own::LookUp { node }) => {
                 let owner = self.owner.clone();
                 self.on_node(node, |node| node.record_look_up(index, &owner, &outcome));
             }
-            Action::Hold { node, .. } | Action::Release { node, .. } | Action::Ask { node, .. } => {
+            Action::Hold { node, .. } | Action::Release { node, .. } | Action::Own(Own::Ask { node, .. }) => {
                 self.record_claim(index, node, action, &outcome, now);
             }
-            Action::Migrate { pod, .. } => self.on_pod(pod, |pod| pod.record_migration(outcome, seen, now)),
-            Action::Evict { uid, .. } | Action::Delete { uid, .. } => {
-                self.on_pod(uid, |pod| pod.record_eviction(outcome, seen, now));
+            Action::Migrate { asker: Asker::Drain { pod, .. }, .. } => {
+                self.on_pod(pod, |pod| pod.record_migration(outcome, seen, now))
             }
-            Action::ReadTransfers { node, uid, .. } => self.record_measurement(node, uid, &outcome, now),
-            Action::Abort { uid, .. } => self.record_abort(uid, &outcome, now),
-            // What comes of it is seen in the cluster.
-            Action::ReadLaunchers { .. } => {}
+            Action::Delete { object, .. } if object.kind == Kind::Migration => {
+                self.record_abort(&object.uid, &outcome, now);
+            }
+            Action::Evict { object, .. } | Action::Delete { object, .. } => {
+                self.on_pod(&object.uid, |pod| pod.record_eviction(outcome, seen, now));
+            }
+            Action::Own(Own::ReadTransfers { node, uid, .. }) => {
+                self.record_measurement(node, uid, &outcome, now)
+            }
+            // What comes of the others is seen in the cluster.
+            _ => {}
         }
     }
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::action::Decision;
 use crate::cluster::index::Index;
-use crate::drain::action::Action;
+use crate::drain::action::{Action, Own};
 use crate::drain::assess::assess;
 use crate::drain::begin::begin;
 use crate::drain::claim::{self, claim};
@@ -29,20 +30,8 @@ use crate::drain::transfer::measure::measure;
 /// How long something that may clear by itself is left alone before it is named.
 pub(crate) const NAMED_AFTER: Duration = Duration::from_secs(3);
 
-/// What is to be done now.
-#[derive(Debug, Clone, Default)]
-pub struct Step {
-    pub actions: Vec<Action>,
-    pub events: Vec<Event>,
-    /// When to call again even if nothing happens.
-    pub look_again: Option<Timestamp>,
-}
-
-impl Step {
-    pub(crate) fn wake_at(&mut self, at: Timestamp) {
-        self.look_again = Some(self.look_again.map_or(at, |known| known.min(at)));
-    }
-}
+/// What is to be done and told now.
+pub type Step = Decision<Action, Event>;
 
 /// One look at a drain: what to send, what to tell, when to look again.
 pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> Step {
@@ -60,11 +49,11 @@ pub fn step(index: &Index, policy: &Policy, run: &mut Run, now: Timestamp) -> St
         if let NodePhase::LookingUp { asked, .. } = phase
             && !std::mem::replace(asked, true)
         {
-            step.actions.push(Action::LookUp { node: name.clone() });
+            step.actions.push(Action::Own(Own::LookUp { node: name.clone() }));
         }
     }
     // All nodes are cordoned before the first pod leaves: it must not land on the next one to be emptied. A node that cannot be
-    // cordoned must not hold up those who have nothing to do with it.
+    // cordoned must not hold up the others.
     let holds_up = |cordon: Cordon| !policy.standing || cordon.retry.failures() == 0;
     if !run.nodes.iter().filter_map(|node| node.phase.cordon()).any(holds_up) {
         empty(look, run, &mut step);

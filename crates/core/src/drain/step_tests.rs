@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use crate::action::Outcome;
 use crate::cluster::fact::{Amount, Budget, Fact, Health, Key, Pod, PodPhase, Uid};
 use crate::cluster::index::Index;
-use crate::drain::action::{Action, Outcome};
+use crate::drain::action::{Action, Own};
 use crate::drain::check::check;
 use crate::drain::ownership::MarkState;
 use crate::drain::policy::{DryRun, Policy};
@@ -86,7 +87,7 @@ fn names(step: &Step) -> Vec<&str> {
     step.actions
         .iter()
         .filter_map(|action| match action {
-            Action::Evict { pod, .. } | Action::Delete { pod, .. } => Some(pod.name.as_str()),
+            Action::Evict { object, .. } | Action::Delete { object, .. } => Some(object.key.name.as_str()),
             _ => None,
         })
         .collect()
@@ -125,7 +126,7 @@ fn a010_pods_are_cordoned_evicted_awaited_and_the_end_is_proven() {
     case.gone("b");
     let last = case.step();
     let [reading] = last.actions.as_slice() else { panic!("{last:?}") };
-    assert_eq!(*reading, Action::Prove { node: "n".into() });
+    assert_eq!(*reading, Action::Own(Own::Prove { node: "n".into() }));
     case.answer(reading, Outcome::Done);
     case.step();
     assert_eq!(*case.end(), End::Drained { proof: Proof::Yes });
@@ -135,7 +136,7 @@ fn a010_pods_are_cordoned_evicted_awaited_and_the_end_is_proven() {
 fn a025_an_empty_node_is_proven_without_any_eviction() {
     let mut case = Case::new(Vec::new(), Vec::new());
     let next = case.cordoned();
-    assert_eq!(next.actions, [Action::Prove { node: "n".into() }]);
+    assert_eq!(next.actions, [Action::Own(Own::Prove { node: "n".into() })]);
 }
 
 #[test]
@@ -373,7 +374,7 @@ fn a041_a042_a_pod_that_came_back_under_its_name_elsewhere_is_never_evicted() {
     case.index.apply(Fact::Pod(Box::new(pod("db-0").on("elsewhere").uid("second"))));
     case.answer(&sent.actions[0], Outcome::Replaced);
     let next = case.step();
-    assert_eq!(next.actions, [Action::Prove { node: "n".into() }]);
+    assert_eq!(next.actions, [Action::Own(Own::Prove { node: "n".into() })]);
     assert!(next.events.iter().any(|event| matches!(event, Event::Left { .. })));
 }
 
@@ -386,7 +387,7 @@ fn a_pod_that_was_not_there_any_more_when_asked_is_awaited_and_no_failure() {
         assert!(case.step().actions.is_empty());
         assert!(!case.is_over(), "what we see has not caught up yet");
         case.gone("a");
-        assert_eq!(case.step().actions, [Action::Prove { node: "n".into() }]);
+        assert_eq!(case.step().actions, [Action::Own(Own::Prove { node: "n".into() })]);
     }
 }
 
@@ -398,7 +399,9 @@ fn a_pod_that_came_back_on_the_same_node_is_evicted_as_the_new_one() {
         case.answer(&sent.actions[0], outcome);
         case.index.apply(Fact::Pod(Box::new(pod("db-0").uid("second"))));
         let again = case.step();
-        assert!(matches!(again.actions.as_slice(), [Action::Evict { uid: Uid(uid), .. }] if uid == "second"));
+        assert!(
+            matches!(again.actions.as_slice(), [Action::Evict { object, .. }] if object.uid.0 == "second")
+        );
         assert!(again.events.iter().any(|event| matches!(event, Event::Left { .. })), "the first has left");
     }
 }
@@ -480,7 +483,7 @@ fn a053_a_pod_in_a_terminating_namespace_is_awaited() {
     assert!(case.step().actions.is_empty());
     assert_eq!(codes(&case.later(3)), ["NamespaceTerminating"]);
     case.gone("a");
-    assert_eq!(case.step().actions, [Action::Prove { node: "n".into() }]);
+    assert_eq!(case.step().actions, [Action::Own(Own::Prove { node: "n".into() })]);
 }
 
 #[test]
@@ -704,5 +707,5 @@ fn a_pod_that_is_not_waited_for_for_ever_is_looked_at_again_when_that_is_over() 
     case.now = 25;
     assert_eq!(case.step().look_again, Some(at(26)));
     let over = case.later(1);
-    assert!(matches!(over.actions.as_slice(), [Action::Prove { .. }]), "{over:?}");
+    assert!(matches!(over.actions.as_slice(), [Action::Own(Own::Prove { .. })]), "{over:?}");
 }

@@ -1,4 +1,4 @@
-//! Where the work on one node stands, for whoever has to report it without having listened all the time.
+//! Where the work on one node stands, for a status that is written without having heard every event.
 
 use jiff::Timestamp;
 
@@ -10,17 +10,23 @@ use crate::drain::ownership::MarkState;
 use crate::drain::policy::Policy;
 use crate::drain::run::{Blocker, End, NodePhase, Run};
 
+/// How far the work on a node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     /// Nothing has been written on the node yet.
     Preparing,
+    /// It is cordoned, and pods leave or the final look is under way.
     Draining,
+    /// It is over; a drain without an end may open it again.
     Ended(End),
 }
 
+/// One node, as its drain sees it at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
+    /// The node.
     pub node: String,
+    /// How far the work on it is.
     pub standing: Standing,
     /// What was written on the node is still there, in the view that the rest was seen in.
     pub worn: bool,
@@ -28,11 +34,13 @@ pub struct Survey {
     pub total: usize,
     /// Those that still have to leave.
     pub pending: Vec<Key>,
+    /// What pending pods wait for, as the drain last found; pods that just leave have none.
     pub blockers: Vec<Blocker>,
     /// When the node will be empty, as far as the drain has told it.
     pub end: Option<Foretold>,
 }
 
+/// Looks at one node of a drain; none if the drain does not know the node.
 pub fn survey(index: &Index, policy: &Policy, run: &Run, node: &str, now: Timestamp) -> Option<Survey> {
     let state = run.nodes.iter().find(|known| known.name == node)?;
     let assessment = assess(index, policy, node, now);

@@ -17,6 +17,7 @@ pub enum Word {
     Nothing,
     /// Something cannot, which is told from this moment on.
     Later(Timestamp),
+    /// Something has not been readable for [`PATIENCE`] or longer: the sentence that says so.
     Now(String),
 }
 

@@ -1,4 +1,4 @@
-//! What is refused when a policy is written. The operator acts for it with its own rights, so whoever writes one must have them, too.
+//! What is refused when a policy is written. The operator acts for it with its own rights, so the user who writes one must have them, too.
 
 use super::policy::{FailoverPolicy, PolicyError, Proof};
 use crate::machines::admission::Denial;
@@ -7,7 +7,7 @@ fn forbidden(message: String) -> Denial {
     Denial { code: 403, message, causes: Vec::new() }
 }
 
-/// What is wrong with a policy whoever writes it. `home` is the operator's namespace.
+/// What is wrong with a policy, whichever user writes it. `home` is the operator's namespace.
 pub fn content(policy: &Result<FailoverPolicy, PolicyError>, home: &str) -> Option<Denial> {
     let checked = match policy {
         Ok(FailoverPolicy { proof: Proof::Agent(agent), .. }) => {
@@ -19,7 +19,7 @@ pub fn content(policy: &Result<FailoverPolicy, PolicyError>, home: &str) -> Opti
     checked.err().map(forbidden)
 }
 
-/// `lacking` is what the one who writes it may not do, if anything: a verb and a resource.
+/// `lacking` is what the user who writes it may not do, if anything: a verb and a resource.
 pub fn author(user: &str, policy: &str, lacking: Option<&str>) -> Option<Denial> {
     let lacking = lacking?;
     Some(forbidden(format!(

@@ -1,6 +1,6 @@
 //! After the release: what is still to come, and when it is over.
 //!
-//! Nobody is waited for in vain: a guest that nobody wants to run any more, or that could not start for a while, is named and let go. That
+//! No guest is waited for in vain: one that is not meant to run any more, or that could not start for a while, is named and let go. That
 //! releases nothing more; it only ends the waiting.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::guests::{GuestFate, Outlook, outlook};
 use crate::cluster::fact::{Key, Pod, Uid};
 use crate::cluster::index::Index;
 
-/// How long the successor of a guest may find no place, or fail to start, until nobody waits for it any more.
+/// How long the successor of a guest may find no place, or fail to start, until it is not waited for any more.
 pub const STUCK: SignedDuration = SignedDuration::from_secs(120);
 /// How long the controller of machines may take until it is named as what is waited for.
 pub const NOTICED: SignedDuration = SignedDuration::from_secs(10);
@@ -24,7 +24,9 @@ pub const UNATTENDED: SignedDuration = SignedDuration::from_secs(420);
 /// A node that was released, and what was on it then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Aftermath {
+    /// The node that was released.
     pub node: String,
+    /// All guests that were on it when it was released, those included that stay off.
     pub guests: Vec<GuestFate>,
     pods: Vec<(Key, Uid)>,
     released: Timestamp,
@@ -43,16 +45,20 @@ pub struct Aftermath {
 pub struct Remains {
     /// Guests that should run and do not yet.
     pub guests: Vec<Missing>,
+    /// Pods of before the release that are still there and that a controller may still remove.
     pub pods: Vec<Key>,
+    /// Names of the persistent volumes that are still attached.
     pub attachments: Vec<String>,
-    /// Guests that nobody waits for any more.
+    /// Guests that are not waited for any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub let_go: Vec<LetGo>,
 }
 
+/// A guest that is waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Missing {
+    /// Its instance by name: the new one has the same.
     pub instance: Key,
     /// The phase of its new instance, if there is one.
     pub phase: Option<&'static str>,
@@ -62,6 +68,7 @@ pub struct Missing {
 }
 
 impl Missing {
+    /// As a sentence about the VM.
     pub fn words(&self) -> String {
         match (&self.why, self.phase) {
             (Some(why), _) => format!("vm {} {why}", self.instance),
@@ -71,23 +78,27 @@ impl Missing {
     }
 }
 
-/// A guest that should have returned and will not, as far as anybody can see.
+/// A guest that should have returned and will not, as things are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LetGo {
+    /// The guest.
     pub instance: Key,
+    /// Why, as the end of a sentence that begins with the VM.
     pub why: String,
     /// It is still meant to run.
     pub wanted: bool,
 }
 
 impl LetGo {
+    /// As a sentence about the VM.
     pub fn words(&self) -> String {
         format!("vm {} {}", self.instance, self.why)
     }
 }
 
 impl Remains {
+    /// Nothing is waited for any more; those that were let go do not count.
     pub fn is_nothing(&self) -> bool {
         self.guests.is_empty() && self.pods.is_empty() && self.attachments.is_empty()
     }
@@ -110,6 +121,7 @@ impl Remains {
 }
 
 impl Aftermath {
+    /// Begins the wait. `pods` are those on the node at the release; mirror pods, DaemonSet pods and finished ones are not waited for.
     pub fn new(node: &str, guests: Vec<GuestFate>, pods: &[Pod], released: Timestamp, how: Release) -> Self {
         // Agents that belong to every node tolerate everything and come back with it. What has finished runs nowhere, and no controller removes it.
         let pods = pods
@@ -121,7 +133,7 @@ impl Aftermath {
         Self { node: node.to_owned(), guests, pods, released, how, stuck, unattended, changed }
     }
 
-    /// When a pod that nobody has begun to remove is not going to be: it tolerates the taint, or is held by somebody else.
+    /// When a pod that is not being removed yet is not going to be: it tolerates the taint, or another controller holds it.
     fn patience_ends(&self) -> Timestamp {
         let patience = match self.how {
             Release::Taint => SignedDuration::from_secs(60),

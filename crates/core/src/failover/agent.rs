@@ -1,6 +1,6 @@
-//! What a policy may say about a fence agent. The operator runs it with its own rights and tells it secrets, and whoever writes policies is
-//! not whoever runs the operator: so a policy names a program and never a place, its options are lines that can only be read as what they
-//! are, and its Secret is one that was put beside the operator for this.
+//! What a policy may say about a fence agent. The operator runs it with its own rights and tells it secrets, and the person who
+//! writes a policy is not the one who runs the operator: so a policy names a program and never a place, its options are lines that can only be
+//! read as what they are, and its Secret is one that was put beside the operator for this.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,9 @@ pub const COMMAND_PATTERN: &str = "^fence_[a-z0-9][a-z0-9_.-]{0,56}$";
 const PREFIX: &str = "fence_";
 const LONGEST_COMMAND: usize = 63;
 const LONGEST_OPTION: usize = 63;
+/// How many bytes the value of an option may have.
 pub const LONGEST_VALUE: usize = 1024;
+/// How many options may be given for one node, those of the policy and of its Secret together.
 pub const MOST_OPTIONS: usize = 64;
 /// How many nodes may have options of their own.
 pub const MOST_NODES: usize = 5000;
@@ -22,62 +24,126 @@ pub const MOST_NODES: usize = 5000;
 pub const OURS: [&str; 3] = ["action", "nodename", "option"];
 /// Options of the family with which an agent runs another program, or writes a file where it is told.
 pub const REACHING_OUT: [&str; 4] = ["debug", "debug_file", "debug-file", "ssh_options"];
+/// The same by the ends of their names.
 pub const REACHING_OUT_ENDINGS: [&str; 4] = ["_path", "-path", "_script", "-script"];
 /// The operator's own Secret, with which it shows who it is.
 pub const OWN_SECRET: &str = "evac-serving";
 
+/// Why a fence agent cannot be used; the sentence is the one people read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AgentError {
+    /// No name is given.
     #[error("spec.proof.agent.command is empty")]
     NoCommand,
+    /// It is not a name as [`COMMAND_PATTERN`] wants it.
     #[error(
         "spec.proof.agent.command is {command:?}; give the name of a fence agent such as fence_ipmilan, without a path \
          (fence_ and then lower case letters, digits, '_', '.' and '-')"
     )]
-    Command { command: String },
+    Command {
+        /// What was given, shortened.
+        command: String,
+    },
+    /// It is not a name of an option.
     #[error(
         "the fence agent's option {option:?} cannot be used; options are called by lower case letters, digits, '_' and '-', at most \
          {LONGEST_OPTION} of them"
     )]
-    Option { option: String },
+    Option {
+        /// What was given, shortened.
+        option: String,
+    },
+    /// One of [`OURS`].
     #[error("the fence agent's option {option} is evac's to give; leave it out")]
-    Ours { option: String },
+    Ours {
+        /// The option.
+        option: String,
+    },
+    /// One of [`REACHING_OUT`], or it ends like one of [`REACHING_OUT_ENDINGS`].
     #[error(
         "the fence agent's option {option} would make it run another program or write a file; leave it out"
     )]
-    ReachesOut { option: String },
+    ReachesOut {
+        /// The option.
+        option: String,
+    },
+    /// Two of the policy, its options for a node and its Secret give the option.
     #[error("the fence agent's option {option} is given in two places")]
-    Twice { option: String },
+    Twice {
+        /// The option.
+        option: String,
+    },
+    /// The value would not be one line.
     #[error("the value of the fence agent's option {option} has a line break or another control character")]
-    ControlCharacter { option: String },
+    ControlCharacter {
+        /// The option; its value may be a secret.
+        option: String,
+    },
+    /// The value is longer than [`LONGEST_VALUE`].
     #[error("the value of the fence agent's option {option} is longer than {LONGEST_VALUE} bytes")]
-    LongValue { option: String },
+    LongValue {
+        /// The option; its value may be a secret.
+        option: String,
+    },
+    /// More than [`MOST_OPTIONS`].
     #[error("the fence agent has {count} options for one node; at most {MOST_OPTIONS} are possible")]
-    ManyOptions { count: usize },
+    ManyOptions {
+        /// How many there are.
+        count: usize,
+    },
+    /// More than [`MOST_NODES`] nodes have options of their own.
     #[error("spec.proof.agent.nodeOptions names {count} nodes; at most {MOST_NODES} are possible")]
-    ManyNodes { count: usize },
+    ManyNodes {
+        /// How many there are.
+        count: usize,
+    },
+    /// The Secret is not beside the operator.
     #[error(
         "spec.proof.agent.optionsSecret is in namespace {namespace:?}, but only Secrets of the operator's own namespace {home} are \
          read; put it there"
     )]
-    ForeignSecret { namespace: String, home: String },
+    ForeignSecret {
+        /// Where it would be.
+        namespace: String,
+        /// The operator's own namespace.
+        home: String,
+    },
+    /// No object can have this name.
     #[error("spec.proof.agent.optionsSecret is called {name:?}, which no Secret can be called")]
-    SecretName { name: String },
+    SecretName {
+        /// What was given, shortened.
+        name: String,
+    },
+    /// It is [`OWN_SECRET`].
     #[error(
         "spec.proof.agent.optionsSecret is {OWN_SECRET}, the operator's own; make a Secret for the fence agent"
     )]
     OwnSecret,
+    /// The operator was not told where fence agents are.
     #[error(
         "fence agent {command} cannot be run, because the operator was started without --fence-agents DIRECTORY; say there where fence \
          agents are"
     )]
-    NoDirectories { command: String },
+    NoDirectories {
+        /// The agent that was to be run.
+        command: String,
+    },
+    /// No directory has a file of this name.
     #[error("fence agent {command} is in none of the directories given with --fence-agents: {directories}")]
-    NotFound { command: String, directories: String },
+    NotFound {
+        /// The agent that was to be run.
+        command: String,
+        /// Where it was looked for.
+        directories: String,
+    },
+    /// The file cannot be run, or leads out of its directory.
     #[error(
         "fence agent {path} cannot be run: it is not a program, or a link that leads out of its directory"
     )]
-    NotAProgram { path: String },
+    NotAProgram {
+        /// The file.
+        path: String,
+    },
 }
 
 impl Agent {

@@ -24,7 +24,7 @@ pub enum Release {
     DeleteNode,
 }
 
-/// The first Kubernetes in which everybody has the taint out-of-service.
+/// The first Kubernetes in which the taint out-of-service cannot be switched off.
 const TAINT_SINCE: (u32, u32) = (1, 28);
 
 /// What suits a server of this version.
@@ -42,26 +42,33 @@ pub fn settled(chosen: Option<Release>, suspect: &Suspect) -> Option<Release> {
 /// Why nothing is done about a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
+    /// Its kubelet says that it is Ready.
     Ready {
+        /// Since when, as its condition states.
         since: Option<Timestamp>,
     },
-    /// Somebody else works on it.
+    /// Another owner works on it.
     Owned {
+        /// Who, as a sentence about the node.
         message: String,
     },
-    /// Somebody else may work on it: the lease by which they would say so cannot be read.
+    /// A remediation operator may work on it: the lease by which it would say so cannot be read.
     LeaseUnread {
+        /// The lease that could not be read.
         lease: Key,
+        /// The error of reading it.
         why: String,
     },
-    /// Without it the control plane would lose its quorum, or nobody knows whether it would.
+    /// Without it the control plane would lose its quorum, or it is not known whether it would.
     Quorum(Shortage),
     /// The kubelet answers, so the machine cannot be off.
     Answers {
+        /// Seconds since it renewed its lease.
         seconds: i64,
     },
-    /// Nobody has looked for long enough to know that it is silent.
+    /// It has not been watched for long enough to know that it is silent.
     Unobserved {
+        /// Seconds for which it still has to be watched.
         seconds: i64,
     },
     /// What was given as proof is none.
@@ -70,22 +77,30 @@ pub enum Refusal {
     NotShutDown,
     /// Not silent for as long as the policy wants.
     TooEarly {
+        /// Seconds of silence so far.
         silent: i64,
+        /// Seconds that the policy wants.
         wanted: i64,
     },
+    /// A person's statement lacks a part.
     NothingSaid {
+        /// What is empty.
         what: &'static str,
     },
     /// It has been given up for another node object of the same name.
     Replaced,
     /// It was silent, and before it was switched off it was not any more.
     Recovered {
+        /// What it showed of itself.
         sign: Sign,
     },
     /// The mark of this failover was taken from the node.
     Cancelled,
+    /// The label [`EXCLUDE`] was set on the node.
     Excluded,
+    /// The policy was paused.
     Paused {
+        /// The reasons that its `spec.pause` gives.
         why: String,
     },
     /// The policy is not the one by which this was begun.
@@ -93,6 +108,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// The end of a sentence that begins with the node.
     pub fn message(&self) -> String {
         match self {
             Self::Ready { since } => {
@@ -145,8 +161,8 @@ impl Refusal {
 }
 
 /// Whether a failover may begin at all. `ownership` is about the drain mark and the leases of remediation operators, and
-/// `unread` says why the lease could not be read, if it could not. A server that answers that there is no lease has said that nobody
-/// holds one; one that fails, or does not let us look, has not.
+/// `unread` says why the lease could not be read, if it could not. A server that answers that there is no lease has said that the
+/// lease has no holder; one that fails, or does not let us look, has not.
 pub fn may_begin(suspect: &Suspect, ownership: &Ownership, unread: Option<&str>) -> Result<(), Refusal> {
     if suspect.is_ready() {
         return Err(Refusal::Ready { since: suspect.node.health_since });
@@ -256,11 +272,13 @@ fn watched(suspect: &Suspect, silence: &Silence, now: Timestamp) -> Result<(), R
 /// What comes next for a node whose failover has begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
+    /// Nothing is done, and nothing is going to be without a change.
     Refuse(Refusal),
     /// Nothing may be released yet.
     Prove,
     /// The record holds, and the node has to be watched until then before anything follows from it.
     Watch {
+        /// When two lease intervals will have passed, if no sign of life comes.
         until: Timestamp,
     },
     /// The record on the node holds, and what the node held is to be released.
@@ -279,6 +297,7 @@ pub struct Witness {
 }
 
 impl Witness {
+    /// Begins to watch, with nothing seen yet.
     pub fn new(policy: Option<PolicyRef>) -> Self {
         Self { policy, held: None }
     }
@@ -343,8 +362,11 @@ pub fn next(suspect: &Suspect, silence: &Silence, witness: &Witness, now: Timest
 /// What a policy says at the moment when a machine is about to be switched off because of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicyNow {
+    /// It is the one by which this was begun, and not paused.
     InForce,
+    /// Nothing new is to be begun by it.
     Paused {
+        /// The reasons that its `spec.pause` gives.
         why: String,
     },
     /// Deleted, or not the one any more by which this was begun.
@@ -352,6 +374,7 @@ pub enum PolicyNow {
 }
 
 impl PolicyNow {
+    /// Compares the policy by which a failover was begun with what is found now; none if it is gone.
     pub fn of(begun: &PolicyRef, found: Option<&Result<FailoverPolicy, PolicyError>>) -> Self {
         match found {
             Some(Ok(policy)) if policy.reference() != *begun => {

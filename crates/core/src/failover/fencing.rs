@@ -1,4 +1,4 @@
-//! Proof that a machine is off, written down where everybody can read it.
+//! Proof that a machine is off, written down on the node.
 //!
 //! A proof is a statement about one machine at one moment. It holds for the node object it was made for, and only as long as
 //! nothing is seen of the machine afterwards. What "afterwards" means is not a matter of clocks: the record carries the signs of life as they were
@@ -15,6 +15,7 @@ use crate::cluster::fact::Uid;
 
 /// The annotation of the node that carries a [`Fenced`] as JSON.
 pub const ANNOTATION: &str = "evac.dev/fenced";
+/// The format of [`Fenced`] that is written.
 pub const VERSION: u32 = 1;
 
 /// Who or what says that the machine is off.
@@ -22,16 +23,33 @@ pub const VERSION: u32 = 1;
 #[serde(tag = "how", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum How {
     /// A person says so, and why.
-    Statement { by: String, reason: String },
+    Statement {
+        /// Who says so.
+        by: String,
+        /// Why that is known, in that person's words.
+        reason: String,
+    },
     /// A fence agent switched it off and then saw it off.
-    Agent { program: String },
+    Agent {
+        /// The name of the agent's program.
+        program: String,
+    },
     /// The provider of the machine says so.
-    Provider { signal: String },
-    /// Nobody says so, but a policy takes this much silence for it.
-    Time { seconds: i64, policy: String },
+    Provider {
+        /// The taint by which it does.
+        signal: String,
+    },
+    /// There is no such word, but a policy takes this much silence for it.
+    Time {
+        /// The silence that the policy wants.
+        seconds: i64,
+        /// Its name.
+        policy: String,
+    },
 }
 
 impl How {
+    /// As a clause that names who says so.
     pub fn words(&self) -> String {
         match self {
             Self::Statement { by, reason } => format!("{by} states that it is off: {reason}"),
@@ -49,7 +67,9 @@ impl How {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fenced {
+    /// Its format: [`VERSION`].
     pub version: u32,
+    /// The node object it was made for: another of the same name is another node.
     pub node_uid: Uid,
     /// The start of the machine that has ended with this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,6 +78,7 @@ pub struct Fenced {
     pub at: Timestamp,
     /// Who acted on it.
     pub owner: String,
+    /// Who or what says so.
     #[serde(flatten)]
     pub how: How,
     /// Whether the machine's pods were released because of it.
@@ -77,12 +98,16 @@ pub struct Fenced {
 /// A policy as it was at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyRef {
+    /// Its name.
     pub name: String,
+    /// The object: a policy that was deleted and made again is another.
     pub uid: Uid,
+    /// `metadata.generation`: a changed policy is another.
     pub generation: i64,
 }
 
 impl Fenced {
+    /// A record with the node's signs of life as they are in `suspect`. Nothing is released by it yet.
     pub fn new(suspect: &Suspect, how: How, owner: &str, now: Timestamp) -> Self {
         Self {
             version: VERSION,
@@ -103,7 +128,7 @@ impl Fenced {
         if self.node_uid != suspect.node.uid {
             return Some(Void::OtherNode);
         }
-        // Where there are signs to compare nobody's clock matters.
+        // Where there are signs to compare no clock matters.
         if self.signs.is_none() && self.at > now {
             return Some(Void::Future { at: self.at });
         }
@@ -151,22 +176,29 @@ impl Fenced {
 pub enum Void {
     /// It was made for an earlier node of the same name.
     OtherNode,
+    /// It has a date that is still to come, and no signs of life to go by.
     Future {
+        /// That date.
         at: Timestamp,
     },
+    /// The kubelet says that the node is Ready.
     Ready,
     /// The machine has been started since.
     Rebooted,
+    /// A sign of life came after it.
     Alive {
+        /// Which one.
         sign: Sign,
     },
     /// An agent saw a machine off, and this node lives.
     WrongMachine {
+        /// By which sign that is known.
         sign: Sign,
     },
 }
 
 impl Void {
+    /// As a clause that says what speaks against it.
     pub fn words(&self) -> String {
         match self {
             Self::OtherNode => "it was made for an earlier node of the same name".into(),

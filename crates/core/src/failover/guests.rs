@@ -18,24 +18,35 @@ use crate::machines::{Condition, Instance, Machine, Phase, RunStrategy, conditio
 #[serde(tag = "fate", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Fate {
     /// Its machine starts it again on another node.
-    Returns { strategy: String },
+    Returns {
+        /// The run strategy of its machine.
+        strategy: String,
+    },
     /// Its replica set makes a new one under another name.
     Replaced,
     /// Its machine leaves it off.
-    StaysOff { strategy: String },
-    /// Nobody owns it: it ends and stays ended.
+    StaysOff {
+        /// The run strategy of its machine.
+        strategy: String,
+    },
+    /// It has no owner: it ends and stays ended.
     Ends,
     /// It, or its machine, is being deleted.
     Deleted,
     /// What its owner does is not known.
-    Unknown { owner: String },
+    Unknown {
+        /// Its controller as kind and name.
+        owner: String,
+    },
 }
 
 impl Fate {
+    /// It is worth waiting for: only a guest under its own name can be recognised.
     pub fn returns(&self) -> bool {
         matches!(self, Self::Returns { .. })
     }
 
+    /// The end of a sentence that begins with the VM.
     pub fn words(&self) -> String {
         match self {
             Self::Returns { strategy } => format!("starts again elsewhere (run strategy {strategy})"),
@@ -54,11 +65,14 @@ impl Fate {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestFate {
+    /// Its instance.
     pub instance: Key,
+    /// The instance that was on the node: a new one of the same name has another.
     pub uid: Uid,
     /// The VirtualMachine that owns it, by name and identity.
     #[serde(skip)]
     pub machine: Option<(Key, Uid)>,
+    /// What follows for it.
     #[serde(flatten)]
     pub fate: Fate,
 }
@@ -128,15 +142,32 @@ fn fate(index: &Index, instance: &Instance) -> Fate {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outlook {
     /// A new instance of it runs. On the failed node, too: then that was repaired meanwhile.
-    Returned { on: String },
+    Returned {
+        /// The node it runs on.
+        on: String,
+    },
     /// Nothing speaks against it. The phase is that of its new instance, if there is one.
-    OnItsWay { phase: Option<&'static str> },
+    OnItsWay {
+        /// The phase of its new instance, if there is one.
+        phase: Option<&'static str>,
+    },
     /// It is to run, and as things are it cannot.
-    Stuck { phase: Option<&'static str>, why: String },
+    Stuck {
+        /// The phase of its new instance, if there is one.
+        phase: Option<&'static str>,
+        /// What keeps it, as the end of a sentence that begins with the VM.
+        why: String,
+    },
     /// It is the turn of the controller of machines, from whom nothing is seen yet.
-    Unattended { why: String },
-    /// Nobody wants it to run any more.
-    NotWanted { why: String },
+    Unattended {
+        /// What is not seen to happen, and what a person does about it.
+        why: String,
+    },
+    /// It is not meant to run any more.
+    NotWanted {
+        /// Why, as the end of a sentence that begins with the VM.
+        why: String,
+    },
 }
 
 /// What is to be expected of a guest that should return, as things are now.
@@ -192,7 +223,7 @@ fn not_wanted(machine: Option<&Machine>, fresh: Option<&Instance>) -> Option<Str
             let ended = fresh.is_some_and(|now| now.phase == Phase::Succeeded);
             ended.then(|| "stays off: it was shut down after its return".into())
         }
-        // Somebody may have started it by hand.
+        // A person may have started it by hand.
         _ if fresh.is_some_and(|now| !now.is_final() && !now.deleting) => None,
         Some(strategy) => Some(format!("stays off: its run strategy is {strategy} now")),
         None => Some("stays off: its run strategy cannot be read any more".into()),

@@ -15,15 +15,26 @@ use crate::drain::ownership::MarkState;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "doubt", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Doubt {
-    /// Nobody can look: the node does not answer.
+    /// What runs there cannot be seen: the node does not answer.
     Unseen,
     /// The machine never restarted, so it was not off when it was said to be.
-    SameBoot { by: String },
+    SameBoot {
+        /// By whom that was said.
+        by: String,
+    },
     /// A launcher on the node, of a guest that now runs elsewhere or is gone.
-    Launcher { pod: Key, instance: String, runs_on: Option<String> },
+    Launcher {
+        /// The launcher.
+        pod: Key,
+        /// The name of the guest.
+        instance: String,
+        /// The node it runs on now; none if it is gone.
+        runs_on: Option<String>,
+    },
 }
 
 impl Doubt {
+    /// One sentence that says what a person has to do.
     pub fn words(&self, node: &str) -> String {
         match self {
             Self::Unseen => format!(

@@ -14,11 +14,15 @@ use crate::drain::ownership::{Ownership, ownership};
 /// A failed node and what was on it.
 #[derive(Debug, Clone)]
 pub struct Look {
+    /// The node with its kubelet's lease.
     pub suspect: Suspect,
+    /// All pods on it.
     pub pods: Vec<Pod>,
     /// What becomes of its guests. None where the cluster knows no virtual machines, or they may not be read.
     pub guests: Vec<GuestFate>,
+    /// Names of the persistent volumes that are attached to it.
     pub attachments: Vec<String>,
+    /// Whose the node may be.
     pub holding: Holding,
     /// What could not be read and would have been told.
     pub unread: Vec<String>,

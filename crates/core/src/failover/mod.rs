@@ -12,7 +12,7 @@
 //! it only waits. So nothing here takes silence for an end: a person, an agent, the provider or a policy has to say that the machine is off
 //! ([`fencing`]), and for two lease intervals nothing may be seen of it ([`silence`]). Any sign of life is believed instead.
 //!
-//! What is done next is computed ([`step`]): a failover is a [`FailoverRun`], and those who carry it out read, write and report.
+//! What is done next is computed ([`step`]): a failover is a [`FailoverRun`], and the engine reads, writes and reports.
 
 pub mod admission;
 pub mod aftermath;
@@ -44,6 +44,6 @@ pub use guests::{Fate, GuestFate, Outlook, fates};
 pub use leftovers::{Doubt, Return, doubts};
 pub use look::{Holding, Look};
 pub use policy::{Brake, FailoverPolicy, PolicyError, Proof};
-pub use run::{Action, Attempts, Facts, FailoverRun, Fault, Notice, Outcome, ProofFrom, Seen, TRIES, Wish};
+pub use run::{Action, Answer, Attempts, Facts, FailoverRun, Fault, Own, ProofFrom, Seen, TRIES, Wish};
 pub use silence::{Signs, Silence};
 pub use suspect::{FencedState, KubeletLease, Suspect};

@@ -14,19 +14,29 @@ use crate::cluster::selector::Selector;
 
 /// A policy shorter than this would act on every hiccup of a kubelet: Kubernetes itself takes 50 seconds to notice.
 pub const SHORTEST: SignedDuration = SignedDuration::from_secs(60);
+/// What holds where the policy does not say it.
 pub const DEFAULT_NOT_READY_FOR: SignedDuration = SignedDuration::from_secs(300);
 /// Self-fencing machines need about three minutes until they are surely off; less is a guess.
 pub const SHORTEST_ASSUMPTION: SignedDuration = SignedDuration::from_secs(180);
 
+/// A FailoverPolicy, as far as it could be understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailoverPolicy {
+    /// Its name.
     pub name: String,
+    /// Its identity, for the records that are made because of it.
     pub uid: Uid,
+    /// `metadata.generation`, for the same.
     pub generation: i64,
+    /// Which nodes it may fail over; never all.
     pub selector: Selector,
+    /// How long a node has to be not Ready, at least [`SHORTEST`].
     pub not_ready_for: SignedDuration,
+    /// On what it takes a silent machine for off.
     pub proof: Proof,
+    /// Nothing is done while fewer nodes than this are healthy.
     pub brake: Brake,
+    /// How long nothing new is begun after too many nodes were down; none if storms do not matter to it.
     pub storm_cooldown: Option<SignedDuration>,
     /// Why nothing new is begun; empty means go.
     pub pause: Vec<String>,
@@ -48,9 +58,11 @@ pub enum Proof {
     Statement,
     /// The word of the machine's provider.
     Provider,
+    /// A fence agent that switches the machine off.
     Agent(Agent),
     /// Silence for this long. Only for machines that switch themselves off when they lose the cluster.
     Time {
+        /// How long.
         after: SignedDuration,
     },
 }
@@ -58,13 +70,17 @@ pub enum Proof {
 /// A fence agent and what it is told.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Agent {
+    /// The name of its program, without a path.
     pub command: String,
+    /// What it is told for every node.
     pub options: BTreeMap<String, String>,
     /// What is different for single nodes, such as the address of their controllers.
     pub node_options: BTreeMap<String, BTreeMap<String, String>>,
     /// A Secret with more options.
     pub secret: Option<Key>,
+    /// How long one call of it may take.
     pub timeout: SignedDuration,
+    /// How often it is tried to switch a machine off.
     pub tries: u32,
 }
 
@@ -99,7 +115,9 @@ impl Agent {
 /// How many nodes must be healthy for anything to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Brake {
+    /// `spec.minHealthy`: so many of the selected nodes must be healthy.
     MinHealthy(Amount),
+    /// `spec.maxUnhealthy`: so many of the selected nodes may be down.
     MaxUnhealthy(Amount),
 }
 
@@ -131,12 +149,19 @@ fn count(amount: &Amount, total: usize, field: &'static str) -> Result<usize, Po
 /// Many nodes were down together, and what follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Storm {
+    /// Enough nodes are healthy, or the policy has no cooldown.
     #[default]
     None,
     /// Too few are healthy.
-    Active { since: Timestamp },
+    Active {
+        /// When too few were healthy first.
+        since: Timestamp,
+    },
     /// Enough are healthy again, but that is too new to be trusted.
-    Cooling { until: Timestamp },
+    Cooling {
+        /// When it is over, if it lasts.
+        until: Timestamp,
+    },
 }
 
 impl Storm {
@@ -152,39 +177,88 @@ impl Storm {
     }
 }
 
+/// What is wrong with a policy; the sentence is the one people read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PolicyError {
+    /// No nodes are selected.
     #[error("spec.nodeSelector is empty; a policy must say which nodes it may fail over")]
     NoSelector,
+    /// It cannot be parsed.
     #[error("spec.nodeSelector cannot be read: {message}")]
-    Selector { message: String },
+    Selector {
+        /// What the parser says.
+        message: String,
+    },
+    /// It leaves no node out.
     #[error("spec.nodeSelector matches every node of the cluster ({total}); leave out those that must stay")]
-    EveryNode { total: usize },
+    EveryNode {
+        /// How many there are.
+        total: usize,
+    },
+    /// Both brakes are given.
     #[error("give one of spec.minHealthy and spec.maxUnhealthy, not both")]
     BothBrakes,
+    /// No brake is given.
     #[error(
         "give spec.minHealthy or spec.maxUnhealthy; without a brake a broken network would look like failed nodes"
     )]
     NoBrake,
+    /// A brake is less than nothing.
     #[error("spec.{field} is negative")]
-    Negative { field: &'static str },
+    Negative {
+        /// The field under `spec`.
+        field: &'static str,
+    },
+    /// A brake is not a percentage.
     #[error("spec.{field} is '{text}', which is not a share between 0% and 100%")]
-    Share { field: &'static str, text: String },
+    Share {
+        /// The field under `spec`.
+        field: &'static str,
+        /// What it says.
+        text: String,
+    },
+    /// More may be down than there are.
     #[error("spec.maxUnhealthy is {most}, but only {total} nodes are selected")]
-    MoreThanAll { most: usize, total: usize },
+    MoreThanAll {
+        /// What `maxUnhealthy` comes to.
+        most: usize,
+        /// How many nodes are selected.
+        total: usize,
+    },
+    /// A time cannot be understood.
     #[error("spec.{field} is '{text}', which is not a duration such as 5m")]
-    Duration { field: &'static str, text: String },
+    Duration {
+        /// The field under `spec`.
+        field: &'static str,
+        /// What it says.
+        text: String,
+    },
+    /// A time is too short to be safe.
     #[error("spec.{field} is {text}; less than {least} is not possible")]
-    TooShort { field: &'static str, text: String, least: &'static str },
+    TooShort {
+        /// The field under `spec`.
+        field: &'static str,
+        /// What it says.
+        text: String,
+        /// The shortest that is possible.
+        least: &'static str,
+    },
+    /// Not exactly one kind of proof is given.
     #[error("give exactly one of spec.proof.statement, provider, agent and assumeOffAfter")]
     ProofCount,
+    /// What is wrong with its fence agent.
     #[error(transparent)]
     Agent(#[from] AgentError),
+    /// The object does not have the form of a policy.
     #[error("spec cannot be read: {message}")]
-    Unreadable { message: String },
+    Unreadable {
+        /// What the decoder says.
+        message: String,
+    },
 }
 
 impl FailoverPolicy {
+    /// Whether the policy's selector takes this node.
     pub fn selects(&self, suspect: &Suspect) -> bool {
         suspect.node.labels.satisfies(&self.selector)
     }
@@ -207,7 +281,9 @@ impl FailoverPolicy {
 /// The nodes of a policy and how many of them must be healthy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted {
+    /// The names of the nodes that the policy selects.
     pub selected: BTreeSet<String>,
+    /// How many of them must be healthy for anything to be done.
     pub needed: usize,
 }
 

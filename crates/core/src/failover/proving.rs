@@ -24,13 +24,14 @@ use super::course::{
 use super::event::{End, Event};
 use super::fencing::{Fenced, How, Void};
 use super::run::{
-    Action, Attempts, Facts, FailoverRun, Fault, Fencing, Notice, Outcome, Phase, ProofFrom, ProofPhase,
-    Proving, Refuted, TRIES,
+    Answer, Attempts, Facts, FailoverRun, Fault, Fencing, Own, Phase, ProofFrom, ProofPhase, Proving,
+    Refuted, TRIES,
 };
 use super::silence::Signs;
 use super::step::{Turn, View, seconds};
 use super::suspect::{SHUT_DOWN, Suspect};
 use crate::cluster::fact::Uid;
+use crate::cluster::subject::{Kind, ObjectRef};
 
 pub(super) fn begin(run: &mut FailoverRun, how: Release) -> Turn {
     let witness = Witness::new(run.wish.policy.clone());
@@ -46,7 +47,7 @@ fn read(run: &mut FailoverRun, mut proving: Proving) -> Turn {
         return finish(run, End::Stopped { released: false });
     }
     proving.tries += 1;
-    Turn::Do(Action::Read { holder: false }, Phase::Proving(Box::new(proving), ProofPhase::Reading))
+    Turn::ask(Own::Read { holder: false }, Phase::Proving(Box::new(proving), ProofPhase::Reading))
 }
 
 /// Events are sent when the proof is over: no guest that is down waits for them.
@@ -55,7 +56,7 @@ fn publish(run: &mut FailoverRun, then: Phase) -> Turn {
     if notices.is_empty() {
         return Turn::Go(then);
     }
-    Turn::Do(Action::Publish(notices), Phase::Publishing(Box::new(then)))
+    Turn::ask(Own::Publish(notices), Phase::Publishing(Box::new(then)))
 }
 
 fn finish(run: &mut FailoverRun, end: End) -> Turn {
@@ -74,14 +75,14 @@ fn lost(run: &mut FailoverRun) -> Turn {
     publish(run, Phase::Ended(Err(Fault::NodeGone)))
 }
 
-fn doing(action: Action, proving: Proving, phase: ProofPhase) -> Turn {
-    Turn::Do(action, Phase::Proving(Box::new(proving), phase))
+fn doing(own: Own, proving: Proving, phase: ProofPhase) -> Turn {
+    Turn::ask(own, Phase::Proving(Box::new(proving), phase))
 }
 
 /// The node as it was just read; none if it is gone.
-fn found<'a>(facts: &'a Facts, outcome: &Outcome) -> Option<&'a Suspect> {
+fn found<'a>(facts: &'a Facts, outcome: &Answer) -> Option<&'a Suspect> {
     match (outcome, &facts.node) {
-        (Outcome::Gone, _) | (_, None) => None,
+        (Answer::Gone, _) | (_, None) => None,
         (_, Some((suspect, _))) => Some(suspect),
     }
 }
@@ -90,7 +91,7 @@ pub(super) fn go_on(
     run: &mut FailoverRun,
     mut proving: Proving,
     phase: ProofPhase,
-    outcome: Outcome,
+    outcome: Answer,
     view: &mut View<'_>,
 ) -> Turn {
     let facts = view.facts;
@@ -100,44 +101,44 @@ pub(super) fn go_on(
             // It was deleted meanwhile, which releases it as well.
             None => released(run, proving.how, view.now),
         },
-        (ProofPhase::LookingOut(fencing), Outcome::LookedOut { suspect, policy, leads }) => {
+        (ProofPhase::LookingOut(fencing), Answer::LookedOut { suspect, policy, leads }) => {
             looked_out(run, proving, fencing, (suspect.as_ref(), policy.as_ref(), leads), view)
         }
-        (ProofPhase::SwitchingOff { .. }, Outcome::Stopped) => finish(run, End::Stopped { released: false }),
-        (ProofPhase::SwitchingOff { fencing, .. }, Outcome::NotOff { why, is_final }) => {
+        (ProofPhase::SwitchingOff { .. }, Answer::Stopped) => finish(run, End::Stopped { released: false }),
+        (ProofPhase::SwitchingOff { fencing, .. }, Answer::NotOff { why, is_final }) => {
             view.tell(Event::FenceFailed { number: fencing.attempts.number, why: why.clone() });
             let Some(attempts) = fencing.attempts.after_failure(is_final) else {
                 return finish(run, End::NoProof { why: Some(why) });
             };
             let pause = fencing.pause;
-            doing(Action::Pause(pause), proving, ProofPhase::Pausing(Fencing { attempts, ..fencing }))
+            doing(Own::Pause(pause), proving, ProofPhase::Pausing(Fencing { attempts, ..fencing }))
         }
         (ProofPhase::SwitchingOff { fencing, began }, _) => {
             let program = fencing.program;
-            doing(Action::Read { holder: false }, proving, ProofPhase::SeenOff { program, began })
+            doing(Own::Read { holder: false }, proving, ProofPhase::SeenOff { program, began })
         }
         (ProofPhase::Pausing(fencing), _) => look_out(run, proving, fencing),
         (ProofPhase::SeenOff { program, began }, outcome) => match found(facts, &outcome) {
             Some(suspect) => seen_off(run, proving, suspect, (program, began), view),
             None => lost(run),
         },
-        (ProofPhase::Recording { proof, uid }, Outcome::Done) => {
+        (ProofPhase::Recording { proof, uid }, Answer::Done) => {
             proving.told = true;
             view.tell(Event::Proven { how: proof.how.words(), recorded: true });
             let message = format!("{} (recorded by {})", proof.how.words(), run.wish.owner);
-            notice(run, uid, "Fenced", message, view);
+            notice(run, &uid, "Fenced", message, view);
             read(run, proving)
         }
-        (ProofPhase::Releasing { uid }, Outcome::Done) => {
+        (ProofPhase::Releasing { uid }, Answer::Done) => {
             let (how, message) = (proving.how, done_by(proving.how).to_owned());
-            notice(run, uid, "FailedOver", message, view);
+            notice(run, &uid, "FailedOver", message, view);
             view.tell(Event::Released { how });
             released(run, how, view.now)
         }
-        (ProofPhase::Refuting(refuted), Outcome::Done) => {
+        (ProofPhase::Refuting(refuted), Answer::Done) => {
             let message = Void::WrongMachine { sign: refuted.sign }.words();
             if let Some((suspect, _)) = &facts.node {
-                notice(run, suspect.node.uid.clone(), "WrongMachine", message, view);
+                notice(run, &suspect.node.uid, "WrongMachine", message, view);
             }
             refuse(run, refuted.refusal)
         }
@@ -145,7 +146,7 @@ pub(super) fn go_on(
             publish(run, Phase::Ended(Err(Fault::Contended)))
         }
         (ProofPhase::Refuting(refuted), _) => {
-            doing(Action::Read { holder: false }, proving, ProofPhase::RefuteReading(refuted))
+            doing(Own::Read { holder: false }, proving, ProofPhase::RefuteReading(refuted))
         }
         (ProofPhase::RefuteReading(refuted), outcome) => match found(facts, &outcome) {
             Some(suspect) => refute(run, proving, suspect, refuted.refusal, refuted.tries),
@@ -181,14 +182,14 @@ fn judge(run: &mut FailoverRun, mut proving: Proving, suspect: &Suspect, view: &
         Next::Watch { until } => {
             announce(&mut proving, suspect, view);
             view.tell(Event::Watching { seconds: seconds(until, now) });
-            doing(Action::Watch { suspect: Box::new(suspect.clone()), until }, proving, ProofPhase::Watching)
+            doing(Own::Watch { suspect: Box::new(suspect.clone()), until }, proving, ProofPhase::Watching)
         }
         Next::Release => {
             announce(&mut proving, suspect, view);
             let Some(proof) = suspect.record() else { return read(run, proving) };
             let (node, proof, how) = (Box::new(suspect.node.clone()), Box::new(proof.clone()), proving.how);
             let uid = node.uid.clone();
-            doing(Action::Release { node, proof, how }, proving, ProofPhase::Releasing { uid })
+            doing(Own::Release { node, proof, how }, proving, ProofPhase::Releasing { uid })
         }
     }
 }
@@ -209,7 +210,7 @@ fn prove(run: &mut FailoverRun, proving: Proving, suspect: &Suspect, view: &mut 
         return write(proving, suspect, proof);
     }
     let how = match run.wish.proof.clone() {
-        // Nobody has to repeat what the provider says already.
+        // A person does not have to repeat what the provider says already.
         ProofFrom::Nowhere if suspect.is_shut_down() => Some(How::Provider { signal: SHUT_DOWN.into() }),
         ProofFrom::Agent { program, attempts, pause } => {
             return fence(run, proving, suspect, (program, attempts, pause), view);
@@ -226,7 +227,7 @@ fn prove(run: &mut FailoverRun, proving: Proving, suspect: &Suspect, view: &mut 
 fn write(proving: Proving, suspect: &Suspect, proof: Fenced) -> Turn {
     let (node, proof) = (Box::new(suspect.node.clone()), Box::new(proof));
     let phase = ProofPhase::Recording { proof: proof.clone(), uid: node.uid.clone() };
-    doing(Action::WriteProof { node, proof }, proving, phase)
+    doing(Own::WriteProof { node, proof }, proving, phase)
 }
 
 fn signed(run: &FailoverRun, proof: Fenced, view: &View<'_>) -> Fenced {
@@ -251,7 +252,7 @@ fn look_out(run: &mut FailoverRun, proving: Proving, fencing: Fencing) -> Turn {
     if run.stopping {
         return finish(run, End::Stopped { released: false });
     }
-    doing(Action::LookOut, proving, ProofPhase::LookingOut(fencing))
+    doing(Own::LookOut, proving, ProofPhase::LookingOut(fencing))
 }
 
 fn looked_out(
@@ -268,7 +269,7 @@ fn looked_out(
     if !leads || run.stopping {
         return finish(run, End::Stopped { released: false });
     }
-    doing(Action::SwitchOff, proving, ProofPhase::SwitchingOff { fencing, began: view.now })
+    doing(Own::SwitchOff, proving, ProofPhase::SwitchingOff { fencing, began: view.now })
 }
 
 /// The machine was seen off; the signs of life are those that are read then.
@@ -291,7 +292,7 @@ fn seen_off(
     }
 }
 
-/// Notes on the record that it was wrong, so that nobody acts on it or lets the same agent do the same again.
+/// Notes on the record that it was wrong, so that no operator acts on it or lets the same agent do the same again.
 fn refute(run: &mut FailoverRun, proving: Proving, suspect: &Suspect, refusal: Refusal, tries: u32) -> Turn {
     let record = suspect.record().filter(|record| record.refuted.is_none());
     let Some((record, sign)) = record.and_then(|record| Some((record, record.wrong_machine(suspect)?)))
@@ -301,12 +302,12 @@ fn refute(run: &mut FailoverRun, proving: Proving, suspect: &Suspect, refusal: R
     let proof = Box::new(Fenced { refuted: Some(sign), ..record.clone() });
     let node = Box::new(suspect.node.clone());
     let refuted = Refuted { refusal, sign, tries: tries + 1 };
-    doing(Action::WriteProof { node, proof }, proving, ProofPhase::Refuting(refuted))
+    doing(Own::WriteProof { node, proof }, proving, ProofPhase::Refuting(refuted))
 }
 
-fn notice(run: &mut FailoverRun, uid: Uid, reason: &'static str, message: String, view: &View<'_>) {
-    let (node, at) = (run.wish.node.clone(), view.calendar());
-    run.notices.push(Notice { node, uid, reason, message, at });
+fn notice(run: &mut FailoverRun, uid: &Uid, reason: &'static str, message: String, view: &View<'_>) {
+    let node = ObjectRef::cluster(Kind::Node, &run.wish.node, uid);
+    run.notices.push((view.calendar(), crate::action::Event::warning(node, reason, message)));
 }
 
 fn done_by(how: Release) -> &'static str {

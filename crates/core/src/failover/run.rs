@@ -11,9 +11,9 @@ use super::look::{Holding, Look};
 use super::silence::Silence;
 use super::suspect::{Sign, Suspect};
 use super::waiting::Waiting;
+use crate::action::Event;
 use crate::cluster::fact::{Node, Uid};
 use crate::cluster::index::Index;
-use crate::drain::action;
 use crate::drain::ownership::Ownership;
 use crate::drain::quorum::Shortage;
 use crate::drain::run::End as DrainEnd;
@@ -24,11 +24,13 @@ pub const TRIES: u32 = 20;
 /// What a failover is asked for.
 #[derive(Debug, Clone)]
 pub struct Wish {
+    /// The node.
     pub node: String,
     /// Under which name the node is marked.
     pub owner: String,
     /// The command line, for the mark on the node.
     pub options: Vec<String>,
+    /// On whose word the machine is taken for off.
     pub proof: ProofFrom,
     /// How to release; without it what suits the server.
     pub release: Option<Release>,
@@ -51,9 +53,13 @@ pub struct Wish {
 pub enum ProofFrom {
     /// Only from what is written on the node already.
     Nowhere,
+    /// A person's or a provider's word, or a policy's patience.
     Said(How),
+    /// A fence agent switches the machine off.
     Agent {
+        /// The name of its program.
         program: String,
+        /// Which try is next.
         attempts: Attempts,
         /// Between two tries.
         pause: Duration,
@@ -61,7 +67,7 @@ pub enum ProofFrom {
 }
 
 impl ProofFrom {
-    /// What is said without anybody being asked to do anything.
+    /// What is said without a fence agent having to act.
     pub(super) fn said(&self) -> Option<How> {
         match self {
             Self::Said(how) => Some(how.clone()),
@@ -73,11 +79,13 @@ impl ProofFrom {
 /// How often a machine is tried to be switched off, and which try this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempts {
+    /// Which try this is, counted from 1.
     pub number: u32,
     tries: u32,
 }
 
 impl Attempts {
+    /// The first of so many tries.
     pub fn new(tries: u32) -> Self {
         Self { number: 1, tries }
     }
@@ -105,6 +113,7 @@ pub struct Facts {
 /// What watches have shown after the release.
 #[derive(Debug, Default)]
 pub struct Seen {
+    /// Pods on the node, and the guests and machines that are waited for.
     pub index: Index,
     /// The volumes that are attached to the node.
     pub attachments: Vec<String>,
@@ -118,94 +127,112 @@ impl Facts {
     }
 }
 
-/// What is to be done now. Actions leave no choice open; each is answered by an [`Outcome`] before the next step.
-#[derive(Debug)]
-pub enum Action {
+/// What only a failover asks for. Each is answered by an [`Answer`] before the next step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Own {
     /// Reads everything about the node into [`Facts::look`]. With `may_ask` the drain of another is asked whether it still is at work.
     Look {
+        /// The drain of another owner is asked whether it is still at work.
         may_ask: bool,
     },
     /// Reads the node and its lease into [`Facts::node`], with its holder if wanted.
     Read {
+        /// Who holds the node is read, too.
         holder: bool,
     },
+    /// Finds out whether the control plane can spare the node.
     AskQuorum,
+    /// Reads the version of the server.
     AskVersion,
     /// Watches the node and its lease for signs of life until then, and ends early if there is one.
     Watch {
+        /// The node as it was read last.
         suspect: Box<Suspect>,
+        /// The end of the watch, by the steady clock.
         until: Timestamp,
     },
     /// Notes outside the node how it was before this failover wrote on it.
     Note {
+        /// The node as it was judged.
         node: Box<Node>,
     },
+    /// Drains the node, whose kubelet answers.
     Drain {
+        /// How long the drain may take.
         limit: Duration,
     },
-    Cordon(Box<action::Action>),
     /// Looks whether the machine may be switched off now: the node, the policy, and last who leads.
     LookOut,
     /// Switches the machine off and sees it off.
     SwitchOff,
+    /// Waits before the next try, unless the run is to stop.
     Pause(Duration),
     /// Writes a proof on the node, if it still is as it was judged.
     WriteProof {
+        /// The node as it was judged.
         node: Box<Node>,
+        /// The proof.
         proof: Box<Fenced>,
     },
     /// Releases what the node held, if it still is as it was judged.
     Release {
+        /// The node as it was judged.
         node: Box<Node>,
+        /// The proof, which is marked as acted upon.
         proof: Box<Fenced>,
+        /// How the node is released.
         how: Release,
     },
-    /// Sends events about the node. Losing one changes nothing, because the record is on the node.
-    Publish(Vec<Notice>),
+    /// Publishes events about the node, each with its time by the calendar. Losing one changes nothing, because the record is on the node.
+    Publish(Vec<(Timestamp, Event)>),
     /// Begins to watch into [`Facts::after`] what becomes of pods, volumes and, if wanted, guests.
     Follow {
+        /// Guests are watched, too.
         guests: bool,
     },
     /// Takes the taint away that released the node, if it still is as it was read.
     Untaint {
+        /// The node as it was judged.
         node: Box<Node>,
     },
 }
 
+/// What is to be done now.
+pub type Action = crate::action::Action<Own>;
+
 /// What became of an action. What cannot be told here, such as a server that fails, ends the run: all its state is on the node.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum Answer {
+    /// It was carried out.
     Done,
     /// The node is not there any more.
     Gone,
     /// The node has changed since it was judged, and nothing was written.
     Conflict,
+    /// Whether the control plane can spare the node.
     Quorum(Result<(), Shortage>),
+    /// Major and minor version of the server.
     Version((u32, u32)),
+    /// The drain has ended; none where it was cut off.
     Drained(Option<DrainEnd>),
+    /// What was seen right before the machine is switched off.
     LookedOut {
+        /// The node.
         suspect: Box<Suspect>,
+        /// How the policy is now, where one asks for the failover.
         policy: Option<PolicyNow>,
+        /// Whether this operator leads.
         leads: bool,
     },
     /// It was given up because the run is to stop.
     Stopped,
     /// The machine was not seen off. If final, another try would give the same answer.
     NotOff {
+        /// Why, in words.
         why: String,
+        /// Another try would give the same answer.
         is_final: bool,
     },
-}
-
-/// An event about a node, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
-    pub node: String,
-    pub uid: Uid,
-    pub reason: &'static str,
-    pub message: String,
-    /// By the calendar.
-    pub at: Timestamp,
 }
 
 /// Why a failover ended without an end.
@@ -226,8 +253,8 @@ pub struct FailoverRun {
     pub(super) deadline: Option<Timestamp>,
     pub(super) stopping: bool,
     pub(super) phase: Phase,
-    pub(super) outcome: Option<Outcome>,
-    pub(super) notices: Vec<Notice>,
+    pub(super) outcome: Option<Answer>,
+    pub(super) notices: Vec<(Timestamp, Event)>,
 }
 
 impl FailoverRun {
@@ -245,7 +272,7 @@ impl FailoverRun {
     }
 
     /// Takes in what became of the last action.
-    pub fn record(&mut self, outcome: Outcome) {
+    pub fn record(&mut self, outcome: Answer) {
         self.outcome = Some(outcome);
     }
 
@@ -258,7 +285,7 @@ impl FailoverRun {
     }
 
     /// Events that are still to be sent where the run is given up.
-    pub fn take_notices(&mut self) -> Vec<Notice> {
+    pub fn take_notices(&mut self) -> Vec<(Timestamp, Event)> {
         std::mem::take(&mut self.notices)
     }
 }

@@ -49,6 +49,7 @@ pub struct Signs {
 }
 
 impl Signs {
+    /// What the node and its lease show now.
     pub fn of(suspect: &Suspect) -> Self {
         let node = &suspect.node;
         let word = match node.health {
@@ -116,7 +117,7 @@ pub struct Silence {
     signs: Signs,
     /// When a sign in the node object was last seen to change, or was first looked at.
     node: Option<Timestamp>,
-    /// The same for the lease. Nothing while it is not watched: nobody saw it not change.
+    /// The same for the lease. Nothing while it is not watched: that it did not change was not seen.
     lease: Option<Timestamp>,
     /// The last change that was seen.
     heard: Option<(Sign, Timestamp)>,

@@ -21,24 +21,16 @@ use super::event::{End, Event};
 use super::fencing::How;
 use super::look::Look;
 use super::proving;
-use super::run::{Action, Begun, Cordoning, Facts, FailoverRun, Fault, Outcome, Phase, ProofFrom, TRIES};
+use super::run::{Action, Answer, Begun, Cordoning, Facts, FailoverRun, Fault, Own, Phase, ProofFrom, TRIES};
 use super::silence::window;
 use super::suspect::{SHUT_DOWN, Suspect};
 use super::waiting;
-use crate::drain::action;
 use crate::drain::ownership::{Attire, Ownership, new_mark};
 use crate::drain::quorum::is_control_plane;
 use crate::drain::run::End as DrainEnd;
 
-/// What is to be done and told now.
-#[derive(Debug, Default)]
-pub struct Decision {
-    /// At most one: what follows depends on it.
-    pub actions: Vec<Action>,
-    pub events: Vec<Event>,
-    /// Where there is nothing to do: when to look again even if nothing is seen.
-    pub look_again: Option<Timestamp>,
-}
+/// What is to be done and told now. There is at most one action: what follows depends on it.
+pub type Decision = crate::action::Decision<Action, Event>;
 
 /// What a phase leads to.
 pub(super) enum Turn {
@@ -48,6 +40,11 @@ pub(super) enum Turn {
 }
 
 impl Turn {
+    /// Asks for what only a failover asks for.
+    pub(super) fn ask(own: Own, next: Phase) -> Self {
+        Self::Do(Action::Own(own), next)
+    }
+
     pub(super) fn end(end: End) -> Self {
         Self::Go(Phase::Ended(Ok(end)))
     }
@@ -98,7 +95,7 @@ pub fn step(facts: &Facts, run: &mut FailoverRun, now: Timestamp) -> Decision {
 
 fn turn(run: &mut FailoverRun, phase: Phase, view: &mut View<'_>) -> Turn {
     match phase {
-        Phase::New => Turn::Do(Action::Look { may_ask: !run.wish.dry_run }, Phase::Looking),
+        Phase::New => Turn::ask(Own::Look { may_ask: !run.wish.dry_run }, Phase::Looking),
         Phase::Ended(end) => Turn::Rest(Phase::Ended(end), None),
         Phase::Released { at, how } => waiting::begin(run, at, how, view),
         Phase::Waiting(waiting) => waiting::go_on(run, waiting, view),
@@ -110,34 +107,32 @@ fn turn(run: &mut FailoverRun, phase: Phase, view: &mut View<'_>) -> Turn {
 }
 
 /// The phases that wait for the outcome of an action.
-fn answered(run: &mut FailoverRun, phase: Phase, outcome: Outcome, view: &mut View<'_>) -> Turn {
+fn answered(run: &mut FailoverRun, phase: Phase, outcome: Answer, view: &mut View<'_>) -> Turn {
     if let Phase::Proving(proving, doing) = phase {
         return proving::go_on(run, *proving, doing, outcome, view);
     }
     let Some(found) = &view.facts.look else { return Turn::Rest(phase, None) };
     match (phase, outcome) {
         (Phase::Looking, _) => looked(run, found, view),
-        (Phase::Sparing(_) | Phase::SparingAgain { .. }, Outcome::Quorum(Err(shortage))) => {
+        (Phase::Sparing(_) | Phase::SparingAgain { .. }, Answer::Quorum(Err(shortage))) => {
             Turn::refuse(Refusal::Quorum(shortage))
         }
         (Phase::Sparing(owned), _) => spared(run, found, owned, view),
-        (Phase::Versioning(owned), Outcome::Version(version)) => {
+        (Phase::Versioning(owned), Answer::Version(version)) => {
             begin(run, found, Begun { owned, how: suitable(version) }, view)
         }
         (Phase::Watching(begun), _) => watched(run, found, begun, view),
         (Phase::Noting(begun), _) => noted(run, found, begun, view),
-        (Phase::Draining { .. }, Outcome::Drained(Some(DrainEnd::Drained { .. }))) => Turn::end(End::Drained),
-        (Phase::Draining { .. }, Outcome::Drained(Some(DrainEnd::Refused { reason }))) => {
+        (Phase::Draining { .. }, Answer::Drained(Some(DrainEnd::Drained { .. }))) => Turn::end(End::Drained),
+        (Phase::Draining { .. }, Answer::Drained(Some(DrainEnd::Refused { reason }))) => {
             Turn::refuse(Refusal::Owned { message: reason.message() })
         }
         // The drain may have changed much of what was seen.
-        (Phase::Draining { how }, _) => {
-            Turn::Do(Action::Look { may_ask: false }, Phase::LookingAgain { how })
-        }
+        (Phase::Draining { how }, _) => Turn::ask(Own::Look { may_ask: false }, Phase::LookingAgain { how }),
         (Phase::LookingAgain { how }, _) => looked_again(run, found, how, view),
-        // Somebody changed it, and may have taken it.
-        (Phase::Cordoning(cordoning), Outcome::Conflict) => {
-            Turn::Do(Action::Read { holder: true }, Phase::ReadingHolder(cordoning))
+        // Another client changed it, and may have taken it.
+        (Phase::Cordoning(cordoning), Answer::Conflict) => {
+            Turn::ask(Own::Read { holder: true }, Phase::ReadingHolder(cordoning))
         }
         (Phase::Cordoning(cordoning), _) => {
             view.tell(Event::Cordoned { already: cordoning.suspect.node.unschedulable });
@@ -161,7 +156,7 @@ fn looked(run: &mut FailoverRun, found: &Look, view: &mut View<'_>) -> Turn {
         Err(refusal) => return Turn::refuse(refusal),
     };
     if asks_quorum(run, &found.suspect, view.now) {
-        return Turn::Do(Action::AskQuorum, Phase::Sparing(owned));
+        return Turn::ask(Own::AskQuorum, Phase::Sparing(owned));
     }
     spared(run, found, owned, view)
 }
@@ -176,7 +171,7 @@ fn asks_quorum(run: &FailoverRun, suspect: &Suspect, now: Timestamp) -> bool {
 fn spared(run: &mut FailoverRun, found: &Look, owned: Ownership, view: &mut View<'_>) -> Turn {
     match settled(run.wish.release, &found.suspect) {
         Some(how) => begin(run, found, Begun { owned, how }, view),
-        None => Turn::Do(Action::AskVersion, Phase::Versioning(owned)),
+        None => Turn::ask(Own::AskVersion, Phase::Versioning(owned)),
     }
 }
 
@@ -192,7 +187,7 @@ fn begin(run: &mut FailoverRun, found: &Look, begun: Begun, view: &mut View<'_>)
     }
     view.tell(Event::Watching { seconds: seconds(until, now) });
     // Gone or Ready, it is looked at again in a moment.
-    Turn::Do(Action::Watch { suspect: Box::new(suspect.clone()), until }, Phase::Watching(begun))
+    Turn::ask(Own::Watch { suspect: Box::new(suspect.clone()), until }, Phase::Watching(begun))
 }
 
 /// Whether something would follow from the node's silence.
@@ -214,7 +209,7 @@ fn watched(run: &mut FailoverRun, found: &Look, begun: Begun, view: &mut View<'_
         return noted(run, found, begun, view);
     }
     let node = Box::new(found.suspect.node.clone());
-    Turn::Do(Action::Note { node }, Phase::Noting(begun))
+    Turn::ask(Own::Note { node }, Phase::Noting(begun))
 }
 
 /// A node that is not Ready but answers can still be emptied in good order, at least in part.
@@ -222,7 +217,7 @@ fn noted(run: &mut FailoverRun, found: &Look, begun: Begun, view: &mut View<'_>)
     if run.silence.answered(&found.suspect, view.now).is_some() {
         let limit = run.wish.drain;
         view.tell(Event::Drains { limit_seconds: limit.as_secs() });
-        return Turn::Do(Action::Drain { limit }, Phase::Draining { how: begun.how });
+        return Turn::ask(Own::Drain { limit }, Phase::Draining { how: begun.how });
     }
     let Begun { owned, how } = begun;
     let cordoning = Cordoning { how, suspect: Box::new(found.suspect.clone()), owned, tries: 0 };
@@ -248,7 +243,7 @@ fn looked_again(run: &mut FailoverRun, found: &Look, how: Release, view: &mut Vi
     cordon(run, Cordoning { how, suspect: Box::new(suspect.clone()), owned, tries: 0 }, view)
 }
 
-/// Cordons with a mark, as a drain does, so that it can be undone. Whoever marked the node first has it.
+/// Cordons with a mark, as a drain does, so that it can be undone. The owner that marked the node first has it.
 fn cordon(run: &mut FailoverRun, cordoning: Cordoning, view: &mut View<'_>) -> Turn {
     if cordoning.tries >= TRIES {
         return Turn::Go(Phase::Ended(Err(Fault::Contended)));
@@ -260,7 +255,7 @@ fn cordon(run: &mut FailoverRun, cordoning: Cordoning, view: &mut View<'_>) -> T
         return cordoned(run, found, cordoning.how, view);
     }
     let attire = Attire { options: run.wish.options.clone(), ..Attire::default() };
-    let action = action::Action::Cordon {
+    let action = Action::Cordon {
         node: node.name.clone(),
         uid: node.uid.clone(),
         resource_version: node.resource_version.clone(),
@@ -268,7 +263,7 @@ fn cordon(run: &mut FailoverRun, cordoning: Cordoning, view: &mut View<'_>) -> T
         taints: None,
         dry_run: false,
     };
-    Turn::Do(Action::Cordon(Box::new(action)), Phase::Cordoning(cordoning))
+    Turn::Do(action, Phase::Cordoning(cordoning))
 }
 
 fn held_again(run: &mut FailoverRun, how: Release, tries: u32, view: &mut View<'_>) -> Turn {
@@ -290,12 +285,12 @@ fn cordoned(run: &mut FailoverRun, found: &Look, how: Release, view: &mut View<'
     }
     // Others may have taken a node of the control plane before they could see our mark.
     if asks_quorum(run, &found.suspect, view.now) {
-        return Turn::Do(Action::AskQuorum, Phase::SparingAgain { how });
+        return Turn::ask(Own::AskQuorum, Phase::SparingAgain { how });
     }
     proving::begin(run, how)
 }
 
-/// Whether there would be proof, without asking anybody to switch anything off and without waiting.
+/// Whether there would be proof, without switching anything off and without waiting.
 fn rehearse(run: &FailoverRun, suspect: &Suspect, now: Timestamp) -> End {
     let witness = Witness::new(run.wish.policy.clone());
     let unwatched = window(suspect).as_secs();

@@ -6,7 +6,7 @@ use super::course::{PolicyNow, Release};
 use super::event::{End, Event};
 use super::fencing::{Fenced, How, Void};
 use super::look::{Holding, Look};
-use super::run::{Action, Attempts, Facts, FailoverRun, Fault, Outcome, ProofFrom, TRIES, Wish};
+use super::run::{Action, Answer, Attempts, Facts, FailoverRun, Fault, Own, ProofFrom, TRIES, Wish};
 use super::silence::Silence;
 use super::step::step;
 use super::suspect::testing::{lease, silent};
@@ -14,7 +14,6 @@ use super::suspect::{FencedState, Suspect, out_of_service};
 use super::{Refusal, fates};
 use crate::cluster::fact::{Fact, Uid};
 use crate::cluster::index::Index;
-use crate::drain::action;
 use crate::drain::ownership::{Attire, MarkState, new_mark};
 use crate::drain::quorum::Shortage;
 use crate::machines::testing::{Known, boot, machine, view};
@@ -115,7 +114,16 @@ impl Bench {
         panic!("it does not end: {:?}", self.done);
     }
 
-    fn perform(&mut self, action: Action) -> Outcome {
+    fn perform(&mut self, action: Action) -> Answer {
+        let own = match action {
+            Action::Own(own) => own,
+            Action::Cordon { mark, resource_version, .. } => {
+                return self.write(&resource_version, |node| {
+                    (node.node.unschedulable, node.node.mark) = (true, Some(MarkState::Valid(mark)));
+                });
+            }
+            other => panic!("{other:?}"),
+        };
         let name = name(&action);
         if name == self.stops_at {
             self.run.stop();
@@ -127,52 +135,44 @@ impl Bench {
         }
         self.done.push(name);
         match action {
-            Action::Look { .. } => {
+            Own::Look { .. } => {
                 self.facts.look = Some(self.look());
-                Outcome::Done
+                Answer::Done
             }
-            Action::Read { holder } => {
+            Own::Read { holder } => {
                 let holding = holder.then(|| self.look().holding);
                 self.facts.node = Some((self.node.clone(), holding));
-                Outcome::Done
+                Answer::Done
             }
-            Action::AskQuorum => Outcome::Quorum(self.quorum.remove(0)),
-            Action::AskVersion => Outcome::Version((1, 30)),
-            Action::Watch { until, .. } => {
+            Own::AskQuorum => Answer::Quorum(self.quorum.remove(0)),
+            Own::AskVersion => Answer::Version((1, 30)),
+            Own::Watch { until, .. } => {
                 self.now = until;
                 self.run.silence.see(&self.node, until);
-                Outcome::Done
+                Answer::Done
             }
-            Action::Note { .. } => Outcome::Done,
-            Action::Drain { .. } => Outcome::Drained(None),
-            Action::Cordon(action) => {
-                let action::Action::Cordon { mark, resource_version, .. } = *action else {
-                    panic!("no cordon")
-                };
-                self.write(&resource_version, |node| {
-                    (node.node.unschedulable, node.node.mark) = (true, Some(MarkState::Valid(mark)));
-                })
-            }
-            Action::LookOut => {
+            Own::Note { .. } => Answer::Done,
+            Own::Drain { .. } => Answer::Drained(None),
+            Own::LookOut => {
                 let (suspect, policy) = (Box::new(self.node.clone()), self.policy.clone());
-                Outcome::LookedOut { suspect, policy, leads: self.leads }
+                Answer::LookedOut { suspect, policy, leads: self.leads }
             }
-            Action::SwitchOff => {
+            Own::SwitchOff => {
                 self.pass(3);
                 if self.failing == 0 {
-                    return Outcome::Done;
+                    return Answer::Done;
                 }
                 self.failing -= 1;
-                Outcome::NotOff { why: "no answer".into(), is_final: false }
+                Answer::NotOff { why: "no answer".into(), is_final: false }
             }
-            Action::Pause(span) => {
+            Own::Pause(span) => {
                 self.pass(i64::try_from(span.as_secs()).unwrap());
-                Outcome::Done
+                Answer::Done
             }
-            Action::WriteProof { node, proof } => {
+            Own::WriteProof { node, proof } => {
                 self.write(&node.resource_version, |node| node.fenced = Some(FencedState::Valid(proof)))
             }
-            Action::Release { node, proof, how } => {
+            Own::Release { node, proof, how } => {
                 assert_eq!(how, Release::Taint);
                 let released = Box::new(Fenced { released: true, ..*proof });
                 self.write(&node.resource_version, |node| {
@@ -180,28 +180,28 @@ impl Bench {
                     node.fenced = Some(FencedState::Valid(released));
                 })
             }
-            Action::Publish(notices) => {
-                self.notices.extend(notices.iter().map(|notice| notice.reason));
-                Outcome::Done
+            Own::Publish(notices) => {
+                self.notices.extend(notices.iter().map(|(_, notice)| notice.reason));
+                Answer::Done
             }
-            Action::Follow { .. } => {
+            Own::Follow { .. } => {
                 self.facts.after.is_whole = true;
                 self.facts.after.index = guests(self.return_at_once);
-                Outcome::Done
+                Answer::Done
             }
-            Action::Untaint { node } => self.write(&node.resource_version, |node| {
+            Own::Untaint { node } => self.write(&node.resource_version, |node| {
                 node.node.taints.retain(|taint| !taint.same_as(&out_of_service()));
             }),
         }
     }
 
-    fn write(&mut self, seen: &str, change: impl FnOnce(&mut Suspect)) -> Outcome {
+    fn write(&mut self, seen: &str, change: impl FnOnce(&mut Suspect)) -> Answer {
         if seen != self.node.node.resource_version {
-            return Outcome::Conflict;
+            return Answer::Conflict;
         }
         change(&mut self.node);
         self.node.node.resource_version.push('1');
-        Outcome::Done
+        Answer::Done
     }
 
     fn look(&self) -> Look {
@@ -233,23 +233,23 @@ fn guests(returned: bool) -> Index {
 }
 
 fn name(action: &Action) -> &'static str {
-    match action {
-        Action::Look { .. } => "look",
-        Action::Read { .. } => "read",
-        Action::AskQuorum => "quorum",
-        Action::AskVersion => "version",
-        Action::Watch { .. } => "watch",
-        Action::Note { .. } => "note",
-        Action::Drain { .. } => "drain",
-        Action::Cordon(_) => "cordon",
-        Action::LookOut => "look out",
-        Action::SwitchOff => "switch off",
-        Action::Pause(_) => "pause",
-        Action::WriteProof { .. } => "write proof",
-        Action::Release { .. } => "release",
-        Action::Publish(_) => "publish",
-        Action::Follow { .. } => "follow",
-        Action::Untaint { .. } => "untaint",
+    let Action::Own(own) = action else { return "cordon" };
+    match own {
+        Own::Look { .. } => "look",
+        Own::Read { .. } => "read",
+        Own::AskQuorum => "quorum",
+        Own::AskVersion => "version",
+        Own::Watch { .. } => "watch",
+        Own::Note { .. } => "note",
+        Own::Drain { .. } => "drain",
+        Own::LookOut => "look out",
+        Own::SwitchOff => "switch off",
+        Own::Pause(_) => "pause",
+        Own::WriteProof { .. } => "write proof",
+        Own::Release { .. } => "release",
+        Own::Publish(_) => "publish",
+        Own::Follow { .. } => "follow",
+        Own::Untaint { .. } => "untaint",
     }
 }
 

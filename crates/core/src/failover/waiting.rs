@@ -1,5 +1,5 @@
 //! After the release: waits until everyone who returns runs elsewhere and nothing of the old is left on the node, and then takes the taint away.
-//! Who will not return is told and let go ([`aftermath`](super::aftermath)).
+//! A guest that will not return is told and let go ([`aftermath`](super::aftermath)).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::aftermath::{Aftermath, LetGo, Missing, Remains};
 use super::course::Release;
 use super::event::{End, Event};
 use super::guests::{Outlook, outlook};
-use super::run::{Action, FailoverRun, Fault, Outcome, Phase, Seen, TRIES};
+use super::run::{Answer, FailoverRun, Fault, Own, Phase, Seen, TRIES};
 use super::step::{Turn, View};
 use super::suspect::out_of_service;
 use crate::cluster::fact::{Key, Pod};
@@ -33,7 +33,7 @@ pub(super) fn begin(run: &FailoverRun, at: Timestamp, how: Release, view: &mut V
     }
     let guests = after.guests.iter().any(|guest| guest.fate.returns());
     let waiting = Waiting { after, how, back: BTreeSet::new(), let_go: BTreeMap::new(), remains: None };
-    Turn::Do(Action::Follow { guests }, Phase::Waiting(Box::new(waiting)))
+    Turn::ask(Own::Follow { guests }, Phase::Waiting(Box::new(waiting)))
 }
 
 pub(super) fn go_on(run: &mut FailoverRun, mut waiting: Box<Waiting>, view: &mut View<'_>) -> Turn {
@@ -44,9 +44,7 @@ pub(super) fn go_on(run: &mut FailoverRun, mut waiting: Box<Waiting>, view: &mut
         if remains.is_nothing() {
             let (how, end) = (waiting.how, waiting.end());
             return match how {
-                Release::Taint => {
-                    Turn::Do(Action::Read { holder: false }, Phase::Restoring { tries: 0, end })
-                }
+                Release::Taint => Turn::ask(Own::Read { holder: false }, Phase::Restoring { tries: 0, end }),
                 Release::DeleteNode => Turn::end(end),
             };
         }
@@ -83,7 +81,7 @@ impl Waiting {
                 events.push(Event::Returned { instance: guest.instance.clone(), on });
             }
         }
-        // Whoever was let go and comes all the same is not let go any more.
+        // A guest that was let go and returns all the same is not let go any more.
         self.let_go.retain(|instance, _| remains.let_go.iter().any(|guest| guest.instance == *instance));
         for guest in &remains.let_go {
             if self.let_go.insert(guest.instance.clone(), guest.clone()).is_none() {
@@ -106,9 +104,9 @@ impl Waiting {
 }
 
 /// Takes the taint away again: nothing is left for it to do, and the node may come back.
-pub(super) fn restore(tries: u32, end: End, outcome: &Outcome, view: &View<'_>) -> Turn {
+pub(super) fn restore(tries: u32, end: End, outcome: &Answer, view: &View<'_>) -> Turn {
     let node = match (outcome, &view.facts.node) {
-        (Outcome::Gone, _) | (_, None) => return Turn::end(end),
+        (Answer::Gone, _) | (_, None) => return Turn::end(end),
         (_, Some((suspect, _))) => &suspect.node,
     };
     let taint = out_of_service();
@@ -116,13 +114,13 @@ pub(super) fn restore(tries: u32, end: End, outcome: &Outcome, view: &View<'_>) 
         return Turn::end(end);
     }
     let node = Box::new(node.clone());
-    Turn::Do(Action::Untaint { node }, Phase::Untainting { tries: tries + 1, end })
+    Turn::ask(Own::Untaint { node }, Phase::Untainting { tries: tries + 1, end })
 }
 
-pub(super) fn restored(tries: u32, end: End, outcome: &Outcome, view: &mut View<'_>) -> Turn {
+pub(super) fn restored(tries: u32, end: End, outcome: &Answer, view: &mut View<'_>) -> Turn {
     match outcome {
-        Outcome::Conflict if tries >= TRIES => Turn::Go(Phase::Ended(Err(Fault::Contended))),
-        Outcome::Conflict => Turn::Do(Action::Read { holder: false }, Phase::Restoring { tries, end }),
+        Answer::Conflict if tries >= TRIES => Turn::Go(Phase::Ended(Err(Fault::Contended))),
+        Answer::Conflict => Turn::ask(Own::Read { holder: false }, Phase::Restoring { tries, end }),
         _ => {
             view.tell(Event::Restored);
             Turn::end(end)

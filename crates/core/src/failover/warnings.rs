@@ -1,6 +1,6 @@
 //! What people are warned of: where a policy would fail a node over and something keeps it from doing so.
 //!
-//! What passes by itself, or was meant so by somebody, such as a pause, is shown in the status of the policy and warned of by nobody.
+//! What passes by itself, or was meant so by a person, such as a pause, is shown in the status of the policy and not warned of.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Who is to be failed over now, by which policy, and what holds the others back.
 //!
 //! Everything that looks like many failures at once is more likely one failure of something else: of the network, of the API server,
-//! of ourselves. So besides the brake there are two more conditions. We must see the cluster: somebody's lease must have been
-//! renewed within half a minute, or else nobody's silence means anything ([`Sight`]). And after we were blind, or have just begun
+//! of ourselves. So besides the brake there are two more conditions. The operator must see the cluster: some kubelet's lease must have been
+//! renewed within half a minute, or else no node's silence means anything ([`Sight`]). And after we were blind, or have just begun
 //! to look, a minute has to pass in which the others had the time to report.
 //!
 //! ```text
@@ -27,7 +27,7 @@ use crate::drain::quorum::{Around, Etcd, Shortage, is_control_plane, spare};
 
 /// Kubelets renew their leases every ten seconds; if none did for this long, it is not the nodes that are silent.
 pub const BLIND_AFTER: SignedDuration = SignedDuration::from_secs(30);
-/// How long we must have seen the cluster before somebody's silence counts.
+/// How long the operator must have seen the cluster before a node's silence counts.
 pub const SETTLE: SignedDuration = SignedDuration::from_secs(60);
 /// `true` keeps a node from being failed over. The name is the remediation operators'.
 pub const EXCLUDE: &str = "remediation.medik8s.io/exclude-from-remediation";
@@ -40,7 +40,7 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// Somebody's lease was renewed just now.
+    /// A kubelet's lease was renewed just now.
     pub fn sign(&mut self, now: Timestamp) {
         if !self.sees(now) {
             self.since = Some(now);
@@ -48,6 +48,7 @@ impl Sight {
         self.last = Some(now);
     }
 
+    /// A lease was renewed within the last [`BLIND_AFTER`].
     pub fn sees(&self, now: Timestamp) -> bool {
         self.last.is_some_and(|last| now.duration_since(last) < BLIND_AFTER)
     }
@@ -56,62 +57,89 @@ impl Sight {
 /// What keeps a node that is not Ready from being failed over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hold {
+    /// It has not been down for as long as the policy wants, or its proof is a silence that still has to last.
     Waiting {
+        /// When that will be so.
         until: Timestamp,
         /// Why nothing would be done then, as things are: a sentence about the node.
         missing: Option<String>,
     },
+    /// It carries the label [`EXCLUDE`].
     Excluded,
+    /// The policy begins nothing new.
     Paused {
+        /// The reasons that its `spec.pause` gives.
         why: String,
     },
+    /// No kubelet is seen to renew its lease: see [`Sight`].
     Blind,
+    /// The cluster is seen again, but not for [`SETTLE`] yet.
     Settling {
+        /// When that will be so.
         until: Timestamp,
     },
+    /// Fewer nodes are healthy than the policy wants.
     Brake {
+        /// Selected nodes that are Ready and not being failed over.
         healthy: usize,
+        /// How many that has to be.
         needed: usize,
     },
+    /// Too many nodes are down together, or were a moment ago.
     Storm {
+        /// When that is trusted to be over; none while it lasts.
         until: Option<Timestamp>,
     },
+    /// A remediation operator holds the node's lease.
     Lease {
+        /// Its name in the lease.
         holder: String,
+        /// When the lease lapses if it is not renewed.
         until: Option<Timestamp>,
     },
-    /// Whether somebody else works on it cannot be found out.
+    /// Whether a remediation operator works on it cannot be found out.
     Unknown {
+        /// Why the leases cannot be read.
         why: String,
     },
+    /// Another owner's mark is on the node.
     Drained {
+        /// The owner, if the mark can be read.
         owner: String,
     },
     /// All has been done for it; now the machine has to be repaired.
     FailedOver,
     /// The same, and not everyone had returned when it ended.
     Incomplete {
+        /// Who had not returned, in words.
         left: String,
     },
     /// Nothing proves yet that it is off.
     Proof {
+        /// What a person or a provider has to do for it.
         wanted: &'static str,
     },
+    /// Nodes of the control plane are failed over one by one.
     ControlPlane {
+        /// The one that goes first.
         other: String,
     },
-    /// Without it the control plane would lose its quorum, or nobody knows whether it would.
+    /// Without it the control plane would lose its quorum, or it is not known whether it would.
     Quorum(Shortage),
+    /// A failover did not succeed a short while ago.
     Resting {
+        /// When it is tried again.
         until: Timestamp,
     },
     /// The policy's agent switched off another machine than this node's.
     WrongMachine {
+        /// How that is known.
         sign: Sign,
     },
 }
 
 impl Hold {
+    /// In one word, for the status of the policy.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Waiting { .. } => "Waiting",
@@ -133,6 +161,7 @@ impl Hold {
         }
     }
 
+    /// The end of a sentence that begins with the node.
     pub fn words(&self, now: Timestamp) -> String {
         let left = |until: &Timestamp| span(until.duration_since(now).as_secs().max(0));
         match self {
@@ -211,6 +240,7 @@ impl Hold {
 /// What is decided about a node that is not Ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
+    /// Nothing is done, for this reason.
     Hold(Hold),
     /// To be failed over now, or already under way.
     Act,
@@ -219,12 +249,19 @@ pub enum Verdict {
 /// How one policy stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
+    /// Its name.
     pub policy: String,
+    /// Why nothing can be done by it, if so.
     pub error: Option<PolicyError>,
+    /// Nodes that it selects.
     pub observed: usize,
+    /// Of those, nodes that are Ready and not being failed over.
     pub healthy: usize,
+    /// How many that has to be.
     pub needed: usize,
+    /// Whether many are down together.
     pub storm: Storm,
+    /// The selected nodes that are not healthy, except those that a policy before this one decides about.
     pub nodes: Vec<(String, Verdict)>,
     /// Nodes whose label to exclude them has no meaning.
     pub odd_labels: Vec<String>,
@@ -249,9 +286,11 @@ impl Standing {
 
 /// The cluster as seen at one moment.
 pub struct View<'a> {
+    /// All nodes by name.
     pub nodes: &'a BTreeMap<String, Suspect>,
     /// What was seen of each of them, by our own clock.
     pub silences: &'a BTreeMap<String, Silence>,
+    /// All policies by name; an error where one cannot be understood.
     pub policies: &'a BTreeMap<String, Result<FailoverPolicy, PolicyError>>,
     /// The leases of remediation operators, by node.
     pub leases: &'a BTreeMap<String, Lease>,
@@ -274,6 +313,7 @@ pub struct View<'a> {
 /// The one who looks after all policies, and remembers what a single look does not show.
 #[derive(Debug, Clone, Default)]
 pub struct Watchman {
+    /// Whether kubelets are seen to renew their leases; the operator tells it of each renewal.
     pub sight: Sight,
     storms: BTreeMap<String, Storm>,
 }

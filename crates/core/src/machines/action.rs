@@ -1,99 +1,17 @@
-//! What a controller wants done.
-//!
-//! Patches are written as trees of fields and always name the incarnation, and the version that was looked at, so that a
-//! decision made on an old view fails instead of overwriting.
-
-use std::collections::BTreeMap;
-
-use jiff::Timestamp;
-use serde::Serialize;
+//! What the controllers of machines want done.
 
 use super::slots::Slot;
+pub use crate::action::{Event, Part, Tree};
 use crate::cluster::fact::{Key, Uid};
 use crate::cluster::fact::{MigrationPhase, Phase};
 pub use crate::cluster::subject::{Kind, Subject};
 
-/// A value in a patch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum Tree {
-    /// Removes the field.
-    Null(()),
-    Bool(bool),
-    Int(i64),
-    Text(String),
-    List(Vec<Tree>),
-    Map(BTreeMap<String, Tree>),
-}
-
-impl Tree {
-    pub fn text(text: impl Into<String>) -> Self {
-        Self::Text(text.into())
-    }
-
-    pub fn null() -> Self {
-        Self::Null(())
-    }
-
-    pub fn map<K: Into<String>>(fields: impl IntoIterator<Item = (K, Self)>) -> Self {
-        Self::Map(fields.into_iter().map(|(key, value)| (key.into(), value)).collect())
-    }
-
-    pub fn texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
-        Self::List(texts.into_iter().map(Self::text).collect())
-    }
-
-    /// Puts a value at a path, making maps on the way.
-    pub fn put(&mut self, path: &[&str], value: Self) {
-        let Some((first, rest)) = path.split_first() else {
-            *self = value;
-            return;
-        };
-        if !matches!(self, Self::Map(_)) {
-            *self = Self::Map(BTreeMap::new());
-        }
-        if let Self::Map(fields) = self {
-            fields.entry((*first).to_owned()).or_insert_with(|| Self::Map(BTreeMap::new())).put(rest, value);
-        }
-    }
-
-    pub fn get(&self, path: &[&str]) -> Option<&Self> {
-        let Some((first, rest)) = path.split_first() else { return Some(self) };
-        match self {
-            Self::Map(fields) => fields.get(*first)?.get(rest),
-            _ => None,
-        }
-    }
-
-    pub fn as_text(&self) -> Option<&str> {
-        match self {
-            Self::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        matches!(self, Self::Map(fields) if fields.is_empty())
-    }
-}
-
-impl Default for Tree {
-    fn default() -> Self {
-        Self::Map(BTreeMap::new())
-    }
-}
-
-/// Which face of an object a patch is sent to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    Main,
-    Status,
-}
-
 /// The migration a launcher is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
+    /// Its name, in the namespace of the instance.
     pub name: String,
+    /// The incarnation that is meant.
     pub uid: Uid,
     /// Nodes where earlier tries failed.
     pub avoid: Vec<String>,
@@ -112,91 +30,61 @@ impl Job {
     }
 }
 
+/// What only these controllers ask for: objects that are made from a template, or for an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum Own {
     /// Renders the launcher from the instance as it is now and creates it.
     CreateLauncher {
+        /// The instance.
         instance: Key,
+        /// The incarnation that is meant.
         uid: Uid,
+        /// The name of what is created.
         name: String,
+        /// The migration it is made for; none for the first home of the guest.
         job: Option<Job>,
     },
     /// Renders an instance from the machine's template; it has the machine's name.
     CreateInstance {
+        /// The machine.
         machine: Key,
+        /// The incarnation that is meant.
         uid: Uid,
+        /// The guest begins paused.
         paused: bool,
     },
+    /// Renders an instance from the set's template.
     CreateReplica {
+        /// The replica set.
         set: Key,
+        /// The incarnation that is meant.
         uid: Uid,
+        /// The name of the instance.
         name: String,
     },
-    /// Asks for a migration because the node of the instance is wanted.
-    CreateMigration {
-        instance: Key,
-        uid: Uid,
-        name: String,
-        node: String,
-        priority: &'static str,
-    },
+    /// Creates the budget that protects the instance.
     CreateBudget {
+        /// The instance.
         instance: Key,
+        /// The incarnation that is meant.
         uid: Uid,
+        /// The name of what is created.
         name: String,
-    },
-    Delete {
-        kind: Kind,
-        key: Key,
-        uid: Uid,
-        grace_seconds: Option<i64>,
-    },
-    Patch {
-        kind: Kind,
-        key: Key,
-        uid: Uid,
-        version: String,
-        part: Part,
-        fields: Tree,
-    },
-    Event {
-        kind: Kind,
-        key: Key,
-        uid: Uid,
-        warning: bool,
-        reason: &'static str,
-        message: String,
     },
 }
+
+/// One wanted change.
+pub type Action = crate::action::Action<Own>;
+/// What is wanted of one subject.
+pub type Decision = crate::action::Decision<Action>;
 
 impl Action {
     /// The entry in the ledger that has to be written first.
     pub fn slot(&self) -> Option<&Slot> {
         match self {
-            Self::CreateLauncher { job, .. } => job.as_ref()?.slot.as_ref(),
+            Self::Own(Own::CreateLauncher { job, .. }) => job.as_ref()?.slot.as_ref(),
             _ => None,
         }
-    }
-}
-
-/// What to do now, and when to look again even if nothing is heard.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Decision {
-    pub actions: Vec<Action>,
-    pub look_again: Option<Timestamp>,
-}
-
-impl Decision {
-    pub fn nothing() -> Self {
-        Self::default()
-    }
-
-    pub fn push(&mut self, action: Action) {
-        self.actions.push(action);
-    }
-
-    pub fn look_at(&mut self, at: Timestamp) {
-        self.look_again = Some(self.look_again.map_or(at, |known| known.min(at)));
     }
 }
 

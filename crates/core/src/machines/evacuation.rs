@@ -14,11 +14,12 @@
 
 use jiff::Timestamp;
 
-use super::action::{Action, Decision, Kind, Part, Tree};
+use super::action::{Action, Decision, Event, Part, Tree};
 use super::condition::{self, Condition, Conditions};
 use super::line::active_pods;
 use super::strategy::{Course, course};
 use super::{names, retries};
+use crate::action::Asker;
 use crate::cluster::fact::{Instance, Key, MigrationPhase};
 use crate::cluster::index::Index;
 
@@ -73,12 +74,7 @@ pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
                 && !index.ledger().holds(&one.uid)
         });
         for one in waiting {
-            decision.push(Action::Delete {
-                kind: Kind::Migration,
-                key: one.key.clone(),
-                uid: one.uid.clone(),
-                grace_seconds: None,
-            });
+            decision.delete(*one);
         }
         return decision;
     }
@@ -87,15 +83,17 @@ pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
         return decision;
     }
     let last = migrations.last().map_or("first", |one| one.uid.0.as_str());
-    decision.push(Action::CreateMigration {
+    let priority = match instance.eviction_source.as_deref() {
+        Some("descheduler") => "system-maintenance",
+        _ => "system-critical",
+    };
+    decision.push(Action::Migrate {
         instance: key.clone(),
         uid: instance.uid.clone(),
         name: names::evacuation(&key.name, &instance.uid.0, last),
         node: instance.node.to_string(),
-        priority: match instance.eviction_source.as_deref() {
-            Some("descheduler") => "system-maintenance",
-            _ => "system-critical",
-        },
+        asker: Asker::Evacuation(priority),
+        dry_run: false,
     });
     decision
 }
@@ -146,25 +144,9 @@ fn say_what_blocks(
         None => conditions.remove(BLOCKED),
     }
     let Some(list) = conditions.changed() else { return };
-    let mut fields = Tree::default();
-    fields.put(&["status", "conditions"], list);
-    decision.push(Action::Patch {
-        kind: Kind::Instance,
-        key: instance.key.clone(),
-        uid: instance.uid.clone(),
-        version: instance.version.clone(),
-        part: Part::Main,
-        fields,
-    });
+    decision.patch(instance, Part::Main, Tree::at(&["status", "conditions"], list));
     if let Some((_, message)) = blocked {
-        decision.push(Action::Event {
-            kind: Kind::Instance,
-            key: instance.key.clone(),
-            uid: instance.uid.clone(),
-            warning: true,
-            reason: BLOCKED,
-            message,
-        });
+        decision.tell(Event::warning(instance, BLOCKED, message));
     }
 }
 

@@ -29,7 +29,9 @@ fn tainted() -> Fact {
 /// The migrations that are asked for: name, node, priority.
 fn created(decision: &Decision) -> Vec<(String, String, &'static str)> {
     let of = |action: &Action| match action {
-        Action::CreateMigration { name, node, priority, .. } => Some((name.clone(), node.clone(), *priority)),
+        Action::Migrate { name, node, asker: Asker::Evacuation(priority), .. } => {
+            Some((name.clone(), node.clone(), *priority))
+        }
         _ => None,
     };
     decision.actions.iter().filter_map(of).collect()

@@ -5,7 +5,7 @@
 //! not when a failed one has left a third behind, and without any write at the moment a migration begins, which could
 //! come too late. Pods that have ended are not held by any budget.
 
-use super::action::{Action, Decision, Kind};
+use super::action::{Action, Decision, Event, Own};
 use super::names;
 use super::strategy::{Course, course};
 use crate::cluster::fact::Instance;
@@ -43,27 +43,18 @@ pub fn decide(index: &Index, key: &Key) -> Decision {
             continue;
         }
         name_is_free &= name.as_deref() != Some(guard.key.name.as_str());
-        decision.push(Action::Delete {
-            kind: Kind::Budget,
-            key: guard.key.clone(),
-            uid: guard.uid.clone(),
-            grace_seconds: None,
-        });
+        decision.delete(guard);
         if let Some(instance) = instance {
-            decision.push(Action::Event {
-                kind: Kind::Instance,
-                key: key.clone(),
-                uid: instance.uid.clone(),
-                warning: false,
-                reason: "SuccessfulDelete",
-                message: format!("Deleted PodDisruptionBudget {}", guard.key.name),
-            });
+            let message = format!("Deleted PodDisruptionBudget {}", guard.key.name);
+            decision.tell(Event::normal(instance, "SuccessfulDelete", message));
         }
     }
     if let Some((instance, name)) = needed.zip(name).filter(|_| !guarded && name_is_free) {
         let (instance, uid) = (key.clone(), instance.uid.clone());
         // Creations come first: between two budgets there is never none.
-        decision.actions.insert(0, Action::CreateBudget { instance, uid, name });
+        let mut all = Decision::of([Action::Own(Own::CreateBudget { instance, uid, name })]);
+        all.append(decision);
+        return all;
     }
     decision
 }
@@ -91,7 +82,8 @@ mod tests {
         let seen = vmi.map(|vmi| Fact::Instance(Box::new(vmi.clone())));
         let guards = guards.iter().map(|guard| Fact::Budget(Box::new(guard.clone())));
         let decision = decide(&view(seen.into_iter().chain(guards)), &Key::new("default", "a"));
-        let created = decision.actions.iter().filter(|action| matches!(action, Action::CreateBudget { .. }));
+        let created =
+            decision.actions.iter().filter(|action| matches!(action, Action::Own(Own::CreateBudget { .. })));
         (created.count(), deletes(&decision, Kind::Budget))
     }
 

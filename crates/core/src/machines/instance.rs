@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use super::action::{Action, Decision, Kind, Part, Tree};
+use super::action::{Action, Decision, Event, Kind, Own, Part, Tree};
 use super::condition::{self, Condition, Conditions, seconds};
 use super::names;
 use crate::cluster::fact::Key;
@@ -73,15 +73,10 @@ impl<'a> Change<'a> {
         }
     }
 
-    fn into_action(self) -> Option<Action> {
-        (!self.fields.is_empty()).then(|| Action::Patch {
-            kind: Kind::Instance,
-            key: self.of.key.clone(),
-            uid: self.of.uid.clone(),
-            version: self.of.version.clone(),
-            part: Part::Main,
-            fields: self.fields,
-        })
+    fn enter(self, decision: &mut Decision) {
+        if !self.fields.is_empty() {
+            decision.patch(self.of, Part::Main, self.fields);
+        }
     }
 }
 
@@ -138,7 +133,7 @@ pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     if let Some(list) = conditions.changed() {
         change.fields.put(&["status", "conditions"], list);
     }
-    decision.actions.extend(change.into_action());
+    change.enter(&mut decision);
     if let Some(pod) = pod {
         pod_marks(instance, pod, &mut decision, now);
     }
@@ -191,12 +186,12 @@ fn advance(
                 }
             }
             Some(_) => change.phase(Phase::Scheduling, now),
-            None => decision.push(Action::CreateLauncher {
+            None => decision.push(Action::Own(Own::CreateLauncher {
                 instance: instance.key.clone(),
                 uid: instance.uid.clone(),
                 name: names::launcher(&instance.key.name, &instance.uid.0, None),
                 job: None,
-            }),
+            })),
         },
         Phase::Scheduling => match pod {
             None => change.phase(Phase::Failed, now),
@@ -221,20 +216,12 @@ fn end_pods(instance: &Instance, launchers: &[&Pod], decision: &mut Decision) {
         return;
     }
     for pod in launchers.iter().filter(|pod| !pod.is_deleting()) {
-        decision.push(Action::Delete {
-            kind: Kind::Pod,
-            key: pod.key.clone(),
-            uid: pod.uid.clone(),
-            grace_seconds: None,
-        });
-        decision.push(Action::Event {
-            kind: Kind::Instance,
-            key: instance.key.clone(),
-            uid: instance.uid.clone(),
-            warning: false,
-            reason: "SuccessfulDelete",
-            message: format!("Deleted virtual machine pod {}", pod.key.name),
-        });
+        decision.delete(*pod);
+        decision.tell(Event::normal(
+            instance,
+            "SuccessfulDelete",
+            format!("Deleted virtual machine pod {}", pod.key.name),
+        ));
     }
 }
 
@@ -315,20 +302,11 @@ fn pod_marks(instance: &Instance, pod: &Pod, decision: &mut Decision, now: Times
     if pod.is_finished() || pod.is_deleting() {
         return;
     }
-    let patch = |part, fields| Action::Patch {
-        kind: Kind::Pod,
-        key: pod.key.clone(),
-        uid: pod.uid.clone(),
-        version: pod.version.clone(),
-        part,
-        fields,
-    };
     let marked = instance.evacuation_node.is_some();
     if marked != pod.is_marked_for_eviction() && pod.is_up() {
         let value = if marked { Tree::text("true") } else { Tree::null() };
-        let mut fields = Tree::default();
-        fields.put(&["metadata", "annotations", names::EVICTION_IN_PROGRESS], value);
-        decision.push(patch(Part::Main, fields));
+        let path = ["metadata", "annotations", names::EVICTION_IN_PROGRESS];
+        decision.patch(pod, Part::Main, Tree::at(&path, value));
         // The second patch would carry an outdated version.
         return;
     }
@@ -343,9 +321,8 @@ fn pod_marks(instance: &Instance, pod: &Pod, decision: &mut Decision, now: Times
         && let Some(gate) = condition::find(conditions.list(), names::UNPAUSED_GATE)
     {
         // Patches of a pod's status merge conditions by type, so the kubelet's stay as they are.
-        let mut fields = Tree::default();
-        fields.put(&["status", "conditions"], Tree::List(vec![gate.tree()]));
-        decision.push(patch(Part::Status, fields));
+        let conditions = Tree::List(vec![gate.tree()]);
+        decision.patch(pod, Part::Status, Tree::at(&["status", "conditions"], conditions));
     }
 }
 

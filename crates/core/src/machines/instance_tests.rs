@@ -37,7 +37,7 @@ fn a_pending_instance_gets_one_launcher_whose_name_follows_from_its_identity() {
         .actions
         .iter()
         .filter_map(|action| match action {
-            Action::CreateLauncher { name, job: None, .. } => Some(name.clone()),
+            Action::Own(Own::CreateLauncher { name, job: None, .. }) => Some(name.clone()),
             _ => None,
         })
         .collect();

@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use super::action::{Action, Decision, Kind, Part, Tree};
+use super::action::{Action, Decision, Event, Kind, Own, Part, Tree};
 use super::condition::{self, Condition, Conditions};
 use super::{names, printable, start_failure};
 use crate::cluster::fact::Key;
@@ -25,9 +25,7 @@ pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     }
     if !machine.finalizers.iter().any(|name| name == names::MACHINE_FINALIZER) {
         let finalizers = machine.finalizers.iter().map(Text::as_str).chain([names::MACHINE_FINALIZER]);
-        let mut fields = Tree::default();
-        fields.put(&["metadata", "finalizers"], Tree::texts(finalizers));
-        decision.push(patch(machine, Part::Main, fields));
+        decision.patch(machine, Part::Main, Tree::at(&["metadata", "finalizers"], Tree::texts(finalizers)));
         return decision;
     }
     release(instance, &mut decision);
@@ -145,16 +143,14 @@ impl Plan {
                 Power::Strategy(strategy) => ("runStrategy", Tree::text(strategy.to_string())),
                 Power::Unclear => return,
             };
-            let mut fields = Tree::default();
-            fields.put(&["spec", field], value);
-            decision.push(patch(machine, Part::Main, fields));
+            decision.patch(machine, Part::Main, Tree::at(&["spec", field], value));
         }
         if let Some(Paused(paused)) = self.create {
-            decision.push(Action::CreateInstance {
+            decision.push(Action::Own(Own::CreateInstance {
                 machine: machine.key.clone(),
                 uid: machine.uid.clone(),
                 paused,
-            });
+            }));
         }
         if let Some(instance) = instance.filter(|instance| self.delete && !instance.deleting) {
             delete(machine, instance, decision);
@@ -166,42 +162,20 @@ impl Plan {
 }
 
 fn delete(machine: &Machine, instance: &Instance, decision: &mut Decision) {
-    decision.push(Action::Delete {
-        kind: Kind::Instance,
-        key: instance.key.clone(),
-        uid: instance.uid.clone(),
-        grace_seconds: None,
-    });
-    decision.push(Action::Event {
-        kind: Kind::Machine,
-        key: machine.key.clone(),
-        uid: machine.uid.clone(),
-        warning: false,
-        reason: "SuccessfulDelete",
-        message: format!(
-            "Stopped the virtual machine by deleting the virtual machine instance {}",
-            instance.uid
-        ),
-    });
+    decision.delete(instance);
+    decision.tell(Event::normal(
+        machine,
+        "SuccessfulDelete",
+        format!("Stopped the virtual machine by deleting the virtual machine instance {}", instance.uid),
+    ));
 }
 
 /// The instance waits for its machine to have seen its end; that is now.
 fn release(instance: Option<&Instance>, decision: &mut Decision) {
     let Some(instance) = instance.filter(|instance| instance.is_final()) else { return };
-    if !instance.finalizers.iter().any(|name| name == names::MACHINE_FINALIZER) {
-        return;
+    if let Some(fields) = Tree::without_finalizer(&instance.finalizers, names::MACHINE_FINALIZER) {
+        decision.patch(instance, Part::Main, fields);
     }
-    let left = instance.finalizers.iter().map(Text::as_str).filter(|name| *name != names::MACHINE_FINALIZER);
-    let mut fields = Tree::default();
-    fields.put(&["metadata", "finalizers"], Tree::texts(left));
-    decision.push(Action::Patch {
-        kind: Kind::Instance,
-        key: instance.key.clone(),
-        uid: instance.uid.clone(),
-        version: instance.version.clone(),
-        part: Part::Main,
-        fields,
-    });
 }
 
 /// A deleted machine takes its instance along and goes after it.
@@ -214,25 +188,10 @@ fn end(machine: &Machine, instance: Option<&Instance>, decision: &mut Decision) 
             }
         }
         _ => {
-            let left =
-                machine.finalizers.iter().map(Text::as_str).filter(|name| *name != names::MACHINE_FINALIZER);
-            if machine.finalizers.iter().any(|name| name == names::MACHINE_FINALIZER) {
-                let mut fields = Tree::default();
-                fields.put(&["metadata", "finalizers"], Tree::texts(left));
-                decision.push(patch(machine, Part::Main, fields));
+            if let Some(fields) = Tree::without_finalizer(&machine.finalizers, names::MACHINE_FINALIZER) {
+                decision.patch(machine, Part::Main, fields);
             }
         }
-    }
-}
-
-fn patch(machine: &Machine, part: Part, fields: Tree) -> Action {
-    Action::Patch {
-        kind: Kind::Machine,
-        key: machine.key.clone(),
-        uid: machine.uid.clone(),
-        version: machine.version.clone(),
-        part,
-        fields,
     }
 }
 
@@ -265,8 +224,7 @@ fn write_status(
     now: Timestamp,
 ) {
     // A patch of the object itself would make the version of this one old.
-    let busy =
-        decision.actions.iter().any(|action| matches!(action, Action::Patch { kind: Kind::Machine, .. }));
+    let busy = decision.actions.iter().any(|action| action.patches(Kind::Machine));
     if busy {
         return;
     }
@@ -311,7 +269,7 @@ fn write_status(
         set("conditions", list);
     }
     if !fields.is_empty() {
-        decision.push(patch(machine, Part::Status, fields));
+        decision.patch(machine, Part::Status, fields);
     }
 }
 

@@ -9,7 +9,7 @@ fn on(machine: &Machine, instance: Option<&Instance>) -> Decision {
 }
 
 fn creates(decision: &Decision) -> bool {
-    decision.actions.iter().any(|action| matches!(action, Action::CreateInstance { .. }))
+    decision.actions.iter().any(|action| matches!(action, Action::Own(Own::CreateInstance { .. })))
 }
 
 fn stops(decision: &Decision) -> bool {
@@ -18,7 +18,7 @@ fn stops(decision: &Decision) -> bool {
 
 fn status<'a>(decision: &'a Decision, field: &str) -> Option<&'a Tree> {
     decision.actions.iter().find_map(|action| match action {
-        Action::Patch { kind: Kind::Machine, part: Part::Status, fields, .. } => {
+        Action::Patch { object, part: Part::Status, fields, .. } if object.kind == Kind::Machine => {
             fields.get(&["status", field])
         }
         _ => None,
@@ -181,7 +181,9 @@ fn r27_a_paused_start_of_a_halted_machine_turns_it_on_and_starts_it_paused() {
     assert_eq!(text(patches(&decision, Kind::Machine)[0], &["spec", "runStrategy"]), Some("Always"));
     vm.power = Power::Strategy(RunStrategy::Always);
     let decision = on(&vm, None);
-    assert!(decision.actions.iter().any(|a| matches!(a, Action::CreateInstance { paused: true, .. })));
+    assert!(
+        decision.actions.iter().any(|a| matches!(a, Action::Own(Own::CreateInstance { paused: true, .. })))
+    );
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod touch_tests;
 
-pub use action::{Action, Decision, Part, Tree};
+pub use action::{Action, Decision, Own, Part, Tree};
 pub use condition::Condition;
 pub use config::Config;
 pub use put_off::put_off;

@@ -53,13 +53,12 @@ fn is_about_a_move(index: &Index, subject: &Subject) -> bool {
 /// It changes nothing but what is read about a migration or a machine.
 fn is_told(action: &Action) -> bool {
     match action {
-        Action::Event { .. } => true,
-        Action::Patch { kind, part, .. } => match kind {
+        Action::Patch { object, part, .. } => match object.kind {
             Kind::Migration => true,
             Kind::Machine => *part == Part::Status,
             _ => false,
         },
-        Action::Delete { kind, .. } => *kind == Kind::Migration,
+        Action::Delete { object, .. } => object.kind == Kind::Migration,
         _ => false,
     }
 }

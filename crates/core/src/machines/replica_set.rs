@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use super::action::{Action, Decision, Kind, Part, Tree};
+use super::action::{Action, Decision, Event, Kind, Own, Part, Tree};
 use super::condition::{Condition, Conditions};
 use super::names;
 use crate::cluster::fact::Key;
@@ -60,7 +60,8 @@ fn scale(
         // Names count up from what is there, so two looks at one state choose the same ones.
         let names = (0_u64..).map(|n| names::replica(&set.prefix, &set.uid.0, n)).filter(free);
         for name in names.take(missing) {
-            decision.push(Action::CreateReplica { set: set.key.clone(), uid: set.uid.clone(), name });
+            let (set, uid) = (set.key.clone(), set.uid.clone());
+            decision.push(Action::Own(Own::CreateReplica { set, uid, name }));
         }
     }
     let surplus = active.len().saturating_sub(wanted).min(BURST);
@@ -77,23 +78,12 @@ fn scale(
 }
 
 fn delete(set: &ReplicaSet, member: &Instance, decision: &mut Decision) {
-    decision.push(Action::Delete {
-        kind: Kind::Instance,
-        key: member.key.clone(),
-        uid: member.uid.clone(),
-        grace_seconds: None,
-    });
-    decision.push(Action::Event {
-        kind: Kind::ReplicaSet,
-        key: set.key.clone(),
-        uid: set.uid.clone(),
-        warning: false,
-        reason: "SuccessfulDelete",
-        message: format!(
-            "Stopped the virtual machine by deleting the virtual machine instance {}",
-            member.uid
-        ),
-    });
+    decision.delete(member);
+    decision.tell(Event::normal(
+        set,
+        "SuccessfulDelete",
+        format!("Stopped the virtual machine by deleting the virtual machine instance {}", member.uid),
+    ));
 }
 
 /// Adopts an orphan, or lets a member go that no longer fits.
@@ -108,16 +98,7 @@ fn own(instance: &Instance, set: Option<&ReplicaSet>, decision: &mut Decision) {
             ("blockOwnerDeletion", Tree::Bool(true)),
         ])]
     });
-    let mut fields = Tree::default();
-    fields.put(&["metadata", "ownerReferences"], Tree::List(references));
-    decision.push(Action::Patch {
-        kind: Kind::Instance,
-        key: instance.key.clone(),
-        uid: instance.uid.clone(),
-        version: instance.version.clone(),
-        part: Part::Main,
-        fields,
-    });
+    decision.patch(instance, Part::Main, Tree::at(&["metadata", "ownerReferences"], Tree::List(references)));
 }
 
 fn write_status(
@@ -159,24 +140,10 @@ fn write_status(
     if set.paused != was_paused {
         let (reason, message) =
             if set.paused { ("SuccessfulPaused", "Paused") } else { ("SuccessfulResumed", "Resumed") };
-        decision.push(Action::Event {
-            kind: Kind::ReplicaSet,
-            key: set.key.clone(),
-            uid: set.uid.clone(),
-            warning: false,
-            reason,
-            message: message.into(),
-        });
+        decision.tell(Event::normal(set, reason, message));
     }
     if !fields.is_empty() {
-        decision.push(Action::Patch {
-            kind: Kind::ReplicaSet,
-            key: set.key.clone(),
-            uid: set.uid.clone(),
-            version: set.version.clone(),
-            part: Part::Status,
-            fields,
-        });
+        decision.patch(set, Part::Status, fields);
     }
 }
 
@@ -201,7 +168,7 @@ mod tests {
 
     fn created(decision: &Decision) -> Vec<String> {
         let name = |action: &Action| match action {
-            Action::CreateReplica { name, .. } => Some(name.clone()),
+            Action::Own(Own::CreateReplica { name, .. }) => Some(name.clone()),
             _ => None,
         };
         decision.actions.iter().filter_map(name).collect()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::action::{Action, Decision, Kind, Subject};
+use super::action::{Decision, Kind, Subject};
 use super::roles::{Role, Roles};
 use super::{evacuation, guard, instance, machine, migration, replica_set};
 use crate::cluster::fact::Key;
@@ -29,7 +29,7 @@ pub fn decide(
         Kind::Machine => machine::decide(index, key, now),
         Kind::ReplicaSet => replica_set::decide(index, key, now),
         Kind::Migration => migration::decide_in_line(index, key, now, Some(next)),
-        Kind::Instance | Kind::Pod | Kind::Node | Kind::Budget | Kind::Lease => Decision::nothing(),
+        _ => Decision::nothing(),
     }
 }
 
@@ -49,13 +49,11 @@ fn about_instance(index: &Index, roles: &Roles, key: &Key, now: Timestamp) -> De
 }
 
 fn merge(all: &mut Decision, more: Decision) {
-    let patches = |decision: &Decision| {
-        decision.actions.iter().any(|action| matches!(action, Action::Patch { kind: Kind::Instance, .. }))
-    };
+    let patches = |decision: &Decision| decision.actions.iter().any(|action| action.patches(Kind::Instance));
     if let Some(at) = more.look_again {
         all.look_at(at);
     }
     if !(patches(all) && patches(&more)) {
-        all.actions.extend(more.actions);
+        all.append(more);
     }
 }

@@ -231,7 +231,7 @@ pub fn view(seen: impl IntoIterator<Item = Fact>) -> Index {
 /// The fields patched on objects of a kind, one tree per patch.
 pub fn patches(decision: &Decision, wanted: Kind) -> Vec<&Tree> {
     let of = |action| match action {
-        &Action::Patch { kind, ref fields, .. } if kind == wanted => Some(fields),
+        Action::Patch { object, fields, .. } if object.kind == wanted => Some(fields),
         _ => None,
     };
     decision.actions.iter().filter_map(of).collect()
@@ -239,7 +239,7 @@ pub fn patches(decision: &Decision, wanted: Kind) -> Vec<&Tree> {
 
 pub fn part_of(decision: &Decision, wanted: Kind) -> Option<Part> {
     decision.actions.iter().find_map(|action| match action {
-        Action::Patch { kind, part, .. } if *kind == wanted => Some(*part),
+        Action::Patch { object, part, .. } if object.kind == wanted => Some(*part),
         _ => None,
     })
 }
@@ -250,16 +250,12 @@ pub fn text<'a>(tree: &'a Tree, path: &[&str]) -> Option<&'a str> {
 
 pub fn deletes(decision: &Decision, wanted: Kind) -> Vec<String> {
     let of = |action: &Action| match action {
-        Action::Delete { kind, key, .. } if *kind == wanted => Some(key.name.to_string()),
+        Action::Delete { object, .. } if object.kind == wanted => Some(object.key.name.to_string()),
         _ => None,
     };
     decision.actions.iter().filter_map(of).collect()
 }
 
 pub fn events(decision: &Decision) -> Vec<&'static str> {
-    let of = |action: &Action| match action {
-        Action::Event { reason, .. } => Some(*reason),
-        _ => None,
-    };
-    decision.actions.iter().filter_map(of).collect()
+    decision.events.iter().map(|event| event.reason).collect()
 }

@@ -230,7 +230,7 @@ proptest! {
                 if subject.kind == Kind::Migration && line::waits(&index, &subject.key) {
                     continue;
                 }
-                let asked_for = |decision: &Decision| (decision.actions.clone(), decision.look_again);
+                let asked_for = |decision: &Decision| (decision.actions.clone(), decision.events.clone(), decision.look_again);
                 let same = before.get(&subject).is_some_and(|known| asked_for(known) == asked_for(&decision));
                 prop_assert!(
                     same || decision == Decision::nothing() || touched.contains(&subject),

@@ -8,17 +8,23 @@ use crate::machines::admission::Denial;
 /// What was found out for the review of a new object.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
+    /// `spec.nodeName` of the new object.
     pub node_name: &'a str,
+    /// That node; none if there is none.
     pub node: Option<&'a Node>,
     /// Other objects for the same node, also those that are being deleted.
     pub others: &'a [Id],
     /// Whether the control plane can spare the node; only asked where it is of the control plane.
     pub quorum: Option<&'a Result<(), Shortage>>,
+    /// The object says that a person has looked after the control plane.
     pub may_touch_control_plane: bool,
     /// What the one who asks may not do, if anything: a verb and a resource.
     pub lacking: Option<&'a str>,
+    /// The name of the one who asks, for the refusal.
     pub user: &'a str,
+    /// The annotation [`ON_UNCORDON`], if it is there.
     pub on_uncordon: Option<&'a str>,
+    /// The annotation [`ALLOW_SHUTDOWN`], if it is there.
     pub allow_shutdown: Option<&'a str>,
 }
 
@@ -26,6 +32,7 @@ fn forbidden(message: String) -> Denial {
     Denial { code: 403, message, causes: Vec::new() }
 }
 
+/// Why a new object is refused, if it is.
 pub fn create(request: &Request<'_>) -> Option<Denial> {
     let name = request.node_name;
     if name.is_empty() {
@@ -59,14 +66,19 @@ pub fn create(request: &Request<'_>) -> Option<Denial> {
 /// What was found out for the review of a change.
 #[derive(Debug, Clone)]
 pub struct Change<'a> {
+    /// `spec.nodeName` as it was.
     pub old_node: &'a str,
+    /// `spec.nodeName` as it would be.
     pub new_node: &'a str,
+    /// The annotation [`ON_UNCORDON`] as it would be.
     pub on_uncordon: Option<&'a str>,
+    /// The annotation [`ALLOW_SHUTDOWN`] as it would be.
     pub allow_shutdown: Option<&'a str>,
     /// The permissions that are given now and were not before.
     pub gained: &'a [&'a str],
     /// What the one who asks may not do, if anything: a verb and a resource. Only looked at where something is gained.
     pub lacking: Option<&'a str>,
+    /// The name of the one who asks, for the refusal.
     pub user: &'a str,
 }
 

@@ -8,7 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::queue::Turns;
 use super::status::{PERMISSION_IGNORED, Status, YIELDED, named_at, whole_seconds};
 use super::vouched::{Granted, granted};
-use super::{About, Action, Decision, Id, LEASE_SECONDS, Maintenance, OnUncordon, Phase, Registry};
+use super::{Action, Decision, Id, LEASE_SECONDS, Maintenance, OnUncordon, Own, Phase, Registry};
+use crate::action::{Event, LeaseOf};
 use crate::cluster::fact::{Lease, Node};
 use crate::cluster::index::Index;
 use crate::drain::give_back::{Undo, undo_of};
@@ -21,7 +22,7 @@ use crate::reasons::{NodeReason, OwnerReason, Reason};
 
 /// A lease is renewed when this much of its time is left.
 const RENEW_WHEN_LEFT: SignedDuration = SignedDuration::from_secs(LEASE_SECONDS / 2);
-/// How often a lease may be found with somebody else, once we had begun, before we stop.
+/// How often a lease may be found with another holder, once the maintenance had begun, before it stops.
 const LEASE_PATIENCE: i64 = 3;
 /// The pause between two looks at a lease that was taken from us.
 const LEASE_PAUSE: Duration = Duration::from_secs(5);
@@ -32,6 +33,7 @@ const WRITE_EVERY: SignedDuration = SignedDuration::from_secs(2);
 /// How long an answer about the quorum holds.
 const QUORUM_HOLDS: SignedDuration = SignedDuration::from_secs(10);
 
+/// What is to be done about one object. `id` may also stand for a stray node, or for an object that is gone but whose node is still drained.
 pub fn decide(index: &Index, registry: &Registry, turns: &Turns, id: &Id, now: Timestamp) -> Decision {
     let mut case = Case { index, registry, now, decision: Decision::default() };
     match registry.object(id) {
@@ -66,22 +68,20 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn act(&mut self, action: Action) {
-        self.decision.actions.push(action);
+    fn act(&mut self, own: Own) {
+        self.decision.push(Action::Own(own));
     }
 
     fn look_again(&mut self, at: Timestamp) {
-        let soonest = self.decision.look_again.map_or(at, |known| known.min(at));
-        self.decision.look_again = Some(soonest);
+        self.decision.look_at(at);
     }
 
-    fn tell(&mut self, object: &Maintenance, warning: bool, reason: &'static str, message: String) {
-        let about = About::Object(object.id.clone(), object.uid.clone());
-        self.act(Action::Tell { about, warning, reason, message });
+    fn tell(&mut self, event: Event) {
+        self.decision.tell(event);
     }
 
     fn finalize(&mut self, object: &Maintenance, held: bool) {
-        self.act(Action::Finalize {
+        self.act(Own::Finalize {
             id: object.id.clone(),
             uid: object.uid.clone(),
             resource_version: object.resource_version.clone(),
@@ -96,7 +96,7 @@ impl<'a> Case<'a> {
 
     fn end_drain_of(&mut self, id: &Id) {
         if let Some(node) = self.registry.ordered_by(id) {
-            self.act(Action::End { node: node.to_owned() });
+            self.act(Own::End { node: node.to_owned() });
         }
     }
 
@@ -104,7 +104,7 @@ impl<'a> Case<'a> {
     fn give_back(&mut self, object: &'a Maintenance) {
         self.end_drain_of(&object.id);
         if !object.held {
-            // Somebody else's finalizer keeps it; we are done with it.
+            // A finalizer of another controller keeps it; this operator is done with it.
             return;
         }
         let ours = self.registry.first_for(self.index, &object.node) == Some(&object.id);
@@ -116,12 +116,8 @@ impl<'a> Case<'a> {
             self.restore(object);
         }
         self.finalize(object, false);
-        self.tell(
-            object,
-            false,
-            "RemovedMaintenance",
-            format!("Removed maintenance of node {}", object.node),
-        );
+        let message = format!("Removed maintenance of node {}", object.node);
+        self.tell(Event::normal(object, "RemovedMaintenance", message));
     }
 
     /// What could not be undone so far is told before it is tried again; the object stays until it is.
@@ -143,9 +139,11 @@ impl<'a> Case<'a> {
             self.restore_node(node);
         }
         if let Some(lease) = lease.filter(|lease| lease.holder == self.registry.owner()) {
-            self.act(Action::ReturnLease {
-                lease: lease.key.clone(),
+            self.decision.push(Action::Release {
+                lease: LeaseOf::Remediation,
+                node: object.node.clone(),
                 resource_version: lease.resource_version.clone(),
+                keep: false,
             });
         }
     }
@@ -154,7 +152,7 @@ impl<'a> Case<'a> {
         let other = self.lease(&node.name).filter(|lease| self.is_foreign(lease));
         let record = self.registry.record(self.index, &node.name, self.now);
         // Even if no mark of ours is seen: it may have been written a moment ago.
-        self.act(Action::GiveBack {
+        self.act(Own::GiveBack {
             node: node.name.clone(),
             keep_cordon: other.is_some(),
             record: record.cloned().map(Box::new),
@@ -167,7 +165,7 @@ impl<'a> Case<'a> {
     /// Our mark without an object: the request that wrote it came through after we had given up on it, or it was forged. Either
     /// way it has to go, and what goes with it is what the record says.
     fn sweep(&mut self, node: &Node) {
-        self.act(Action::Ascertain { node: node.name.clone() });
+        self.act(Own::Ascertain { node: node.name.clone() });
         self.restore_node(node);
     }
 
@@ -183,7 +181,6 @@ impl<'a> Case<'a> {
     }
 
     fn tell_about_node(&mut self, node: &Node, other: Option<&Lease>, undo: &Undo) {
-        let about = About::Node(node.name.clone(), node.uid.clone());
         let words = undo.words(&node.name);
         let (reason, message) = match (other, &words) {
             (Some(lease), _) => (
@@ -197,7 +194,7 @@ impl<'a> Case<'a> {
             (None, None) => ("UncordonNode", "Uncordoned the node at the end of its maintenance".to_owned()),
         };
         let warning = other.is_some() || words.is_some();
-        self.act(Action::Tell { about, warning, reason, message });
+        self.tell(Event { warning, ..Event::normal(node, reason, message) });
     }
 
     /// The object is there to stay: bring its node where it says.
@@ -206,13 +203,8 @@ impl<'a> Case<'a> {
             self.finalize(object, true);
             let reason =
                 if object.reason.is_empty() { String::new() } else { format!(": {}", object.reason) };
-            self.tell(
-                object,
-                false,
-                "BeginMaintenance",
-                format!("Begin maintenance of node {}{reason}", object.node),
-            );
-            return;
+            let message = format!("Begin maintenance of node {}{reason}", object.node);
+            return self.tell(Event::normal(object, "BeginMaintenance", message));
         }
         let mut status = object.status.clone();
         self.situation(object, turns, &mut status);
@@ -222,7 +214,7 @@ impl<'a> Case<'a> {
         self.say_what_is_unread(&object.node, false, &mut status);
         self.write(object, status);
         if let Some(said) = ignored.filter(|_| !object.status.says(PERMISSION_IGNORED)) {
-            self.tell(object, true, PERMISSION_IGNORED, said);
+            self.tell(Event::warning(object, PERMISSION_IGNORED, said));
         }
     }
 
@@ -281,7 +273,7 @@ impl<'a> Case<'a> {
                 false
             }
             None => {
-                self.act(Action::AskQuorum { node: node.name.clone() });
+                self.act(Own::AskQuorum { node: node.name.clone() });
                 false
             }
         }
@@ -311,12 +303,15 @@ impl<'a> Case<'a> {
             self.look_again(at);
             return true;
         }
-        self.act(Action::TakeLease {
+        self.decision.push(Action::Hold {
+            lease: LeaseOf::Remediation,
             node: node.name.clone(),
             uid: node.uid.clone(),
-            at: self.now,
-            over: lease.cloned().map(Box::new),
             holder: self.registry.owner().to_owned(),
+            at: self.now,
+            seconds: LEASE_SECONDS.unsigned_abs(),
+            answered: None,
+            over: lease.cloned().map(Box::new),
             record,
         });
         ours.is_some() && noted
@@ -348,7 +343,7 @@ impl<'a> Case<'a> {
     }
 
     fn begin(&mut self, object: &Maintenance) {
-        self.act(Action::Begin {
+        self.act(Own::Begin {
             node: object.node.clone(),
             id: object.id.clone(),
             attire: object.attire(),
@@ -370,7 +365,7 @@ impl<'a> Case<'a> {
             }
             return self.begin(object);
         };
-        // A permission was given, or taken back, or it was found out only now that nobody vouches for it.
+        // A permission was given, or taken back, or it was found out only now that no review has seen it.
         if order.may_shut_down != self.granted(object).shut_down {
             return self.begin(object);
         }
@@ -420,12 +415,9 @@ impl<'a> Case<'a> {
     fn uncordoned(&mut self, object: &'a Maintenance, status: &mut Status) {
         let name = &object.node;
         if object.on_uncordon == OnUncordon::Reapply {
-            return self.tell(
-                object,
-                true,
-                "Uncordoned",
-                format!("Somebody uncordoned node {name} or took our marks off; they are put on again"),
-            );
+            let message =
+                format!("Somebody uncordoned node {name} or took our marks off; they are put on again");
+            return self.tell(Event::warning(object, "Uncordoned", message));
         }
         let message = format!(
             "somebody uncordoned node {name}, so this maintenance gave way; delete it, or create another one"
@@ -453,13 +445,13 @@ impl<'a> Case<'a> {
         let (failed, error) = (status.last_error.clone(), object.node.clone());
         // What is written precedes what depends on it having been written.
         let write =
-            Action::WriteStatus { id: object.id.clone(), uid: object.uid.clone(), status: Box::new(status) };
+            Own::WriteStatus { id: object.id.clone(), uid: object.uid.clone(), status: Box::new(status) };
         self.act(write);
         match news {
             Some(Phase::Succeeded) => {
-                self.tell(object, false, "SucceedMaintenance", format!("Node {error} is empty"));
+                self.tell(Event::normal(object, "SucceedMaintenance", format!("Node {error} is empty")));
             }
-            Some(Phase::Failed) => self.tell(object, true, "FailedMaintenance", failed),
+            Some(Phase::Failed) => self.tell(Event::warning(object, "FailedMaintenance", failed)),
             Some(Phase::Running) | None => {}
         }
     }

@@ -5,7 +5,7 @@
 //!  created ─▶ finalizer ─▶ queue ─▶ lease ─▶ cordon, taints, label ─▶ draining ─▶ Succeeded, kept empty
 //!               │            │        │                                   │  ▲
 //!               │            │        └ held by another: waits            │  └ pods that came later
-//!               │            └ no room in the limits: waits               └ uncordoned by somebody: put on again, or yield
+//!               │            └ no room in the limits: waits               └ uncordoned by hand: put on again, or yield
 //!               └ node unknown or under another maintenance: Failed, until that changes
 //!
 //!  deleted ─▶ drain ended ─▶ migrations called back ─▶ node as before ─▶ lease given back ─▶ finalizer removed
@@ -33,7 +33,10 @@ pub use status::{Phase, Status};
 
 pub use crate::drain::written_on_nodes::{EXCLUDE_LABEL, labels, taints};
 
-use crate::cluster::fact::{Key, Lease, Uid};
+pub use crate::cluster::subject::Family;
+
+use crate::cluster::fact::Uid;
+use crate::cluster::subject::{Kind, ObjectRef};
 use crate::drain::ownership::Attire;
 use crate::drain::quorum::Shortage;
 use crate::drain::record::Record;
@@ -48,7 +51,7 @@ pub const HOME: &str = "evac";
 pub const LEASE_SECONDS: i64 = 3600;
 /// Kept as it always was, so that objects made under the earlier operator can be deleted under this one.
 pub const FINALIZER: &str = "foregroundDeleteNodeMaintenance";
-/// Says on an object what to do when somebody uncordons its node.
+/// Says on an object what to do when another client uncordons its node.
 pub const ON_UNCORDON: &str = "evac.dev/on-uncordon";
 /// Says on an object that machines which would not come back may be shut down.
 pub const ALLOW_SHUTDOWN: &str = "evac.dev/allow-shutdown";
@@ -80,13 +83,16 @@ fn is_maintenance(name: &str) -> bool {
 /// What a maintenance does when a person uncordons its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Uncordoned {
+    /// The object stays: the operator puts the cordon on again.
     CordonsAgain,
     /// It is being deleted, and its operator gives the node back.
     GivesBack,
+    /// The object says `yield`: the maintenance fails and leaves the node as it is.
     GivesWay,
 }
 
 impl Maintenance {
+    /// What the annotation [`ON_UNCORDON`] and a deletion lead to.
     pub fn when_uncordoned(&self) -> Uncordoned {
         match self.on_uncordon {
             _ if self.deleting => Uncordoned::GivesBack,
@@ -96,37 +102,12 @@ impl Maintenance {
     }
 }
 
-/// Which of the two kinds of this name an object is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Family {
-    /// `kubevirt.io/v1alpha1`, the first one.
-    KubeVirt,
-    /// `nodemaintenance.medik8s.io/v1beta1`, today's.
-    Medik8s,
-}
-
-impl Family {
-    pub const ALL: [Self; 2] = [Self::KubeVirt, Self::Medik8s];
-
-    pub fn group(self) -> &'static str {
-        match self {
-            Self::KubeVirt => "kubevirt.io",
-            Self::Medik8s => "nodemaintenance.medik8s.io",
-        }
-    }
-
-    pub fn version(self) -> &'static str {
-        match self {
-            Self::KubeVirt => "v1alpha1",
-            Self::Medik8s => "v1beta1",
-        }
-    }
-}
-
 /// Which object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
+    /// Of which kind it is.
     pub family: Family,
+    /// Its name; these objects have no namespace.
     pub name: String,
 }
 
@@ -136,33 +117,52 @@ impl fmt::Display for Id {
     }
 }
 
-/// What to do when somebody uncordons a node under maintenance.
+/// What to do when another client uncordons a node under maintenance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnUncordon {
     /// The object says what is wanted: put it on again.
     #[default]
     Reapply,
-    /// Whoever did it knows better: stop, and say so.
+    /// The person who did it knows better: stop, and say so.
     Yield,
 }
 
+/// A NodeMaintenance object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one thing an object says or not")]
 pub struct Maintenance {
+    /// Its kind and name.
     pub id: Id,
+    /// Its identity.
     pub uid: Uid,
+    /// The version that was seen, under which its finalizers are written.
     pub resource_version: String,
+    /// `spec.nodeName`.
     pub node: String,
+    /// `spec.reason`; may be empty.
     pub reason: String,
+    /// When it was created: the older of two goes first.
     pub created: Option<Timestamp>,
+    /// It has a deletion timestamp.
     pub deleting: bool,
     /// It carries our finalizer.
     pub held: bool,
+    /// Finalizers that are not ours, which stay in the list as they are.
     pub other_finalizers: Vec<String>,
+    /// What is written there, by this operator or one before.
     pub status: Status,
+    /// What [`ON_UNCORDON`] says.
     pub on_uncordon: OnUncordon,
+    /// It carries [`ALLOW_SHUTDOWN`]; whether that counts is in [`vouched`].
     pub may_shut_down: bool,
+    /// It carries [`ALLOW_CONTROL_PLANE`]; whether that counts is in [`vouched`].
     pub may_touch_control_plane: bool,
+}
+
+impl From<&Maintenance> for ObjectRef {
+    fn from(object: &Maintenance) -> Self {
+        Self::cluster(Kind::Maintenance(object.id.family), &object.id.name, &object.uid)
+    }
 }
 
 impl Maintenance {
@@ -172,80 +172,70 @@ impl Maintenance {
     }
 }
 
-/// What an event is about.
+/// What only this role asks for. The actions of one decision are carried out in order, and the first that fails ends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum About {
-    Object(Id, Uid),
-    Node(String, Uid),
-}
-
-/// One wanted change. The actions of one decision are carried out in order, and the first that fails ends it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum Own {
     /// Puts our finalizer on the object (`held`), or takes it off: then it may go.
     Finalize {
+        /// The object.
         id: Id,
+        /// The incarnation that is meant.
         uid: Uid,
+        /// The version that was looked at.
         resource_version: String,
+        /// The finalizers of others, which stay.
         others: Vec<String>,
+        /// Whether the finalizer is on it from now on.
         held: bool,
-    },
-    /// Creates, renews or takes over the node's lease; `over` is the lease as it was last seen.
-    TakeLease {
-        node: String,
-        uid: Uid,
-        at: Timestamp,
-        over: Option<Box<Lease>>,
-        holder: String,
-        /// How the node is before we write on it, noted on the lease.
-        record: Option<Box<Record>>,
-    },
-    ReturnLease {
-        lease: Key,
-        resource_version: String,
     },
     /// Has the node emptied and kept empty.
     Begin {
+        /// The node.
         node: String,
+        /// The object that asks for it.
         id: Id,
+        /// What is written on the node besides the cordon.
         attire: Attire,
+        /// Machines that would not come back may be shut down.
         may_shut_down: bool,
     },
     /// Nothing more is started on the node.
     End {
+        /// The node.
         node: String,
     },
     /// Gives the node back, as far as it is ours to say and the record says it too, and its guests with it: see
     /// [`give_back`](crate::drain::give_back).
     GiveBack {
+        /// The node.
         node: String,
+        /// The node stays cordoned for another operator that holds the lease.
         keep_cordon: bool,
+        /// How the node was before, as its lease says.
         record: Option<Box<Record>>,
     },
     /// Makes sure that no object is about the node: what follows would be wrong otherwise.
     Ascertain {
+        /// The node.
         node: String,
     },
     /// Finds out whether the control plane can spare the node.
     AskQuorum {
+        /// The node.
         node: String,
     },
+    /// Replaces the status of the object.
     WriteStatus {
+        /// The object.
         id: Id,
+        /// The incarnation that is meant.
         uid: Uid,
+        /// The status as it shall be, with its times on the steady line.
         status: Box<Status>,
-    },
-    Tell {
-        about: About,
-        warning: bool,
-        reason: &'static str,
-        message: String,
     },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Decision {
-    pub actions: Vec<Action>,
-    /// When to ask again even if nothing happens.
-    pub look_again: Option<Timestamp>,
-}
+/// One wanted change.
+pub type Action = crate::action::Action<Own>;
+/// What is wanted of one object.
+pub type Decision = crate::action::Decision<Action>;

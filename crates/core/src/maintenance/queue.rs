@@ -18,7 +18,9 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// A number of nodes, or a share of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
+    /// So many; at least one.
     Nodes(usize),
+    /// Of all nodes in the cluster or the zone, rounded down but to one at least.
     Percent(u8),
 }
 
@@ -62,14 +64,18 @@ impl fmt::Display for Share {
 /// How many nodes may be under maintenance at once; no limit where none is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
+    /// Of all nodes.
     pub cluster: Option<Share>,
+    /// Of the nodes with the same `topology.kubernetes.io/zone`; those without one count as one zone.
     pub zone: Option<Share>,
 }
 
 /// Why one has to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
+    /// The reason of the condition, in CamelCase.
     pub reason: &'static str,
+    /// The sentence beside it.
     pub message: String,
 }
 
@@ -99,6 +105,7 @@ impl<'a> Taken<'a> {
 pub struct Turns(BTreeMap<Id, Wait>);
 
 impl Turns {
+    /// Hands out the room that is left: the oldest object first, after those that have begun.
     pub fn of(index: &Index, registry: &Registry, limits: &Limits) -> Self {
         let mut taken = Taken { nodes: BTreeSet::new(), zones: BTreeMap::new(), control_plane: None };
         let mut line: Vec<(&Maintenance, &Node)> = Vec::new();
@@ -124,6 +131,7 @@ impl Turns {
         Self(waits)
     }
 
+    /// Why this object has to wait; none if it may begin or has begun.
     pub fn wait_of(&self, id: &Id) -> Option<&Wait> {
         self.0.get(id)
     }

@@ -14,9 +14,11 @@ use crate::reasons::{OwnerReason, Reason};
 /// By whom a node is to be given back, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Wish<'a> {
+    /// The owner who asks: a mark of the same owner is no reason to refuse.
     pub owner: &'a str,
     /// The words of the verb in "use --force to … all the same".
     pub verb: &'a str,
+    /// `--force` was given.
     pub force: bool,
     /// This verb is how a repaired node comes back after a failover.
     pub after_failover: bool,
@@ -27,20 +29,24 @@ pub struct Wish<'a> {
 pub enum Refusal {
     /// The object would cordon the node again.
     UnderMaintenance {
+        /// Its name.
         object: String,
     },
     /// The object is being deleted, and its operator gives the node back.
     Ending {
+        /// Its name.
         object: String,
     },
     /// The mark is of a maintenance, and its objects may not be listed.
     Unlisted,
     /// The mark is of a maintenance, and no object is about the node.
     Orphan(Reason),
+    /// Another owner's drain or lease holds the node.
     Held(Reason),
 }
 
 impl Refusal {
+    /// As a sentence that says what to do instead. `verb` is that of [`Wish::verb`].
     pub fn words(&self, node: &str, verb: &str) -> String {
         let under = |object: &str| format!("node {node} is under maintenance by NodeMaintenance {object}");
         match self {
@@ -68,6 +74,7 @@ impl Refusal {
 /// What the NodeMaintenance objects alone decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ByObjects {
+    /// An object is in the way.
     Refused(Refusal),
     /// An object about this node gives way, so that nothing else has to be asked.
     Allowed,

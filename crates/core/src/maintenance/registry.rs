@@ -37,8 +37,11 @@ struct Noted {
 /// One observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
+    /// An object as it is now.
     Object(Box<Maintenance>),
+    /// An object was deleted.
     ObjectGone(Id, Uid),
+    /// How far the drain of a node is.
     Survey(Survey),
     /// Whether the control plane can spare a node, or why not.
     Quorum(String, Result<(), String>, Timestamp),
@@ -61,8 +64,11 @@ pub enum Seen {
 /// What cannot be read, why, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread {
+    /// What: a list, or the node and its pods.
     pub what: String,
+    /// The error.
     pub why: String,
+    /// When it could not be read first.
     pub since: Timestamp,
     /// How far the drain is cannot be said either.
     pub blind: bool,
@@ -71,8 +77,11 @@ pub struct Unread {
 /// A node that the drain was told to empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
+    /// For which object.
     pub id: Id,
+    /// Whether machines that would not come back may be shut down.
     pub may_shut_down: bool,
+    /// When it was last told.
     pub at: Timestamp,
     /// How often it was given, which decides how soon it is given again.
     pub times: u32,
@@ -81,8 +90,9 @@ pub struct Order {
 /// Whose situation may have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Touched {
+    /// These; may be none.
     Some(BTreeSet<Id>),
-    /// Room may have become free for anybody who waits.
+    /// Room may have become free for any object that waits.
     Everybody,
 }
 
@@ -126,6 +136,7 @@ impl Object for Maintenance {
     }
 }
 
+/// What one operator knows about all maintenances.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     owner: Owner,
@@ -157,10 +168,12 @@ impl Registry {
         Self { owner: Owner(owner), ..Self::default() }
     }
 
+    /// The owner in marks, and the holder of leases.
     pub fn owner(&self) -> &str {
         &self.owner.0
     }
 
+    /// Takes in one observation; says whose decision may be another now.
     pub fn apply(&mut self, index: &Index, seen: Seen) -> Touched {
         match seen {
             Seen::Object(object) => self.apply_object(index, *object),
@@ -406,18 +419,22 @@ impl Registry {
         Touched::Some(named.chain(ordered).chain(stray).collect())
     }
 
+    /// An object as it was last seen.
     pub fn object(&self, id: &Id) -> Option<&Maintenance> {
         self.objects.get(id)
     }
 
+    /// All objects, by kind and name.
     pub fn objects(&self) -> impl Iterator<Item = &Maintenance> {
         self.objects.iter()
     }
 
+    /// How far the drain of this node was when it last told; none before its first word.
     pub fn survey(&self, node: &str) -> Option<&Survey> {
         self.surveys.get(node)
     }
 
+    /// What the drain was told about this node; none if nothing, or if the node was taken back.
     pub fn order(&self, node: &str) -> Option<&Order> {
         self.orders.get(node)
     }
@@ -427,10 +444,12 @@ impl Registry {
         self.orders.iter().find(|(_, order)| order.id == *id).map(|(node, _)| node.as_str())
     }
 
+    /// What was last found out about the control plane without this node, and when.
     pub fn quorum(&self, node: &str) -> Option<&(Result<(), String>, Timestamp)> {
         self.quorum.get(node)
     }
 
+    /// What is known about the review of objects.
     pub fn reviewing(&self) -> &Reviewing {
         &self.reviewing
     }
@@ -461,7 +480,7 @@ impl Registry {
         self.rivals(&object.node).any(|other| other.id != object.id && !other.deleting)
     }
 
-    /// Of several objects for a node the one that counts: whoever was written into the mark, else the oldest that stays.
+    /// Of several objects for a node the one that counts: the one in the mark, else the oldest that stays.
     pub fn first_for(&self, index: &Index, node: &str) -> Option<&Id> {
         if let Some(Node { mark: Some(MarkState::Valid(mark)), .. }) = index.node(node)
             && mark.owner == self.owner.0

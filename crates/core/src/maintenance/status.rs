@@ -12,10 +12,14 @@ use crate::drain::survey::Survey;
 use crate::machines::remains::Remains;
 use crate::reasons::Severity;
 
+/// How far a maintenance is, in the words of the earlier operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
+    /// It has not begun, or the node is being emptied.
     Running,
+    /// The node is empty.
     Succeeded,
+    /// Nothing goes on until something changes: the node is missing, another object is about it, or its lease is lost.
     Failed,
 }
 
@@ -23,11 +27,16 @@ pub enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusBlocker {
+    /// The code of the reason, as `evac explain` knows it.
     pub code: String,
+    /// What it is about, as `pod namespace/name`, or `cluster`.
     pub object: String,
+    /// The end of a sentence that begins with the object.
     pub message: String,
+    /// What a person does about it; empty where there is nothing to do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub fix: String,
+    /// When the drain first saw it, in whole seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
 }
@@ -44,23 +53,32 @@ impl From<&Blocker> for StatusBlocker {
     }
 }
 
+/// A condition as Kubernetes writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
+    /// One of the names below, such as [`DRAINED`].
     #[serde(rename = "type")]
     pub kind: String,
+    /// `True`, `False`, or `Unknown` while it cannot be read.
     pub status: String,
+    /// A word in CamelCase.
     pub reason: String,
+    /// A sentence; may be empty.
     #[serde(default)]
     pub message: String,
+    /// When the status of the condition last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Timestamp>,
 }
 
+/// A pod that still has to leave.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodRef {
+    /// Its namespace.
     pub namespace: String,
+    /// Its name.
     pub name: String,
 }
 
@@ -71,6 +89,7 @@ pub struct Estimate {
     /// Missing where only the ends of grace periods are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earliest: Option<Timestamp>,
+    /// Rounded up.
     pub latest: Timestamp,
 }
 
@@ -102,31 +121,44 @@ impl Estimate {
     }
 }
 
+/// The status of a NodeMaintenance.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
+    /// None before the operator has taken note of the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
+    /// Percent of the pods that had to leave; 100 only when the node is proven to be empty.
     #[serde(skip_serializing_if = "is_zero")]
     pub drain_progress: i64,
+    /// When any of this last changed, in whole seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_update: Option<Timestamp>,
+    /// What is in the way first, or why it failed; empty if all goes well.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_error: String,
+    /// The names of pods that still have to leave, 200 at most.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pending_pods: Vec<String>,
+    /// The same pods with their namespaces.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pending_pods_refs: Vec<PodRef>,
+    /// All pods that were on the node when its drain began.
     #[serde(rename = "totalpods", skip_serializing_if = "is_zero")]
     pub total_pods: i64,
+    /// How many pods had to leave, the most that there ever were.
     #[serde(skip_serializing_if = "is_zero")]
     pub eviction_pods: i64,
+    /// How often in a row the lease was found with another holder after the maintenance had begun.
     #[serde(skip_serializing_if = "is_zero")]
     pub error_on_lease_count: i64,
+    /// What is in the way of pods, 200 at most, and what cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blockers: Vec<StatusBlocker>,
+    /// None while nothing is foretold, and when the node is empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_end: Option<Estimate>,
+    /// Only those that hold, or held once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -177,7 +209,7 @@ pub const DRAINED: &str = "Drained";
 pub const BLOCKED: &str = "Blocked";
 /// It has not begun, and says why.
 pub const WAITING: &str = "Waiting";
-/// Somebody uncordoned the node and this maintenance gave way.
+/// Another client uncordoned the node and this maintenance gave way.
 pub const YIELDED: &str = "Yielded";
 
 /// A permission on the object does not count, because no review can have seen who gave it.
@@ -197,6 +229,7 @@ const STUCK: &str = "NothingMoves";
 const NAMES: usize = 200;
 
 impl Status {
+    /// Whether a condition of this type is True.
     pub fn says(&self, kind: &str) -> bool {
         self.conditions.iter().any(|condition| condition.kind == kind && condition.status == "True")
     }
@@ -241,7 +274,7 @@ impl Status {
         }
     }
 
-    /// Says what cannot be read. Where nobody knows how far the drain is, nothing is shown as if it were known: no share, no forecast, and
+    /// Says what cannot be read. Where it is not known how far the drain is, nothing is shown as if it were known: no share, no forecast, and
     /// not that the node is empty.
     pub fn cannot_read(&mut self, unread: &Unread, now: Timestamp) {
         let since = whole_seconds(unread.since);
@@ -309,6 +342,7 @@ impl Status {
         self.state(NOT_TAKEN_BACK, true, "GuestsNotRestored", first, now);
     }
 
+    /// Fails for a reason that this operator cannot remove.
     pub fn fail(&mut self, error: impl Into<String>) {
         self.phase = Some(Phase::Failed);
         self.last_error = error.into();

@@ -1,5 +1,5 @@
 //! Whether the permissions on an object count. Only the review of a creation or a change sees who gives one, so a permission on an object that
-//! no review can have seen is nobody's: its creator is unknown, and the strictest rule holds.
+//! no review can have seen does not count: who gave it is unknown, and the strictest rule holds.
 //!
 //! What proves a review is the webhook configuration. Its time of creation and the object's are both set by the API server, so that no foreign
 //! clock is believed, and to forge them takes rights on webhook configurations, which are more than any permission here.
@@ -25,30 +25,40 @@ pub enum Reviewing {
     Unread,
     /// There is none: the operator runs without `--listen`.
     Absent,
+    /// There is one.
     By(Configuration),
 }
 
 /// A ValidatingWebhookConfiguration, as far as it matters here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Configuration {
+    /// When the API server took it.
     pub created: Option<Timestamp>,
+    /// All webhooks in it.
     pub hooks: Vec<Hook>,
 }
 
+/// One webhook of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hook {
-    /// Its failurePolicy is Fail: what nobody answers for is refused.
+    /// Its failurePolicy is Fail: without an answer of the operator a request is refused.
     pub fails_closed: bool,
     /// It has an objectSelector or matchConditions, by which objects may pass it.
     pub is_partial: bool,
+    /// What it is asked about.
     pub rules: Vec<Rule>,
 }
 
+/// Which requests a webhook is asked about; the lists may have `*` for all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rule {
+    /// API groups.
     pub groups: Vec<String>,
+    /// API versions.
     pub versions: Vec<String>,
+    /// `CREATE`, `UPDATE` and so on.
     pub operations: Vec<String>,
+    /// Plurals of kinds.
     pub resources: Vec<String>,
     /// Empty means all, as `*` does.
     pub scope: String,
@@ -75,7 +85,7 @@ impl Configuration {
     }
 }
 
-/// Why nobody vouches for what an object says.
+/// Why the permissions on an object do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doubt {
     Unread,
@@ -125,7 +135,9 @@ fn doubt(reviewing: &Reviewing, family: Family, created: Option<Timestamp>) -> O
 /// What an object may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
+    /// Machines that would not come back may be shut down.
     pub shut_down: bool,
+    /// The quorum of the control plane is not asked about.
     pub control_plane: bool,
     /// The sentence about permissions on the object that do not count.
     pub ignored: Option<String>,

@@ -1,9 +1,9 @@
 //! How long a tenant may take.
 //!
-//! The instance may say it, else the Secret of its cluster, else the operator; nobody gets longer than the operator's limit. The
+//! The instance may say it, else the Secret of its cluster, else the operator; no tenant gets longer than the operator's limit. The
 //! moment is written on the instance once and holds from then on, whatever becomes of drain, tenant or operator.
 //!
-//! Annotations can be edited by everybody who may edit the instance. So the operator keeps for itself when it first saw the eviction, and what deadline
+//! Annotations can be edited by every user who may edit the instance. So the operator keeps for itself when it first saw the eviction, and what deadline
 //! followed ([`First`]). The limit counts from there: a deadline on the instance may be moved within it, and one that is removed, spoilt or
 //! moved beyond it is written again as it was.
 
@@ -13,11 +13,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Marks;
 
+/// How long tenants may take, as the operator was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// What a tenant gets that asked for nothing.
     pub usual: Duration,
-    /// What nobody gets more than.
+    /// The most that any tenant gets, whatever it asks for.
     pub longest: Duration,
 }
 
@@ -34,7 +35,9 @@ fn after(now: Timestamp, span: Duration) -> Timestamp {
 /// When the eviction of an instance was first seen, and the deadline that was given then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct First {
+    /// When the operator saw the mark of an eviction on the instance.
     pub seen: Timestamp,
+    /// The deadline that was written on the instance then.
     pub deadline: Timestamp,
 }
 
@@ -44,6 +47,7 @@ impl First {
         format!("{}/{}", self.seen, self.deadline)
     }
 
+    /// Reads what [`First::text`] has written.
     pub fn read(text: &str) -> Option<Self> {
         let (seen, deadline) = text.split_once('/')?;
         Some(Self { seen: seen.parse().ok()?, deadline: deadline.parse().ok()? })

@@ -4,18 +4,20 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::action::{Action, Decision, Record};
+use super::action::{Action, Decision, Own};
 use super::deadline::{self, First, Limits};
 use super::member::{Member, member};
 use super::work::{Stage, Work};
 use super::{BLOCKED, Marks};
+use crate::action::{Asker, Event, Part, Tree};
 use crate::cluster::fact::{Key, Uid};
 use crate::cluster::index::Index;
+use crate::cluster::subject::ObjectRef;
 use crate::cluster::tenant::TenantProgress;
 use crate::drain::run::after;
 use crate::machines::condition::{self, Condition, Conditions};
 use crate::machines::strategy::{Strategy, effective};
-use crate::machines::{Config, Instance, Kind, Phase, names, retries};
+use crate::machines::{Config, Instance, Phase, names, retries};
 
 /// Migrations that may fail before the node is drained instead.
 const MOVES: usize = 2;
@@ -25,8 +27,11 @@ const NOTE_EVERY: Duration = Duration::from_secs(1);
 /// What a decision is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
+    /// The host's instances, machines and migrations.
     pub index: &'a Index,
+    /// What this process is doing about the instance.
     pub work: &'a Work,
+    /// How long a tenant may take.
     pub limits: &'a Limits,
     /// When the eviction of the instance was first seen, as it was kept outside the instance.
     pub first: Option<First>,
@@ -35,10 +40,10 @@ pub struct View<'a> {
 /// What becomes of an instance as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stand {
-    /// It goes already, whoever said so.
+    /// It goes already, by whichever request.
     Ending,
     Wanted,
-    /// Nobody wants its node, or it is not left to us any more.
+    /// It is not to leave its node, or it is not left to us any more.
     Unwanted,
     /// The cluster's default would decide, and may just not be known yet.
     Unclear,
@@ -60,11 +65,12 @@ pub fn is_wanted(instance: &Instance, config: &Config) -> bool {
     stand(instance, config) == Stand::Wanted && member(instance).is_some()
 }
 
+/// What is to be done about this instance now; nothing if it is not a machine of a tenant's cluster.
 pub fn decide(view: &View<'_>, key: &Key, now: Timestamp) -> Decision {
     let Some(instance) = view.index.instance(key) else { return Decision::default() };
     let Some(member) = member(instance) else { return stop_if_draining(view.work) };
     if let Some(at) = view.work.writes_not_before.filter(|at| *at > now) {
-        return Decision::default().look_at(at);
+        return Decision::default().until(at);
     }
     match stand(instance, &view.index.config) {
         Stand::Ending => stop_if_draining(view.work),
@@ -87,13 +93,20 @@ pub fn say_unread(view: &View<'_>, key: &Key, words: Option<&str>, now: Timestam
     }
     let Some(list) = conditions.changed() else { return Decision::default() };
     if let Some(at) = view.work.writes_not_before.filter(|at| *at > now) {
-        return Decision::default().look_at(at);
+        return Decision::default().until(at);
     }
-    Decision::of([Action::Conditions { version: instance.version.clone(), list }])
+    let mut decision = Decision::default();
+    write(instance, list, &mut decision);
+    decision
+}
+
+/// Writes the conditions of the instance as they were seen, changed.
+fn write(instance: &Instance, list: Tree, decision: &mut Decision) {
+    decision.patch(instance, Part::Main, Tree::at(&["status", "conditions"], list));
 }
 
 fn stop_if_draining(work: &Work) -> Decision {
-    Decision::of((work.stage == Stage::Draining).then_some(Action::Stop))
+    Decision::of((work.stage == Stage::Draining).then_some(Action::Own(Own::Stop)))
 }
 
 fn marks(instance: &Instance) -> Marks {
@@ -102,21 +115,21 @@ fn marks(instance: &Instance) -> Marks {
 
 fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestamp) -> Decision {
     let marks = marks(instance);
-    let Some(first) = view.first else { return anchor(view, &marks, member, now) };
-    // Whoever removed it or moved it too far has gained nothing, however often that is done.
+    let Some(first) = view.first else { return anchor(view, instance, member, now) };
+    // To remove it or to move it too far gains nothing, however often that is done.
     let (written, original) =
         (deadline::written(&marks, view.limits, first.seen), first.original(view.limits));
     let work = view.work;
     // A clock that was set forward takes nothing from the time a tenant was given.
     let due = |deadline: Timestamp| deadline.checked_add(work.leap).unwrap_or(Timestamp::MAX);
     if written.is_none() && now < due(original) {
-        return Decision::of([Action::Anchor { deadline: original }]).look_at(due(original));
+        return Decision::of([Action::Own(Own::Anchor { deadline: original })]).until(due(original));
     }
     let deadline = written.unwrap_or(original);
     if now >= due(deadline) {
         let mut decision = stop_if_draining(work);
-        decision.actions.extend([Action::Delete, told_at_the_deadline(work, member)]);
-        return decision;
+        decision.push(Action::Own(Own::LetGo));
+        return decision.telling(told_at_the_deadline(instance, work, member));
     }
     let moving = instance.is_migrating()
         || view.index.migrations_of(&instance.key).iter().any(|one| !one.phase.is_final());
@@ -126,38 +139,34 @@ fn evacuate(view: &View<'_>, instance: &Instance, member: &Member, now: Timestam
     let decision = match work.stage {
         Stage::Stopping | Stage::Uncordoning => Decision::default(),
         Stage::Draining => say(view, instance, &marks, member, deadline, now),
-        // It is about to leave by itself; whoever moves it.
+        // It is about to leave by itself, whichever program moves it.
         _ if moving => Decision::default(),
         Stage::Idle | Stage::Uncordoned if wants_move => migrate(view.index, instance),
-        Stage::Drained => Decision::of([
-            Action::Delete,
-            Action::Tell {
-                warning: false,
-                reason: "TenantDrained",
-                message: format!(
-                    "node {} of cluster {} is empty; the machine is deleted",
-                    member.node, member.cluster
-                ),
-            },
-        ]),
+        Stage::Drained => {
+            let (node, cluster) = (&member.node, &member.cluster);
+            let message = format!("node {node} of cluster {cluster} is empty; the machine is deleted");
+            let told = Event::normal(instance, "TenantDrained", message);
+            Decision::of([Action::Own(Own::LetGo)]).telling(told)
+        }
         Stage::Idle | Stage::Uncordoned => match work.not_before.filter(|at| *at > now) {
-            Some(at) => say(view, instance, &marks, member, deadline, now).look_at(at),
+            Some(at) => say(view, instance, &marks, member, deadline, now).until(at),
             None => begin(view.index, instance, &marks, member),
         },
     };
-    decision.look_at(due(deadline))
+    decision.until(due(deadline))
 }
 
 /// Writes the deadline before anything else is done, and keeps when that was. Only where the instance does not say how long the tenant gets, its
 /// cluster is asked.
-fn anchor(view: &View<'_>, marks: &Marks, member: &Member, now: Timestamp) -> Decision {
+fn anchor(view: &View<'_>, instance: &Instance, member: &Member, now: Timestamp) -> Decision {
+    let marks = &marks(instance);
     // Of Cluster API's provider, or of an operator that kept nothing else.
     if let Some(deadline) = deadline::written(marks, view.limits, now) {
-        return Decision::of([Action::KeepFirst { first: First { seen: now, deadline } }]);
+        return Decision::of([Action::Own(Own::KeepFirst { first: First { seen: now, deadline } })]);
     }
     let own = marks.timeout.as_deref().and_then(deadline::span);
     let cluster = match (&own, &view.work.cluster_timeout) {
-        (None, None) => return Decision::of([Action::Look { member: member.clone() }]),
+        (None, None) => return Decision::of([Action::Own(Own::Look { member: member.clone() })]),
         (_, said) => said.clone().flatten(),
     };
     let deadline = deadline::fresh(marks, cluster.as_deref(), view.limits, now);
@@ -168,13 +177,13 @@ fn anchor(view: &View<'_>, marks: &Marks, member: &Member, now: Timestamp) -> De
         condition::seconds(deadline)
     );
     Decision::of([
-        Action::KeepFirst { first: First { seen: now, deadline } },
-        Action::Anchor { deadline },
-        Action::Tell { warning: false, reason: "TenantDrainStarted", message },
+        Action::Own(Own::KeepFirst { first: First { seen: now, deadline } }),
+        Action::Own(Own::Anchor { deadline }),
     ])
+    .telling(Event::normal(instance, "TenantDrainStarted", message))
 }
 
-fn told_at_the_deadline(work: &Work, member: &Member) -> Action {
+fn told_at_the_deadline(instance: &Instance, work: &Work, member: &Member) -> Event {
     let left = match (&work.count, &work.trouble) {
         (_, Some(trouble)) => trouble.to_string(),
         (Some(count), None) => {
@@ -183,48 +192,46 @@ fn told_at_the_deadline(work: &Work, member: &Member) -> Action {
         }
         (None, None) => "nothing is known of its pods".into(),
     };
-    Action::Tell {
-        warning: true,
-        reason: "TenantDeadline",
-        message: format!(
-            "the time for draining node {} of cluster {} is up, the machine is deleted; {left}",
-            member.node, member.cluster
-        ),
-    }
+    let message = format!(
+        "the time for draining node {} of cluster {} is up, the machine is deleted; {left}",
+        member.node, member.cluster
+    );
+    Event::warning(instance, "TenantDeadline", message)
 }
 
 fn migrate(index: &Index, instance: &Instance) -> Decision {
     let all = index.migrations_of(&instance.key);
     let last = all.last().map_or("first", |one| one.uid.0.as_str());
     let name = names::evacuation(&instance.key.name, &instance.uid.0, last);
-    Decision::of([Action::Migrate { name, node: instance.node.to_string() }])
+    Decision::of([Action::Migrate {
+        instance: instance.key.clone(),
+        uid: instance.uid.clone(),
+        name,
+        node: instance.node.to_string(),
+        asker: Asker::Evacuation("system-critical"),
+        dry_run: false,
+    }])
 }
 
 /// Before a node is cordoned it is written down that it was, where that outlives the instance.
 fn begin(index: &Index, instance: &Instance, marks: &Marks, member: &Member) -> Decision {
     let (at, cordoned) = record(index, instance, marks);
     if cordoned.as_ref() != Some(&instance.uid) {
-        return Decision::of([Action::Remember { at, instance: Some(instance.uid.clone()) }]);
+        return Decision::of([Action::Own(Own::Remember { at, instance: Some(instance.uid.clone()) })]);
     }
-    Decision::of([Action::Begin { member: member.clone() }])
+    Decision::of([Action::Own(Own::Begin { member: member.clone() })])
 }
 
 /// Where the cordon is remembered: on the machine that starts the next incarnation, if there is one.
-fn record(index: &Index, instance: &Instance, marks: &Marks) -> (Record, Option<Uid>) {
+fn record(index: &Index, instance: &Instance, marks: &Marks) -> (ObjectRef, Option<Uid>) {
     let owner = instance.owner.as_ref().filter(|owner| owner.kind == "VirtualMachine");
     let machine = owner.and_then(|owner| {
         let key = Key::new(instance.key.namespace.clone(), owner.name.clone());
         index.machine(&key).filter(|machine| machine.uid == owner.uid && !machine.deleting)
     });
     match machine {
-        Some(machine) => (
-            Record { kind: Kind::Machine, key: machine.key.clone(), uid: machine.uid.clone() },
-            machine.tenant_cordoned.clone(),
-        ),
-        None => (
-            Record { kind: Kind::Instance, key: instance.key.clone(), uid: instance.uid.clone() },
-            marks.cordoned.clone(),
-        ),
+        Some(machine) => (machine.into(), machine.tenant_cordoned.clone()),
+        None => (instance.into(), marks.cordoned.clone()),
     }
 }
 
@@ -250,13 +257,12 @@ fn say(
         _ => {}
     }
     if let Some(list) = conditions.changed() {
-        decision.actions.push(Action::Conditions { version: instance.version.clone(), list });
+        write(instance, list, &mut decision);
         let before = condition::find(&instance.conditions, BLOCKED).and_then(|known| known.reason.clone());
         if let (Some(trouble), Some(message)) = (&work.trouble, &sentence)
             && before.as_deref() != Some(trouble.code())
         {
-            let message = message.clone();
-            decision.actions.push(Action::Tell { warning: true, reason: BLOCKED, message });
+            decision.tell(Event::warning(instance, BLOCKED, message));
         }
     }
     let count = work.count.as_ref();
@@ -275,9 +281,9 @@ fn say(
         return decision;
     }
     if let Some(at) = work.noted.map(|noted| after(noted, NOTE_EVERY)).filter(|at| *at > now) {
-        return decision.look_at(at);
+        return decision.until(at);
     }
-    decision.actions.push(Action::Note { progress });
+    decision.push(Action::Own(Own::Note { progress }));
     decision
 }
 
@@ -285,7 +291,7 @@ fn say(
 fn release(view: &View<'_>, instance: &Instance, member: Member, now: Timestamp) -> Decision {
     let marks = marks(instance);
     match view.work.stage {
-        Stage::Draining => return Decision::of([Action::Stop]),
+        Stage::Draining => return Decision::of([Action::Own(Own::Stop)]),
         Stage::Stopping | Stage::Uncordoning => return Decision::default(),
         Stage::Idle | Stage::Drained | Stage::Uncordoned => {}
     }
@@ -294,10 +300,14 @@ fn release(view: &View<'_>, instance: &Instance, member: Member, now: Timestamp)
     let list = conditions.changed();
     // First, so that a deadline of this time is not found by the next.
     if marks.are_left() || list.is_some() || view.first.is_some() {
-        let conditions = list.map(|list| Action::Conditions { version: instance.version.clone(), list });
-        let clear = marks.are_left().then_some(Action::Clear);
-        let forget = view.first.map(|_| Action::ForgetFirst);
-        return Decision::of(conditions.into_iter().chain(clear).chain(forget));
+        let mut decision = Decision::default();
+        if let Some(list) = list {
+            write(instance, list, &mut decision);
+        }
+        let clear = marks.are_left().then_some(Action::Own(Own::Clear));
+        let forget = view.first.map(|_| Action::Own(Own::ForgetFirst));
+        decision.actions.extend(clear.into_iter().chain(forget));
+        return decision;
     }
     let (at, cordoned) = record(view.index, instance, &marks);
     match cordoned {
@@ -305,11 +315,11 @@ fn release(view: &View<'_>, instance: &Instance, member: Member, now: Timestamp)
         // The next incarnation has to be there before its node is made use of.
         Some(uid) if uid != instance.uid && instance.phase != Phase::Running => Decision::default(),
         Some(_) if view.work.stage == Stage::Uncordoned => {
-            Decision::of([Action::Remember { at, instance: None }])
+            Decision::of([Action::Own(Own::Remember { at, instance: None })])
         }
         Some(_) => match view.work.not_before.filter(|at| *at > now) {
-            Some(at) => Decision::default().look_at(at),
-            None => Decision::of([Action::Uncordon { member }]),
+            Some(at) => Decision::default().until(at),
+            None => Decision::of([Action::Own(Own::Uncordon { member })]),
         },
     }
 }

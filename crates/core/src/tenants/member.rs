@@ -8,7 +8,9 @@ use crate::machines::Instance;
 
 /// The labels that Cluster API's provider for KubeVirt puts on its instances.
 pub const MACHINE_NAME: &str = "capk.cluster.x-k8s.io/kubevirt-machine-name";
+/// The namespace of the Cluster API machine, where the Secret of its cluster is; else that of the instance.
 pub const MACHINE_NAMESPACE: &str = "capk.cluster.x-k8s.io/kubevirt-machine-namespace";
+/// The label with the name of the cluster.
 pub const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
 /// Without these labels an instance is not the machine of a tenant cluster.
 pub const LABELS: [&str; 2] = [MACHINE_NAME, CLUSTER_NAME];
@@ -18,6 +20,7 @@ const PROVIDER: &str = "kubevirt://";
 /// An instance as a machine of its cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
+    /// The name of the cluster, by its label.
     pub cluster: String,
     /// The Secret with the kubeconfig of the cluster.
     pub secret: Key,
@@ -25,6 +28,7 @@ pub struct Member {
     pub node: String,
 }
 
+/// Which cluster this instance is a machine of, by its labels; none if they do not say it.
 pub fn member(instance: &Instance) -> Option<Member> {
     let label = |name: &str| instance.labels.get(name).filter(|value| !value.is_empty());
     let (node, cluster) = (label(MACHINE_NAME)?, label(CLUSTER_NAME)?);
@@ -38,7 +42,7 @@ pub fn member(instance: &Instance) -> Option<Member> {
 
 /// Whether instances in `namespace` may be machines of the cluster whose Secret has these annotations.
 ///
-/// Whoever can create an instance can label it, and would have us drain somebody else's cluster. So a Secret serves
+/// A user who can create an instance can label it, and would have evac drain the cluster of another tenant. So a Secret serves
 /// its own namespace, and others if it says so itself.
 pub fn serves(secret: &Key, annotations: &BTreeMap<String, String>, namespace: &str) -> bool {
     let named = annotations.get(NAMESPACES).map(String::as_str).unwrap_or_default();
@@ -48,7 +52,9 @@ pub fn serves(secret: &Key, annotations: &BTreeMap<String, String>, namespace: &
 /// What a node of a cluster says about the machine it runs on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Machine {
+    /// `spec.providerID`; empty where the node has none.
     pub provider_id: String,
+    /// `status.addresses` of the node, of every type.
     pub addresses: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
 //! Machines that are nodes of tenant clusters: such a node is emptied from the inside before its machine goes.
 //!
-//! The strategy External leaves an instance to whoever looks after it; an eviction only marks it. For instances with the labels of a
+//! The strategy External leaves an instance to an external controller; an eviction only marks it. For instances with the labels of a
 //! Cluster API machine that is us. A tenant is asked to let go and is never able to hold the host: the deadline is written on the
 //! instance before anything else happens, and it is looked at before anything else is.
 //!
@@ -34,15 +34,15 @@ pub mod work;
 mod tests;
 
 pub use crate::cluster::tenant::Marks;
-pub use action::{Action, Decision, Record};
+pub use action::{Action, Decision, Own};
 pub use deadline::{First, Limits};
 pub use decide::{View, decide, is_wanted, say_unread};
 pub use member::{Machine, Member, member};
 pub use tally::Tally;
 pub use trouble::Trouble;
-pub use work::{Count, Outcome, Stage, Work};
+pub use work::{Count, Report, Stage, Work};
 
-/// When the instance is deleted at the latest, RFC 3339. Whoever may edit the instance may move it, within the limit, which counts from the moment
+/// When the instance is deleted at the latest, RFC 3339. Every user who may edit the instance may move it, within the limit, which counts from the moment
 /// when the eviction was first seen.
 pub const DEADLINE: &str = "evac.dev/tenant-deadline";
 /// The same as Cluster API's provider for KubeVirt writes it; honoured where there is none of ours.
@@ -64,6 +64,7 @@ pub const BLOCKED: &str = "TenantBlocked";
 pub const OWNER: &str = "evac-tenants";
 
 impl Marks {
+    /// Its policy annotation asks for a live migration before the node is drained.
     pub fn migrates_first(&self) -> bool {
         self.policy.as_deref() == Some("migrate-first")
     }

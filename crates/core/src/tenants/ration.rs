@@ -10,6 +10,7 @@ use std::time::Duration;
 /// What a visit may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ration {
+    /// Of answers and watches, as they come from the tenant.
     pub bytes: usize,
     /// In lists, and as changes.
     pub objects: usize,
@@ -18,6 +19,7 @@ pub struct Ration {
 }
 
 impl Ration {
+    /// What each visit may take.
     pub const VISIT: Self = Self { bytes: 16 << 20, objects: 20_000, pages: 200 };
 }
 
@@ -33,16 +35,22 @@ pub const STOPPING: Duration = Duration::from_secs(60);
 /// What came so far, or with one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taken {
+    /// Bytes.
     pub bytes: usize,
+    /// Objects.
     pub objects: usize,
+    /// Pages of lists.
     pub pages: usize,
 }
 
 /// What there was too much of, with what is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Excess {
+    /// The bytes that are allowed.
     Bytes(usize),
+    /// The objects that are allowed.
     Objects(usize),
+    /// The pages that are allowed.
     Pages(usize),
 }
 

@@ -8,6 +8,7 @@ use crate::cluster::tenant::plain;
 use crate::drain::assess::Fate;
 use crate::drain::step::Event;
 
+/// What the events of a drain come to so far.
 #[derive(Debug, Default)]
 pub struct Tally {
     count: Count,

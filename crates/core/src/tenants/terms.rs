@@ -8,12 +8,12 @@ use crate::drain::run::End;
 use crate::drain::step::Event;
 use crate::reasons::{Reason, StoppingReason};
 
-/// The pods of a node that does not report cannot be seen to stop; this long after their grace period nobody waits for them.
+/// The pods of a node that does not report cannot be seen to stop; this long after their grace period the drain stops waiting for them.
 const UNREACHABLE_WAIT: Duration = Duration::from_secs(30);
 /// The deadline ends a drain, not the belief that waiting is in vain: what stands in the way today may be gone tomorrow.
 const SETTLE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The machine goes in any case: whatever can leave in order had better do so, whoever started it and whatever it leaves behind.
+/// The machine goes in any case: whatever can leave in order had better do so, whatever its controller and whatever it leaves behind.
 pub fn policy(unreachable: bool) -> Policy {
     Policy {
         allow_shutdown: true,
@@ -23,6 +23,7 @@ pub fn policy(unreachable: bool) -> Policy {
     }
 }
 
+/// Its kubelet does not report, so pods cannot be seen to stop.
 pub fn is_unreachable(health: Health) -> bool {
     matches!(health, Health::Unknown | Health::Silent)
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::member::{CLUSTER_NAME, MACHINE_NAME, MACHINE_NAMESPACE};
 use super::*;
+use crate::action::Event;
 use crate::cluster::fact::Fact;
 use crate::cluster::fact::Key;
 use crate::cluster::fact::Uid;
@@ -61,23 +62,29 @@ fn about_new(vmi: &Instance, work: &Work, at: Timestamp) -> Decision {
 
 fn words(decision: &Decision) -> Vec<&'static str> {
     let word = |action: &Action| match action {
-        Action::Look { .. } => "look",
-        Action::KeepFirst { .. } => "keep first",
-        Action::ForgetFirst => "forget first",
-        Action::Anchor { .. } => "anchor",
-        Action::Remember { instance: Some(_), .. } => "remember",
-        Action::Remember { instance: None, .. } => "forget",
-        Action::Note { .. } => "note",
-        Action::Clear => "clear",
-        Action::Conditions { .. } => "conditions",
-        Action::Begin { .. } => "begin",
-        Action::Stop => "stop",
-        Action::Uncordon { .. } => "uncordon",
+        Action::Own(own) => match own {
+            Own::Look { .. } => "look",
+            Own::KeepFirst { .. } => "keep first",
+            Own::ForgetFirst => "forget first",
+            Own::Anchor { .. } => "anchor",
+            Own::Remember { instance: Some(_), .. } => "remember",
+            Own::Remember { instance: None, .. } => "forget",
+            Own::Note { .. } => "note",
+            Own::Clear => "clear",
+            Own::Begin { .. } => "begin",
+            Own::Stop => "stop",
+            Own::Uncordon { .. } => "uncordon",
+            Own::LetGo => "delete",
+        },
+        Action::Patch { .. } => "conditions",
         Action::Migrate { .. } => "migrate",
-        Action::Delete => "delete",
-        Action::Tell { reason, .. } => reason,
+        other => panic!("{other:?}"),
     };
-    decision.actions.iter().map(word).collect()
+    let mut words: Vec<&'static str> = decision.actions.iter().map(word).collect();
+    for event in decision.events.iter().rev() {
+        words.insert(event.after, event.reason);
+    }
+    words
 }
 
 fn does(vmi: &Instance, work: &Work) -> Vec<&'static str> {
@@ -90,7 +97,7 @@ fn at(stage: Stage) -> Work {
 
 fn in_trouble(trouble: Trouble) -> Work {
     let mut work = at(Stage::Draining);
-    work.record(Outcome::Failed(trouble), now());
+    work.record(Report::Failed(trouble), now());
     work
 }
 
@@ -166,16 +173,19 @@ fn the_deadline_is_written_before_the_tenant_is_touched() {
     let does = |vmi: &Instance, work: &Work| words(&about_new(vmi, work, now()));
     assert_eq!(does(&bare, &Work::default()), ["look"], "the cluster may say how long");
     let mut work = Work::default();
-    work.record(Outcome::Looked(None), now());
+    work.record(Report::Looked(None), now());
     let decision = about_new(&bare, &work, now());
     assert_eq!(words(&decision), ["keep first", "anchor", "TenantDrainStarted"]);
     let first = First { seen: now(), deadline: later(600) };
-    assert_eq!(decision.actions[0], Action::KeepFirst { first });
-    assert_eq!(decision.actions[1], Action::Anchor { deadline: later(600) });
-    work.record(Outcome::Looked(Some("20m".into())), now());
-    assert_eq!(about_new(&bare, &work, now()).actions[1], Action::Anchor { deadline: later(1200) });
+    assert_eq!(decision.actions[0], Action::Own(Own::KeepFirst { first }));
+    assert_eq!(decision.actions[1], Action::Own(Own::Anchor { deadline: later(600) }));
+    work.record(Report::Looked(Some("20m".into())), now());
+    assert_eq!(about_new(&bare, &work, now()).actions[1], Action::Own(Own::Anchor { deadline: later(1200) }));
     let own = with(bare, |marks| marks.timeout = Some("90s".into()));
-    assert_eq!(about_new(&own, &Work::default(), now()).actions[1], Action::Anchor { deadline: later(90) });
+    assert_eq!(
+        about_new(&own, &Work::default(), now()).actions[1],
+        Action::Own(Own::Anchor { deadline: later(90) })
+    );
 }
 
 #[test]
@@ -188,7 +198,7 @@ fn a_deadline_that_is_removed_spoilt_or_moved_too_far_comes_back_as_it_was_first
         });
         for at in [now(), later(599)] {
             let decision = asked_since(Some(first), &view([vmi.known()]), &Work::default(), at);
-            assert_eq!(decision.actions, [Action::Anchor { deadline: later(600) }], "{text:?}");
+            assert_eq!(decision.actions, [Action::Own(Own::Anchor { deadline: later(600) })], "{text:?}");
             assert_eq!(decision.look_again, Some(later(600)));
         }
         let up = words(&about(&vmi, &Work::default(), later(600)));
@@ -210,7 +220,7 @@ fn a_deadline_that_is_removed_spoilt_or_moved_too_far_comes_back_as_it_was_first
 fn a_deadline_of_which_nothing_was_kept_is_kept_first_and_a_withdrawn_eviction_is_forgotten() {
     let decision = about_new(&recorded(), &Work::default(), later(30));
     let first = First { seen: later(30), deadline: later(600) };
-    assert_eq!(decision.actions, [Action::KeepFirst { first }]);
+    assert_eq!(decision.actions, [Action::Own(Own::KeepFirst { first })]);
     let mut vmi = recorded();
     vmi.evacuation_node = None;
     let decision = asked_since(Some(first), &view([vmi.known()]), &Work::default(), now());
@@ -228,7 +238,7 @@ fn a_deadline_that_cannot_be_read_or_is_too_far_away_is_written_anew() {
             marks.timeout = Some("1m".into());
         });
         let anchor = about_new(&vmi, &Work::default(), now()).actions.into_iter().nth(1);
-        assert_eq!(anchor, Some(Action::Anchor { deadline: later(60) }), "{text:?}");
+        assert_eq!(anchor, Some(Action::Own(Own::Anchor { deadline: later(60) })), "{text:?}");
     }
 }
 
@@ -249,14 +259,16 @@ fn the_cordon_is_remembered_where_it_outlives_the_instance_before_it_is_made() {
     let mut vmi = node();
     vmi.owner = boot(&vm, Phase::Running).owner;
     let decision = asked(&view([vm.known(), vmi.known()]), &Work::default(), now());
-    let [Action::Remember { at, instance }] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    let [Action::Own(Own::Remember { at, instance })] = decision.actions.as_slice() else {
+        panic!("{decision:?}")
+    };
     assert_eq!(
         (at.kind, at.uid.clone(), instance.clone()),
         (Kind::Machine, vm.uid.clone(), Some(vmi.uid.clone()))
     );
     let cordoned = VirtualMachine { tenant_cordoned: Some(vmi.uid.clone()), ..vm };
     let decision = asked(&view([cordoned.known(), vmi.known()]), &Work::default(), now());
-    let [Action::Begin { member }] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    let [Action::Own(Own::Begin { member })] = decision.actions.as_slice() else { panic!("{decision:?}") };
     assert_eq!(
         member.node, "worker-1",
         "the node has the name of the machine, not of the host or the instance"
@@ -264,7 +276,7 @@ fn the_cordon_is_remembered_where_it_outlives_the_instance_before_it_is_made() {
     assert_eq!(member.secret, Key::new("default", "blue-kubeconfig"));
     let decision = about(&node(), &Work::default(), now());
     assert!(
-        matches!(decision.actions.as_slice(), [Action::Remember { at, .. }] if at.kind == Kind::Instance),
+        matches!(decision.actions.as_slice(), [Action::Own(Own::Remember { at, .. })] if at.kind == Kind::Instance),
         "without a machine there is only the instance"
     );
 }
@@ -282,7 +294,7 @@ fn a_note_about_another_incarnation_or_on_another_machine_is_not_ours() {
     vmi.owner = boot(&machine("blue-x", RunStrategy::Always), Phase::Running).owner;
     let decision = asked(&view([namesake.known(), vmi.known()]), &Work::default(), now());
     assert!(
-        matches!(decision.actions.as_slice(), [Action::Remember { at, .. }] if at.kind == Kind::Instance),
+        matches!(decision.actions.as_slice(), [Action::Own(Own::Remember { at, .. })] if at.kind == Kind::Instance),
         "{decision:?}"
     );
 }
@@ -290,11 +302,11 @@ fn a_note_about_another_incarnation_or_on_another_machine_is_not_ours() {
 #[test]
 fn a_tenant_that_was_reached_is_given_the_short_pauses_again() {
     let mut work = in_trouble(missing());
-    work.record(Outcome::Failed(missing()), now());
+    work.record(Report::Failed(missing()), now());
     assert_eq!(work.not_before, Some(later(10)));
-    work.record(Outcome::Counted(Count::default()), now());
+    work.record(Report::Counted(Count::default()), now());
     assert_eq!(work.trouble, None);
-    work.record(Outcome::Failed(missing()), now());
+    work.record(Report::Failed(missing()), now());
     assert_eq!(work.not_before, Some(later(5)));
 }
 
@@ -302,7 +314,7 @@ fn a_tenant_that_was_reached_is_given_the_short_pauses_again() {
 fn c04_an_empty_node_lets_its_machine_go() {
     assert_eq!(does(&recorded(), &Work::default()), ["begin"]);
     let mut work = at(Stage::Draining);
-    work.record(Outcome::Drained, now());
+    work.record(Report::Drained, now());
     assert_eq!(does(&recorded(), &work), ["delete", "TenantDrained"]);
 }
 
@@ -316,7 +328,7 @@ fn c05_c14_a_failure_is_tried_again_later_and_the_machine_stays() {
     assert_eq!(words(&about(&recorded(), &work, later(5))), ["begin"]);
     let pauses: Vec<i64> = (0..6)
         .map(|_| {
-            work.record(Outcome::Failed(trouble.clone()), now());
+            work.record(Report::Failed(trouble.clone()), now());
             work.not_before.unwrap().duration_since(now()).as_secs()
         })
         .collect();
@@ -326,15 +338,15 @@ fn c05_c14_a_failure_is_tried_again_later_and_the_machine_stays() {
 #[test]
 fn a_drain_that_waits_for_its_turn_says_so_and_one_that_made_way_goes_on_after_a_pause() {
     let mut work = at(Stage::Draining);
-    work.record(Outcome::Waits(Trouble::Waits { cluster: "blue".into() }), now());
+    work.record(Report::Waits(Trouble::Waits { cluster: "blue".into() }), now());
     let decision = about(&recorded(), &work, now());
     assert_eq!(words(&decision), ["conditions", "TenantBlocked", "note"]);
-    let Some(Action::Tell { message, .. }) = decision.actions.get(1) else { panic!("{decision:?}") };
+    let [Event { message, after: 1, .. }] = &decision.events[..] else { panic!("{decision:?}") };
     assert_eq!(message, "cluster blue has to wait, because 8 visits to tenants are under way already");
     assert_eq!(words(&about(&recorded(), &work, later(600))), ["stop", "delete", "TenantDeadline"]);
-    work.record(Outcome::Counted(Count::default()), now());
+    work.record(Report::Counted(Count::default()), now());
     assert_eq!(work.trouble, None);
-    work.record(Outcome::MadeWay, now());
+    work.record(Report::MadeWay, now());
     assert_eq!(about(&recorded(), &work, now()).look_again, Some(later(5)));
     assert_eq!(words(&about(&recorded(), &work, later(5))), ["begin"]);
 }
@@ -343,7 +355,7 @@ fn a_drain_that_waits_for_its_turn_says_so_and_one_that_made_way_goes_on_after_a
 fn trouble_is_told_once_and_stays_in_the_condition() {
     let work = in_trouble(missing());
     let decision = about(&recorded(), &work, now());
-    let Some(Action::Tell { message, warning: true, .. }) = decision.actions.get(1) else {
+    let [Event { message, warning: true, after: 1, .. }] = &decision.events[..] else {
         panic!("{decision:?}")
     };
     assert_eq!(message, "there is no Secret default/blue-kubeconfig with the kubeconfig of the cluster");
@@ -381,7 +393,7 @@ fn c06_when_the_time_is_up_the_machine_goes_whatever_the_drain_does() {
 fn a_clock_that_is_set_forward_takes_nothing_from_a_tenants_time_and_a_pause_is_as_long_as_before() {
     let hour = jiff::SignedDuration::from_secs(3600);
     let mut work = at(Stage::Draining);
-    work.record(Outcome::Failed(missing()), now());
+    work.record(Report::Failed(missing()), now());
     let pause = work.not_before.unwrap().duration_since(now());
     work.shift(hour);
     assert_eq!(work.not_before.unwrap().duration_since(later(3600)), pause);
@@ -406,7 +418,7 @@ fn what_cannot_be_read_is_said_on_machines_that_have_to_go_and_taken_back() {
     };
     let words = "the list of virtualmachines cannot be read";
     let actions = say(&recorded(), Some(words));
-    let [Action::Conditions { list, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let [Action::Patch { fields: list, .. }] = actions.as_slice() else { panic!("{actions:?}") };
     let text = format!("{list:?}");
     assert!(text.contains("TenantUnread") && text.contains("CannotRead") && text.contains(words), "{text}");
     let mut told = recorded();
@@ -414,7 +426,7 @@ fn what_cannot_be_read_is_said_on_machines_that_have_to_go_and_taken_back() {
     told.conditions.iter_mut().for_each(|one| one.last_transition_time = Some(now().to_string().into()));
     assert_eq!(say(&told, Some(words)), [], "once");
     let actions = say(&told, None);
-    let [Action::Conditions { list, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let [Action::Patch { fields: list, .. }] = actions.as_slice() else { panic!("{actions:?}") };
     assert!(!format!("{list:?}").contains("TenantUnread"), "{list:?}");
     let mut stays = recorded();
     stays.evacuation_node = None;
@@ -433,9 +445,9 @@ fn a_machine_that_is_not_ready_goes_at_the_deadline_all_the_same() {
 fn what_was_left_is_told_when_the_time_is_up() {
     let mut work = at(Stage::Draining);
     let blocker = Some("pod shop/web-1 is protected".to_owned());
-    work.record(Outcome::Counted(Count { left: 2, total: 5, blocker }), now());
+    work.record(Report::Counted(Count { left: 2, total: 5, blocker }), now());
     let decision = about(&recorded(), &work, later(600));
-    let Some(Action::Tell { message, .. }) = decision.actions.last() else { panic!("{decision:?}") };
+    let [Event { message, .. }] = &decision.events[..] else { panic!("{decision:?}") };
     assert_eq!(
         message,
         "the time for draining node worker-1 of cluster blue is up, the machine is deleted; \
@@ -447,14 +459,14 @@ fn what_was_left_is_told_when_the_time_is_up() {
 fn progress_is_written_when_it_changes_and_not_more_often_than_every_second() {
     let mut work = at(Stage::Draining);
     assert!(does(&recorded(), &work).is_empty(), "nothing is known yet");
-    work.record(Outcome::Counted(Count { left: 3, total: 3, blocker: None }), now());
+    work.record(Report::Counted(Count { left: 3, total: 3, blocker: None }), now());
     let decision = about(&recorded(), &work, now());
-    let [Action::Note { progress }] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    let [Action::Own(Own::Note { progress })] = decision.actions.as_slice() else { panic!("{decision:?}") };
     assert_eq!((progress.left, progress.deadline), (Some(3), later(600)));
     let noted = with(recorded(), |marks| marks.progress = Some(progress.clone()));
     assert!(does(&noted, &work).is_empty());
     work.noted = Some(now());
-    work.record(Outcome::Counted(Count { left: 2, total: 3, blocker: None }), now());
+    work.record(Report::Counted(Count { left: 2, total: 3, blocker: None }), now());
     let decision = about(&noted, &work, now());
     assert_eq!((words(&decision), decision.look_again), (vec![], Some(later(1))));
     assert_eq!(words(&about(&noted, &work, later(1))), ["note"]);
@@ -468,11 +480,11 @@ fn a_withdrawn_mark_stops_the_drain_clears_the_deadline_and_uncordons() {
     assert_eq!(does(&vmi, &work), ["stop"]);
     work.begin(Stage::Stopping);
     assert!(does(&vmi, &work).is_empty(), "one thing after the other");
-    work.record(Outcome::Stopped, now());
+    work.record(Report::Stopped, now());
     assert_eq!(does(&vmi, &work), ["clear"], "so that the next evacuation finds no old deadline");
     let clean = with(vmi, |marks| marks.deadline = None);
     assert_eq!(does(&clean, &work), ["uncordon"]);
-    work.record(Outcome::Uncordoned, now());
+    work.record(Report::Uncordoned, now());
     assert_eq!(does(&clean, &work), ["forget"]);
     let forgotten = with(clean, |marks| marks.cordoned = None);
     assert!(does(&forgotten, &work).is_empty());
@@ -503,7 +515,7 @@ fn c12_c13_a_tenant_that_cannot_be_reached_is_asked_again_and_nothing_is_forgott
         vmi
     };
     let mut work = at(Stage::Uncordoning);
-    work.record(Outcome::Failed(missing()), now());
+    work.record(Report::Failed(missing()), now());
     let decision = about(&vmi, &work, now());
     assert_eq!((words(&decision), decision.look_again), (vec![], Some(later(5))));
     assert_eq!(words(&about(&vmi, &work, later(5))), ["uncordon"]);
@@ -554,13 +566,13 @@ fn a_machine_that_somebody_moves_is_not_deleted_under_way() {
 #[test]
 fn a_write_that_came_too_late_is_made_again_soon_and_a_refused_one_later() {
     let mut work = Work::default();
-    work.record(Outcome::Conflict, now());
+    work.record(Report::Conflict, now());
     let decision = about(&recorded(), &work, now());
     assert!(decision.actions.is_empty());
     assert!(decision.look_again.unwrap() < later(1));
-    work.record(Outcome::Refused, now());
+    work.record(Report::Refused, now());
     assert_eq!(words(&about(&recorded(), &work, later(2))), ["begin"]);
-    work.record(Outcome::Written, now());
+    work.record(Report::Written, now());
     assert_eq!(does(&recorded(), &work), ["begin"]);
 }
 

@@ -177,7 +177,11 @@ impl Sending {
 fn announce(index: &Index, action: &Action, outcome: &Outcome, now: Timestamp, tell: Tell<'_>) {
     match (action, outcome) {
         (Action::Cordon { node, .. }, Outcome::Done) => tell(now, &Event::Cordoned { node: node.clone() }),
-        (Action::Evict { pod, dry_run: true, .. } | Action::Delete { pod, dry_run: true, .. }, outcome) => {
+        (
+            Action::Evict { object, dry_run: true, .. } | Action::Delete { object, dry_run: true, .. },
+            outcome,
+        ) => {
+            let pod = &object.key;
             let node = index.pod(pod).and_then(|pod| pod.node.clone()).unwrap_or_default();
             tell(
                 now,

@@ -2,25 +2,28 @@
 
 use std::time::Duration;
 
+use evac_api::failover as requests;
 use evac_api::failover::policy::PolicyObject;
-use evac_api::failover::{self as requests, About, POLICIES};
-use evac_api::{Call, call};
-use evac_core::Policy;
+use evac_api::kubevirt::request::object_path;
+use evac_api::{Call, classify};
+use evac_core::action;
 use evac_core::cluster::fact::Node;
-use evac_core::drain::action;
 use evac_core::drain::ownership::MarkState;
 use evac_core::drain::run::End as DrainEnd;
 use evac_core::drain::step;
 use evac_core::failover::course::PolicyNow;
 use evac_core::failover::suspect::out_of_service;
-use evac_core::failover::{Action, Facts, FailoverRun, Fenced, Notice, Outcome, Release};
+use evac_core::failover::{Action, Answer, Facts, FailoverRun, Fenced, Own, Release};
+use evac_core::machines::Kind;
+use evac_core::{Key, Outcome, Policy};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::follow::Follower;
 use super::{Event, FailoverError, FailoverRequest, Source, Tell, look, vigil, written};
-use crate::act::perform;
+use crate::act;
 use crate::drain::{DrainRequest, drain};
+use crate::events::publish;
 use crate::http::{Http, HttpError};
 use crate::nodes;
 
@@ -50,62 +53,68 @@ impl<'a> Performer<'a> {
         action: Action,
         run: &mut FailoverRun,
         tell: Tell<'_>,
-    ) -> Result<Outcome, FailoverError> {
+    ) -> Result<Answer, FailoverError> {
         let (http, request) = (self.http, self.request);
         let name = &request.node;
-        Ok(match action {
-            Action::Look { may_ask } => {
+        let own = match action {
+            Action::Own(own) => own,
+            action => {
+                let answer = act::send(http, &action).await?;
+                return match classify(&answer) {
+                    Outcome::Done => Ok(Answer::Done),
+                    Outcome::Conflict { .. } => Ok(Answer::Conflict),
+                    outcome => Err(HttpError::Lost(format!("the cordon failed: {outcome:?}")).into()),
+                };
+            }
+        };
+        Ok(match own {
+            Own::Look { may_ask } => {
                 let may_ask = may_ask.then_some(request.owner.as_str());
                 let found = look::look(http, name, may_ask).await;
                 self.facts.look = Some(found.map_err(|error| self.not_found(error))?);
-                Outcome::Done
+                Answer::Done
             }
-            Action::Read { holder } => self.read(holder).await?,
-            Action::AskQuorum => Outcome::Quorum(look::spare(http, name).await),
-            Action::AskVersion => match look::version(http).await {
-                Ok(version) => Outcome::Version(version),
+            Own::Read { holder } => self.read(holder).await?,
+            Own::AskQuorum => Answer::Quorum(look::spare(http, name).await),
+            Own::AskVersion => match look::version(http).await {
+                Ok(version) => Answer::Version(version),
                 Err(why) => return Err(FailoverError::Version { node: name.clone(), why }),
             },
-            Action::Watch { suspect, until } => {
+            Own::Watch { suspect, until } => {
                 vigil::keep(http, &suspect, &mut run.silence, until, self.stop).await?;
-                Outcome::Done
+                Answer::Done
             }
-            Action::Note { node } => {
+            Own::Note { node } => {
                 nodes::keep_record(http, &node, &request.owner, vec![out_of_service()]).await?;
-                Outcome::Done
+                Answer::Done
             }
-            Action::Drain { limit } => Outcome::Drained(self.drain(limit, tell).await?),
-            Action::Cordon(action) => match perform(http, *action).await.outcome {
-                action::Outcome::Done => Outcome::Done,
-                action::Outcome::Conflict { .. } => Outcome::Conflict,
-                outcome => return Err(HttpError::Lost(format!("the cordon failed: {outcome:?}")).into()),
-            },
-            Action::LookOut => self.look_out().await?,
-            Action::SwitchOff => self.switch_off().await,
-            Action::Pause(span) => {
+            Own::Drain { limit } => Answer::Drained(self.drain(limit, tell).await?),
+            Own::LookOut => self.look_out().await?,
+            Own::SwitchOff => self.switch_off().await,
+            Own::Pause(span) => {
                 let clock = http.clock();
                 tokio::select! {
                     biased;
                     () = self.stop.cancelled() => {}
                     () = clock.sleep(span) => {}
                 }
-                Outcome::Done
+                Answer::Done
             }
-            Action::WriteProof { node, proof } => self.write(&requests::record(&node, &proof)).await?,
-            Action::Release { node, proof, how } => self.write(&release(&node, &proof, how)).await?,
-            Action::Publish(notices) => {
+            Own::WriteProof { node, proof } => self.write(&requests::record(&node, &proof)).await?,
+            Own::Release { node, proof, how } => self.write(&release(&node, &proof, how)).await?,
+            Own::Publish(notices) => {
                 self.publish(notices).await;
-                Outcome::Done
+                Answer::Done
             }
-            Action::Follow { guests } => {
+            Own::Follow { guests } => {
                 self.follower = Some(Follower::begin(http, name, guests));
-                Outcome::Done
+                Answer::Done
             }
-            Action::Untaint { node } => self.write(&requests::untaint(&node, &out_of_service())).await?,
+            Own::Untaint { node } => self.write(&requests::untaint(&node, &out_of_service())).await?,
         })
     }
 
-    async fn read(&mut self, holder: bool) -> Result<Outcome, FailoverError> {
+    async fn read(&mut self, holder: bool) -> Result<Answer, FailoverError> {
         let (http, name) = (self.http, &self.request.node);
         let found = if holder {
             let found = look::held(http, name, Some(&self.request.owner)).await;
@@ -118,11 +127,11 @@ impl<'a> Performer<'a> {
             Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error.into()),
         };
-        Ok(if self.facts.node.is_some() { Outcome::Done } else { Outcome::Gone })
+        Ok(if self.facts.node.is_some() { Answer::Done } else { Answer::Gone })
     }
 
-    async fn write(&self, call: &Call) -> Result<Outcome, HttpError> {
-        Ok(if written(self.http, call).await? { Outcome::Done } else { Outcome::Conflict })
+    async fn write(&self, call: &Call) -> Result<Answer, HttpError> {
+        Ok(if written(self.http, call).await? { Answer::Done } else { Answer::Conflict })
     }
 
     async fn drain(&self, limit: Duration, tell: Tell<'_>) -> Result<Option<DrainEnd>, FailoverError> {
@@ -140,17 +149,17 @@ impl<'a> Performer<'a> {
     }
 
     /// Looks at the node, its lease, its policy and who leads.
-    async fn look_out(&self) -> Result<Outcome, HttpError> {
+    async fn look_out(&self) -> Result<Answer, HttpError> {
         let suspect = Box::new(look::suspect(self.http, &self.request.node).await?);
         let policy = self.policy().await?;
         // Last, because it changes fastest.
         let leads = self.http.gate().is_open(self.http.clock().now());
-        Ok(Outcome::LookedOut { suspect, policy, leads })
+        Ok(Answer::LookedOut { suspect, policy, leads })
     }
 
     async fn policy(&self) -> Result<Option<PolicyNow>, HttpError> {
         let Some(begun) = &self.request.policy else { return Ok(None) };
-        let path = format!("{POLICIES}/{}", call::escape(&begun.name));
+        let path = object_path(Kind::Policy, &Key::new("", begun.name.as_str()));
         let found = match self.http.read_patiently::<PolicyObject>(&Call::get(path)).await {
             Ok(object) => Some(object.into_policy()),
             Err(error) if error.is_not_found() => None,
@@ -159,9 +168,9 @@ impl<'a> Performer<'a> {
         Ok(Some(PolicyNow::of(begun, found.as_ref())))
     }
 
-    async fn switch_off(&self) -> Outcome {
+    async fn switch_off(&self) -> Answer {
         let Source::Fence(fence) = &self.request.source else {
-            return Outcome::NotOff {
+            return Answer::NotOff {
                 why: "nothing is there that could switch it off".into(),
                 is_final: true,
             };
@@ -169,21 +178,17 @@ impl<'a> Performer<'a> {
         tokio::select! {
             biased;
             off = fence.once(&self.request.node) => match off {
-                Ok(()) => Outcome::Done,
-                Err(error) => Outcome::NotOff { why: error.to_string(), is_final: error.is_final() },
+                Ok(()) => Answer::Done,
+                Err(error) => Answer::NotOff { why: error.to_string(), is_final: error.is_final() },
             },
-            () = self.stop.cancelled() => Outcome::Stopped,
+            () = self.stop.cancelled() => Answer::Stopped,
         }
     }
 
-    /// Sends events about the node.
-    pub async fn publish(&self, notices: Vec<Notice>) {
-        for notice in notices {
-            let about = About::node(&notice.node, &notice.uid);
-            let call = requests::event(&about, true, notice.reason, &notice.message, notice.at);
-            if let Err(error) = self.http.send(&call).await {
-                tracing::debug!(%error, "event was lost");
-            }
+    /// Publishes events about the node, each with its own time.
+    pub async fn publish(&self, notices: Vec<(Timestamp, action::Event)>) {
+        for (at, notice) in notices {
+            publish(self.http, [notice], at).await;
         }
     }
 

@@ -274,7 +274,7 @@ impl Loop {
     fn sees_nodes(&self) -> bool {
         let known = |feed| self.followed.is_known(feed);
         known(Feed::Of(Kind::Node))
-            && known(Feed::Policies)
+            && known(Feed::Of(Kind::Policy))
             && self.followed.is_settled(Feed::Of(Kind::Lease))
     }
 
@@ -335,7 +335,7 @@ impl Loop {
         }
         match (&mut self.failover, feed) {
             (Some(failover), Feed::Of(Kind::Node)) => failover.list_nodes(suspects),
-            (Some(failover), Feed::Policies) => failover.list_policies(policies),
+            (Some(failover), Feed::Of(Kind::Policy)) => failover.list_policies(policies),
             _ => {}
         }
         let touched = match feed {
@@ -348,7 +348,7 @@ impl Loop {
                 self.index.reset_leases(leases.collect(), at, covered)
             }
             Feed::Of(kind) => self.index.reset(kind, facts, at),
-            Feed::Objects(_) | Feed::Reviews | Feed::Policies => BTreeSet::new(),
+            Feed::Reviews => BTreeSet::new(),
         };
         self.hear(&touched);
         if let Some(maintenance) = self.maintenance.as_mut().filter(|_| asks(Role::Maintenance, feed)) {

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evac_api::call::{named, on_node};
+use evac_api::failover::SuspectNode;
 use evac_api::failover::policy::PolicyObject;
-use evac_api::failover::{POLICIES, SuspectNode};
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::settings::HyperConverged;
 use evac_api::kubevirt::wire::{self, Migrations};
@@ -39,12 +39,8 @@ use crate::watch::{self, Report, Source, follow};
 pub(super) enum Feed {
     /// All objects of a kind. Of pods those that run guests, of leases those by which nodes are claimed.
     Of(Kind),
-    /// NodeMaintenance objects.
-    Objects(Family),
     /// The configuration that has NodeMaintenance objects reviewed.
     Reviews,
-    /// FailoverPolicy objects.
-    Policies,
 }
 
 impl Feed {
@@ -62,13 +58,13 @@ impl Feed {
             ],
             Role::Tenants => &[Self::Of(Kind::Instance), Self::Of(Kind::Machine), Self::Of(Kind::Migration)],
             Role::Maintenance => &[
-                Self::Objects(Family::KubeVirt),
-                Self::Objects(Family::Medik8s),
+                Self::Of(Kind::Maintenance(Family::KubeVirt)),
+                Self::Of(Kind::Maintenance(Family::Medik8s)),
                 Self::Of(Kind::Node),
                 Self::Of(Kind::Lease),
                 Self::Reviews,
             ],
-            Role::Failover => &[Self::Of(Kind::Node), Self::Of(Kind::Lease), Self::Policies],
+            Role::Failover => &[Self::Of(Kind::Node), Self::Of(Kind::Lease), Self::Of(Kind::Policy)],
         }
     }
 
@@ -83,10 +79,9 @@ impl Feed {
     pub fn words(self) -> String {
         match self {
             Self::Of(Kind::Lease) => format!("the list of leases in {LEASE_NAMESPACE}"),
+            Self::Of(Kind::Maintenance(family)) => format!("the list of nodemaintenances.{}", family.group()),
             Self::Of(kind) => format!("the list of {}", request::plural(kind)),
-            Self::Objects(family) => format!("the list of nodemaintenances.{}", family.group()),
             Self::Reviews => format!("the webhook configuration {}", vouched::CONFIGURATION),
-            Self::Policies => "the list of failoverpolicies".to_owned(),
         }
     }
 }
@@ -291,9 +286,9 @@ impl Feeds<'_> {
                 |node: SuspectNode| Some(Word::Suspect(Box::new(node.into()))),
             ),
             Feed::Of(Kind::Node) => self.objects::<Node>(""),
-            Feed::Policies => self.words(
+            Feed::Of(Kind::Policy) => self.words(
                 feed,
-                whole(POLICIES.into()),
+                whole(request::collection(Kind::Policy)),
                 |policy: &PolicyObject| policy.metadata.resource_version.clone(),
                 |policy: PolicyObject| Some(Word::Policy(Box::new(policy))),
             ),
@@ -306,9 +301,9 @@ impl Feeds<'_> {
                 |lease: &Lease| lease.metadata.resource_version.clone(),
                 move |lease: Lease| Some(Word::Fact(Fact::Lease(Box::new(measured(lease, clock))))),
             ),
-            Feed::Objects(family) => self.words(
+            Feed::Of(Kind::Maintenance(family)) => self.words(
                 feed,
-                whole(wire_maintenance::request::collection(family)),
+                whole(request::collection(Kind::Maintenance(family))),
                 |object: &wire_maintenance::Object| object.metadata.resource_version.clone(),
                 move |object: wire_maintenance::Object| {
                     Some(Word::Maintenance(Seen::Object(Box::new(observed(object, family, clock)))))

@@ -15,6 +15,7 @@ use super::feeds::Input;
 use super::hands::Hands;
 pub(super) use super::perform::Done;
 use super::perform::{self, Performer};
+use crate::events::publish;
 use crate::http::Http;
 use crate::metrics::Queues;
 
@@ -81,7 +82,7 @@ impl Machines {
             if let Some(at) = decision.look_again {
                 self.agenda.wake(&subject, self.clock.steady(at));
             }
-            if decision.actions.is_empty() {
+            if decision.is_idle() {
                 self.agenda.settle(&subject);
                 continue;
             }
@@ -110,14 +111,15 @@ impl Machines {
         let (room, telling) = (self.room.clone(), self.telling.clone());
         hands.tasks.spawn(async move {
             let place = room.acquire_owned().await;
-            let (done, events) = performer.carry_out(subject, decision.actions, &slots).await;
+            let (done, events) = performer.carry_out(subject, decision, &slots).await;
             // The loop may have ended meanwhile.
             let _ = sender.send(Input::Machines(done));
             drop(place);
             if !events.is_empty() {
+                let at = clock.calendar();
                 clock.sleep(TELL_AFTER).await;
                 let _turn = telling.acquire_owned().await;
-                performer.tell(events).await;
+                publish(&performer.http, events, at).await;
             }
         });
     }

@@ -3,21 +3,25 @@
 
 use std::collections::BTreeSet;
 
-use evac_api::Project;
 use evac_api::kubevirt::launcher::{self, Target};
 use evac_api::kubevirt::project::Follow;
 use evac_api::kubevirt::{render, request, wire};
 use evac_api::wire::{Budget, Pod};
-use evac_api::{Answer, Call};
+use evac_api::{Answer, Call, classify};
+use evac_core::action::Event;
+use evac_core::cluster::subject::ObjectRef;
 use evac_core::machines::action::Job;
 use evac_core::machines::slots::{Ledger, Room, Slot};
-use evac_core::machines::{Action, Config, Kind, Migration, MigrationPhase, Phase, Subject, Trouble};
+use evac_core::machines::{
+    Action, Config, Decision, Kind, Migration, MigrationPhase, Own, Phase, Subject, Trouble,
+};
 use evac_core::{Fact, Key, Uid};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::agenda::Ending;
+use crate::act;
 use crate::http::{Http, HttpError, parse};
 
 pub(super) struct Done {
@@ -28,7 +32,7 @@ pub(super) struct Done {
     pub trouble: Option<Trouble>,
     /// Something may have changed by it; telling people changes nothing.
     pub effective: bool,
-    events: Vec<Call>,
+    events: Vec<Event>,
 }
 
 /// What is needed to take a slot: who is known to be over or under way, and the limits.
@@ -43,10 +47,18 @@ pub(super) struct Slots {
 }
 
 pub(super) struct Performer {
-    http: Http,
+    pub http: Http,
     /// The ledger as this process last wrote it, and how often it had been rewound by then. Slots are taken one after the other: contenders in one process would only make each
     /// other repeat.
     ledger: Mutex<(u64, Ledger)>,
+}
+
+/// A launcher that is to be created.
+struct Launcher<'a> {
+    instance: &'a Key,
+    uid: &'a Uid,
+    name: &'a str,
+    job: Option<&'a Job>,
 }
 
 enum Stop {
@@ -68,31 +80,27 @@ impl Performer {
         Self { http, ledger: Mutex::default() }
     }
 
-    /// What came of it, and the events that are to be sent once that is reported.
-    pub async fn carry_out(
-        &self,
-        subject: Subject,
-        actions: Vec<Action>,
-        slots: &Slots,
-    ) -> (Done, Vec<Call>) {
-        let effective = actions.iter().any(|action| !matches!(action, Action::Event { .. }));
+    /// What came of it, and the events that are to be published once that is reported.
+    pub async fn carry_out(&self, subject: Subject, decision: Decision, slots: &Slots) -> (Done, Vec<Event>) {
+        let Decision { actions, events, .. } = decision;
         let mut done = Done {
             subject,
             learned: Vec::new(),
             ledger: None,
             ending: Ending::Done,
             trouble: None,
-            effective,
+            effective: !actions.is_empty(),
             events: Vec::new(),
         };
-        for action in actions {
-            let result = self.perform(&action, slots, &mut done).await;
+        let mut carried_out = 0;
+        for action in &actions {
+            let result = self.perform(action, slots, &mut done).await;
             let outcome = match &result {
                 Ok(()) => "done",
                 Err(Stop::Conflict) => "conflict",
                 Err(Stop::Failed(_)) => "failed",
             };
-            self.http.metrics().action(word(&action), outcome);
+            self.http.metrics().action(word(action), outcome);
             match result {
                 Ok(()) => {}
                 Err(Stop::Conflict) => {
@@ -106,67 +114,60 @@ impl Performer {
                     done.trouble = done.trouble.or(trouble);
                 }
             }
+            carried_out += 1;
         }
-        let events = std::mem::take(&mut done.events);
-        (done, events)
+        let mut all = std::mem::take(&mut done.events);
+        for event in events.into_iter().filter(|event| event.after <= carried_out) {
+            self.http.metrics().action("event", "done");
+            all.push(event);
+        }
+        (done, all)
     }
 
     async fn perform(&self, action: &Action, slots: &Slots, done: &mut Done) -> Result<(), Stop> {
         match action {
-            Action::CreateLauncher { instance, uid, name, job } => {
-                self.create_launcher(instance, uid, name, job.as_ref(), slots, done).await
+            Action::Own(Own::CreateLauncher { instance, uid, name, job }) => {
+                let wanted = Launcher { instance, uid, name, job: job.as_ref() };
+                self.create_launcher(wanted, slots, done).await
             }
-            Action::CreateInstance { machine, uid, paused } => {
-                let object = self.template(Kind::Machine, machine, uid).await?;
-                let instance = render::instance(&object, *paused);
-                let path = request::in_namespace(Kind::Instance, &machine.namespace);
-                let about = (Kind::Machine, machine, uid);
-                self.create::<wire::VirtualMachineInstance>(&path, &instance, about, done).await
+            Action::Own(Own::CreateInstance { machine, uid, paused }) => {
+                let from = ObjectRef::new(Kind::Machine, machine.clone(), uid.clone());
+                let object = render::instance(&self.template(&from).await?, *paused);
+                self.create::<wire::VirtualMachineInstance>(&object, from, done).await
             }
-            Action::CreateReplica { set, uid, name } => {
-                let object = self.template(Kind::ReplicaSet, set, uid).await?;
-                let instance = render::replica(&object, name);
-                let path = request::in_namespace(Kind::Instance, &set.namespace);
-                let about = (Kind::ReplicaSet, set, uid);
-                self.create::<wire::VirtualMachineInstance>(&path, &instance, about, done).await
+            Action::Own(Own::CreateReplica { set, uid, name }) => {
+                let from = ObjectRef::new(Kind::ReplicaSet, set.clone(), uid.clone());
+                let object = render::replica(&self.template(&from).await?, name);
+                self.create::<wire::VirtualMachineInstance>(&object, from, done).await
             }
-            Action::CreateMigration { instance, uid, name, node, priority } => {
-                let object = render::evacuation(instance, name, node, priority);
-                let path = request::in_namespace(Kind::Migration, &instance.namespace);
-                let about = (Kind::Instance, instance, uid);
-                self.create::<wire::Migration>(&path, &object, about, done).await
-            }
-            Action::CreateBudget { instance, uid, name } => {
+            Action::Own(Own::CreateBudget { instance, uid, name }) => {
                 let object = render::budget(instance, uid, name);
-                let path = request::in_namespace(Kind::Budget, &instance.namespace);
-                let about = (Kind::Instance, instance, uid);
-                self.create::<Budget>(&path, &object, about, done).await
+                let about = ObjectRef::new(Kind::Instance, instance.clone(), uid.clone());
+                self.create::<Budget>(&object, about, done).await
             }
-            Action::Event { kind, key, uid, warning, reason, message } => {
-                done.events.push(self.event((*kind, key, uid), *warning, reason, message));
-                Ok(())
+            Action::Migrate { instance, uid, name, .. } => {
+                let answer = act::send(&self.http, action).await?;
+                let about = ObjectRef::new(Kind::Instance, instance.clone(), uid.clone());
+                let key = Key::new(instance.namespace.clone(), name.as_str());
+                self.created::<wire::Migration>(&answer, &key, about, done).await
             }
-            Action::Delete { kind, key, uid, .. } | Action::Patch { kind, key, uid, .. } => {
-                let Some(call) = request::call_for(action) else { return Ok(()) };
-                let answer = self.http.send(&call).await?;
-                if answer.status == 404 {
-                    done.learned.push(gone(*kind, key, uid));
+            action => {
+                let answer = act::send(&self.http, action).await?;
+                let outcome = classify(&answer);
+                done.learned.extend(act::learned(action, &outcome, &answer));
+                if answer.status == 404 || answer.is_success() {
                     return Ok(());
                 }
-                if !answer.is_success() {
-                    return Err(refused(&answer, "FailedDelete", matches!(action, Action::Delete { .. })));
-                }
-                done.learned.extend(learned(*kind, key, uid, &answer));
-                Ok(())
+                Err(refused(&answer, "FailedDelete", matches!(action, Action::Delete { .. })))
             }
         }
     }
 
     /// The object something is made from, if it is still the one that was decided about.
-    async fn template(&self, kind: Kind, key: &Key, uid: &Uid) -> Result<Value, Stop> {
-        let object: Value = self.http.read(&Call::get(request::object_path(kind, key))).await?;
+    async fn template(&self, from: &ObjectRef) -> Result<Value, Stop> {
+        let object: Value = self.http.read(&Call::get(request::object_path(from.kind, &from.key))).await?;
         let meta = &object["metadata"];
-        if meta["uid"] != uid.0.as_str() || meta["deletionTimestamp"].is_string() {
+        if meta["uid"] != from.uid.0.as_str() || meta["deletionTimestamp"].is_string() {
             return Err(Stop::Conflict);
         }
         Ok(object)
@@ -174,20 +175,22 @@ impl Performer {
 
     async fn create_launcher(
         &self,
-        instance: &Key,
-        uid: &Uid,
-        name: &str,
-        job: Option<&Job>,
+        wanted: Launcher<'_>,
         slots: &Slots,
         done: &mut Done,
     ) -> Result<(), Stop> {
-        let asker = job.map(|job| (Key::new(instance.namespace.clone(), job.name.clone()), &job.uid));
+        let Launcher { instance, uid, name, job } = wanted;
+        let asker = job.map(|job| {
+            let key = Key::new(instance.namespace.clone(), job.name.clone());
+            ObjectRef::new(Kind::Migration, key, job.uid.clone())
+        });
+        let instance = ObjectRef::new(Kind::Instance, instance.clone(), uid.clone());
         // All at once: a slot lies idle meanwhile.
         let (object, migration, ledger) = tokio::join!(
-            self.template(Kind::Instance, instance, uid),
+            self.template(&instance),
             async {
                 match &asker {
-                    Some((key, uid)) => self.template(Kind::Migration, key, uid).await.map(Some),
+                    Some(migration) => self.template(migration).await.map(Some),
                     None => Ok(None),
                 }
             },
@@ -215,26 +218,33 @@ impl Performer {
             migration.as_ref().and_then(|migration| migration["spec"]["addedNodeSelector"].as_object());
         let target = job.map(|job| Target { job, added_selector: added });
         let pod = launcher::render(&object, name, target);
-        let path = request::in_namespace(Kind::Pod, &instance.namespace);
-        let about = match &asker {
-            Some((key, uid)) => (Kind::Migration, key, *uid),
-            None => (Kind::Instance, instance, uid),
-        };
-        self.create::<Pod>(&path, &pod, about, done).await
+        self.create::<Pod>(&pod, asker.unwrap_or(instance), done).await
     }
 
-    /// Creates an object and learns it. That it exists already is as good: its name says what it is for.
+    /// Creates an object and learns it.
     async fn create<T: Follow + DeserializeOwned>(
         &self,
-        path: &str,
         object: &Value,
-        (kind, key, uid): (Kind, &Key, &Uid),
+        about: ObjectRef,
         done: &mut Done,
     ) -> Result<(), Stop> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let answer = self.http.send(&request::create(path, object)).await?;
+        let key = Key::new(about.key.namespace.clone(), name);
+        let path = request::in_namespace(T::KIND, &key.namespace);
+        let answer = self.http.send(&request::create(&path, object)).await?;
+        self.created::<T>(&answer, &key, about, done).await
+    }
+
+    /// Learns an object that was to be created, and tells about it. That it exists already is as good: its name says what it is for.
+    async fn created<T: Follow + DeserializeOwned>(
+        &self,
+        answer: &Answer,
+        key: &Key,
+        about: ObjectRef,
+        done: &mut Done,
+    ) -> Result<(), Stop> {
         if answer.status == 409 {
-            let existing: T = self.http.read(&Call::get(format!("{path}/{name}"))).await?;
+            let existing: T = self.http.read(&Call::get(request::object_path(T::KIND, key))).await?;
             done.learned.push(existing.seen());
             return Err(Stop::Conflict);
         }
@@ -247,12 +257,13 @@ impl Performer {
                 _ => "virtual machine instance",
             };
             let said = format!("Error creating {what}: {message}");
-            done.events.push(self.event((kind, key, uid), true, "FailedCreate", &said));
-            return Err(refused(&answer, "FailedCreate", true));
+            done.events.push(Event::warning(about, "FailedCreate", said));
+            return Err(refused(answer, "FailedCreate", true));
         }
-        let created: T = parse(&answer)?;
+        let created: T = parse(answer)?;
         done.learned.push(created.seen());
-        let message = match kind {
+        let name = &key.name;
+        let message = match about.kind {
             Kind::Machine => {
                 format!("Started the virtual machine by creating the new virtual machine instance {name}")
             }
@@ -262,22 +273,8 @@ impl Performer {
             _ if T::KIND == Kind::Budget => format!("Created PodDisruptionBudget {name}"),
             _ => format!("Created virtual machine pod {name}"),
         };
-        done.events.push(self.event((kind, key, uid), false, "SuccessfulCreate", &message));
+        done.events.push(Event::normal(about, "SuccessfulCreate", message));
         Ok(())
-    }
-
-    fn event(&self, about: (Kind, &Key, &Uid), warning: bool, reason: &str, message: &str) -> Call {
-        let (kind, key, uid) = about;
-        request::event(kind, key, uid, warning, reason, message, self.http.clock().calendar())
-    }
-
-    /// Events are for people; losing one changes nothing.
-    pub async fn tell(&self, events: Vec<Call>) {
-        for call in events {
-            if let Err(error) = self.http.send(&call).await {
-                tracing::debug!(%error, "event was lost");
-            }
-        }
     }
 
     /// Enters a migration into the ledger. What was last seen of it will do: a write on an old view is refused, and then it is read.
@@ -346,14 +343,13 @@ impl Performer {
 /// What an action is called where actions are counted.
 fn word(action: &Action) -> &'static str {
     match action {
-        Action::CreateLauncher { .. } => "create_launcher",
-        Action::CreateInstance { .. } => "create_instance",
-        Action::CreateReplica { .. } => "create_replica",
-        Action::CreateMigration { .. } => "create_migration",
-        Action::CreateBudget { .. } => "create_budget",
-        Action::Event { .. } => "event",
+        Action::Own(Own::CreateLauncher { .. }) => "create_launcher",
+        Action::Own(Own::CreateInstance { .. }) => "create_instance",
+        Action::Own(Own::CreateReplica { .. }) => "create_replica",
+        Action::Own(Own::CreateBudget { .. }) => "create_budget",
+        Action::Migrate { .. } => "create_migration",
         Action::Delete { .. } => "delete",
-        Action::Patch { .. } => "patch",
+        _ => "patch",
     }
 }
 
@@ -361,39 +357,5 @@ fn refused(answer: &Answer, reason: &'static str, tell: bool) -> Stop {
     match answer.status {
         404 | 409 | 410 => Stop::Conflict,
         _ => Stop::Failed(tell.then(|| Trouble { reason, message: answer.failure().message })),
-    }
-}
-
-fn gone(kind: Kind, key: &Key, uid: &Uid) -> Fact {
-    let (key, uid) = (key.clone(), uid.clone());
-    match kind {
-        Kind::Machine => Fact::MachineGone(key, uid),
-        Kind::Instance => Fact::InstanceGone(key, uid),
-        Kind::ReplicaSet => Fact::ReplicaSetGone(key, uid),
-        Kind::Migration => Fact::MigrationGone(key, uid),
-        Kind::Budget => Fact::BudgetGone(key, uid),
-        Kind::Lease => Fact::LeaseGone(key, uid),
-        Kind::Pod | Kind::Node => Fact::PodGone(key, uid),
-    }
-}
-
-fn seen<T: Follow + DeserializeOwned>(object: Value) -> Option<Fact> {
-    serde_json::from_value::<T>(object).ok().map(Project::seen)
-}
-
-/// The object in an answer; a deletion that is complete answers with a status instead.
-fn learned(kind: Kind, key: &Key, uid: &Uid, answer: &Answer) -> Option<Fact> {
-    let object: Value = serde_json::from_slice(&answer.body).ok()?;
-    if object["kind"] == "Status" {
-        return Some(gone(kind, key, uid));
-    }
-    match kind {
-        Kind::Machine => seen::<wire::VirtualMachine>(object),
-        Kind::Instance => seen::<wire::VirtualMachineInstance>(object),
-        Kind::ReplicaSet => seen::<wire::ReplicaSet>(object),
-        Kind::Migration => seen::<wire::Migration>(object),
-        Kind::Pod => seen::<Pod>(object),
-        Kind::Budget => seen::<Budget>(object),
-        Kind::Node | Kind::Lease => None,
     }
 }

@@ -82,6 +82,8 @@ impl Index {
                 self.take_list(&of!(budgets, Budget, BudgetGone), only!(list, Budget), at, |_| true)
             }
             Kind::Lease => self.take_list(&of!(leases, Lease, LeaseGone), only!(list, Lease), at, |_| true),
+            // Not in the index.
+            Kind::Maintenance(_) | Kind::Policy => BTreeSet::new(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the lease of a drain says about it, and the question that finds out.
 //!
-//! A drain that watches its lease need not renew it now and then: it is asked when somebody wants to know. The question is
+//! A drain that watches its lease need not renew it now and then: it is asked when another drain or `evac status` wants to know. The question is
 //! a time written on the lease, the answer is the same time written beside it together with a renewal.
 //!
 //! ```text
@@ -26,7 +26,7 @@ use crate::cluster::index::Index;
 pub const NAMESPACE: &str = "kube-node-lease";
 /// How long a living drain may take to answer. It answers in milliseconds, unless its way to the server is cut off for a while.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How long an answer is good for: longer than one may have to wait for those of others. Whoever wants to know later asks again.
+/// How long an answer is good for: longer than one may have to wait for those of others. After that the question is put again.
 const ANSWER_LASTS: Duration = Duration::from_secs(20);
 
 /// Where the lease of a node's drain lives.
@@ -37,11 +37,14 @@ pub fn key(node: &str) -> Key {
 /// Who holds a claim: a person, and which of that person's runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
+    /// As the mark on the node names it.
     pub owner: String,
+    /// Which run of this owner; empty where the lease does not say.
     pub instance: String,
 }
 
 impl Holder {
+    /// Reads `holderIdentity` of a lease, `owner/instance`: the last slash divides, and a text without one is the owner.
     pub fn parse(text: &str) -> Self {
         let (owner, instance) = text.rsplit_once('/').unwrap_or((text, ""));
         Self { owner: owner.to_owned(), instance: instance.to_owned() }
@@ -59,17 +62,25 @@ impl fmt::Display for Holder {
 pub enum Life {
     /// No lease: nothing runs, or it may not write leases.
     Unclaimed,
+    /// It renews often and the lease has not lapsed, or it has answered a question of the last seconds.
     Alive {
+        /// The run that holds the lease.
         holder: Holder,
+        /// `renewTime`, by the clock of the holder.
         seen: Timestamp,
     },
-    /// It would answer, and nobody has asked lately or the answer is not there yet. Until then it counts as living.
+    /// It would answer, and was not asked lately or has not answered yet. Until then it counts as living.
     Unheard {
+        /// The run that holds the lease.
         holder: Holder,
+        /// `renewTime`, by the clock of the holder.
         seen: Timestamp,
     },
+    /// The lease has lapsed, or a question was not answered within [`ANSWER_WITHIN`].
     Dead {
+        /// The run that held the lease.
         holder: Holder,
+        /// Its last `renewTime`, by its own clock.
         seen: Timestamp,
     },
 }
@@ -100,10 +111,12 @@ pub fn standing(is_marked: bool, is_cordoned: bool, is_empty: bool, life: &Life)
     }
 }
 
+/// What the lease in the index says about the drain of a node.
 pub fn life(index: &Index, node: &str, now: Timestamp) -> Life {
     index.lease(&key(node)).map_or(Life::Unclaimed, |lease| life_of(lease, now))
 }
 
+/// What one lease says. `now` is by the calendar, as the times in leases are.
 pub fn life_of(lease: &Lease, now: Timestamp) -> Life {
     let (false, Some(seen)) = (lease.holder.is_empty(), lease.renewed) else { return Life::Unclaimed };
     let holder = Holder::parse(&lease.holder);

@@ -1,8 +1,8 @@
 //! Signs of life: a lease beside the mark tells a drain that works from one that was killed.
 //!
 //! The mark on the node says who drains it and decides between two drainers, because it is written under a condition. It
-//! cannot say whether its writer still lives. So while a drain runs it holds a lease, answers whoever asks there, and removes it
-//! at the end. Mark and a lease whose holder answers: somebody is at work. Mark and a lease whose holder is silent: somebody was
+//! cannot say whether its writer still lives. So while a drain runs it holds a lease, answers the questions written there, and removes it
+//! at the end. Mark and a lease whose holder answers: its drain is at work. Mark and a lease whose holder is silent: its drain was
 //! killed, others may go on from there. Mark without a lease: the drain came to its end, was stopped, or may not write leases.
 //!
 //! This file is the holder's side, with the claim on one node in `state`; what a lease says to others is in [`life`], how they ask in
@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::action::{LeaseOf, Outcome};
 use crate::cluster::index::Index;
-use crate::drain::action::{Action, Outcome};
+use crate::drain::action::Action;
 use crate::drain::end::End;
 use crate::drain::look::Look;
 use crate::drain::ownership::MarkState;
@@ -37,7 +38,7 @@ struct Terms {
     holds: Duration,
 }
 
-/// Who watches its lease is asked by those who want to know. The renewals are for those who may not ask.
+/// A run that watches its lease is asked by other drains. The renewals are for those that may not write to the lease.
 const ANSWERING: Terms =
     Terms { renew_every: Duration::from_secs(20 * 60), holds: Duration::from_secs(60 * 60) };
 /// Clocks of different machines may differ, so this is generous.
@@ -58,12 +59,13 @@ pub(crate) fn claim(look: Look<'_>, run: &mut Run, step: &mut Step) {
         let found = index.node(&node.name);
         match node.claim.next(&node.phase, lease, answers, now) {
             Next::Nothing => {}
-            Next::At(at) => step.wake_at(at),
+            Next::At(at) => step.look_at(at),
             Next::Release => {
                 let marked = found.is_some_and(
                     |found| matches!(&found.mark, Some(MarkState::Valid(mark)) if mark.owner == holder.owner),
                 );
                 step.actions.push(Action::Release {
+                    lease: LeaseOf::Drain,
                     node: node.name.clone(),
                     resource_version: lease.map(|lease| lease.resource_version.clone()).unwrap_or_default(),
                     keep: marked && lease.is_some_and(|lease| lease.record.is_some()),
@@ -73,6 +75,7 @@ pub(crate) fn claim(look: Look<'_>, run: &mut Run, step: &mut Step) {
             Next::Hold => {
                 let Some(found) = found else { continue };
                 step.actions.push(Action::Hold {
+                    lease: LeaseOf::Drain,
                     node: node.name.clone(),
                     uid: found.uid.clone(),
                     holder: holder.to_string(),
@@ -121,6 +124,7 @@ impl Run {
         self.answers = answers;
     }
 
+    /// What was last said with [`Run::answer`].
     pub fn answers(&self) -> bool {
         self.answers
     }

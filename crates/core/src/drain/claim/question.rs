@@ -1,12 +1,13 @@
-//! The asker's side: whether whoever marked a node is still at work.
+//! The asker's side: whether the drain that marked a node is still at work.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::{ANSWER_WITHIN, Life, key, life};
+use crate::action::Outcome;
 use crate::cluster::fact::Lease;
-use crate::drain::action::{Action, Outcome};
+use crate::drain::action::{Action, Own};
 use crate::drain::look::Look;
 use crate::drain::ownership::is_marked_by_other;
 use crate::drain::policy::DryRun;
@@ -77,8 +78,8 @@ pub(crate) fn is_awaited(look: Look<'_>, run: &mut Run, position: usize, step: &
     match &mut node.claim.question {
         Question::Unasked { failures } => {
             node.claim.question = Question::Put { at: now, told: false, failures: *failures };
-            step.actions.push(Action::Ask { node: node.name.clone(), at: now });
-            step.wake_at(after(now, PATIENCE));
+            step.actions.push(Action::Own(Own::Ask { node: node.name.clone(), at: now }));
+            step.look_at(after(now, PATIENCE));
             true
         }
         Question::Put { at, told, .. } => {
@@ -93,7 +94,7 @@ pub(crate) fn is_awaited(look: Look<'_>, run: &mut Run, position: usize, step: &
                 });
                 step.events.push(Event::Noted { node: node.name.clone(), reason });
             }
-            step.wake_at(if *told { until } else { after(*at, PATIENCE) });
+            step.look_at(if *told { until } else { after(*at, PATIENCE) });
             now < until
         }
         Question::Failed => false,
@@ -112,7 +113,7 @@ mod tests {
     use crate::drain::step::step;
     use crate::testing::{at, node, pod};
 
-    /// A node that somebody drains, as their lease says, and who else comes for it.
+    /// A node that one owner drains, as the lease says, and a second one that comes for it.
     struct Second {
         index: Index,
         run: Run,
@@ -174,7 +175,7 @@ mod tests {
     }
 
     fn ask() -> Action {
-        Action::Ask { node: "n".into(), at: at(100) }
+        Action::Own(Own::Ask { node: "n".into(), at: at(100) })
     }
 
     fn notes(step: &Step) -> Vec<&'static str> {
@@ -253,7 +254,10 @@ mod tests {
         blocked.index.reset_pods("n", vec![pod("bare").on("n").bare()], &ListedAt::default());
         for second in [&mut own, &mut wilful, &mut trial, &mut deaf, &mut blocked] {
             let actions = second.at(100).actions;
-            assert!(!actions.iter().any(|action| matches!(action, Action::Ask { .. })), "{actions:?}");
+            assert!(
+                !actions.iter().any(|action| matches!(action, Action::Own(Own::Ask { .. }))),
+                "{actions:?}"
+            );
         }
         assert!(deaf.refusal().is_some());
     }

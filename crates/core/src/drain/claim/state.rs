@@ -17,8 +17,9 @@ use jiff::Timestamp;
 
 use super::life::Holder;
 use super::question::Question;
+use crate::action::Outcome;
 use crate::cluster::fact::Lease;
-use crate::drain::action::{Action, Outcome};
+use crate::drain::action::{Action, Own};
 use crate::drain::node::NodePhase;
 use crate::drain::record::Record;
 use crate::drain::run::{after, failure_text};
@@ -218,7 +219,7 @@ impl Claim {
         match action {
             Action::Hold { .. } => self.record_hold(outcome, by),
             Action::Release { .. } => self.record_release(outcome, by),
-            Action::Ask { .. } => self.question.record(outcome),
+            Action::Own(Own::Ask { .. }) => self.question.record(outcome),
             _ => {}
         }
     }

@@ -1,14 +1,16 @@
 //! Migrations that a drain calls off, until the server has agreed.
 //!
-//! A drain does not end before each of them is answered: what it asked for and no longer wants would move a guest behind everybody's back.
+//! A drain does not end before each of them is answered: what it asked for and no longer wants would move a guest when no drain is there to say so.
 
 use std::collections::BTreeMap;
 
 use evac_apimachinery::backoff::Retry;
 use jiff::Timestamp;
 
+use crate::action::Outcome;
 use crate::cluster::fact::{Key, Uid};
-use crate::drain::action::{Action, Outcome};
+use crate::cluster::subject::{Kind, ObjectRef};
+use crate::drain::action::Action;
 use crate::drain::policy::SERVER_FAILED;
 use crate::drain::run::{Run, failure_text};
 use crate::drain::step::{Event, Step};
@@ -71,11 +73,15 @@ impl Run {
 pub(crate) fn send(run: &mut Run, now: Timestamp, step: &mut Step) {
     for (uid, abort) in run.aborts.open.iter_mut().filter(|(_, abort)| !abort.is_sent) {
         if let Some(at) = abort.retry.rests(now) {
-            step.wake_at(at);
+            step.look_at(at);
             continue;
         }
         abort.is_sent = true;
-        step.actions.push(Action::Abort { migration: abort.migration.clone(), uid: uid.clone() });
+        step.actions.push(Action::Delete {
+            object: ObjectRef::new(Kind::Migration, abort.migration.clone(), uid.clone()),
+            grace_seconds: None,
+            dry_run: false,
+        });
     }
     for (node, migration, message) in std::mem::take(&mut run.aborts.left) {
         let reason = KubeVirtReason::VmMigrationLeft { migration: migration.to_string(), message }.into();

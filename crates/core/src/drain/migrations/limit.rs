@@ -93,7 +93,7 @@ impl Room {
             *ask_ahead_at = None;
             return self.in_all;
         }
-        step.wake_at(at);
+        step.look_at(at);
         self.pressing
     }
 }

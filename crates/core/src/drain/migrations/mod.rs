@@ -21,9 +21,10 @@ use std::time::Duration;
 use evac_apimachinery::backoff::Backoff;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::action::{Asker, Outcome};
 use crate::cluster::fact::{Key, Pod, Uid};
 use crate::cluster::index::Index;
-use crate::drain::action::{Action, Outcome};
+use crate::drain::action::{Action, Own};
 use crate::drain::assess::Fate;
 use crate::drain::look::{Look, NodeLook};
 use crate::drain::node::NodePhase;
@@ -453,7 +454,7 @@ pub(crate) fn send(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
         let Some(known) = run.pods.get_mut(&candidate.pod) else { continue };
         known.state = PodState::InFlight;
         let newest = candidate.newest.as_ref().map(|uid| uid.0.as_str());
-        // Where the taint asks the control plane to move guests, too, whoever is second must find the name taken.
+        // Where the taint asks the control plane to move guests, too, the second request must find the name taken.
         let name = if tainted {
             names::evacuation(&instance.name, &candidate.instance.0, newest.unwrap_or("first"))
         } else {
@@ -470,10 +471,9 @@ pub(crate) fn send(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
         step.actions.push(Action::Migrate {
             instance,
             uid: candidate.instance,
-            pod: candidate.pod,
             name,
             node: node.clone(),
-            owner: run.owner.clone(),
+            asker: Asker::Drain { owner: run.owner.clone(), pod: candidate.pod },
             dry_run: trial,
         });
     }
@@ -503,7 +503,7 @@ fn may_ask(view: &NodeLook<'_>, instance: &Instance, known: &mut PodRun, step: &
     }
     let held = [next.not_before, failed.map(|failed| failed.retry_at)].into_iter().flatten().max();
     if let Some(at) = held.filter(|at| *at > now) {
-        step.wake_at(at);
+        step.look_at(at);
         return false;
     }
     true
@@ -534,16 +534,16 @@ fn look_after(view: &NodeLook<'_>, run: &mut Run, others_wait: bool, step: &mut 
             if at <= now {
                 moving.look_at = Some(LOOK_AGAIN.until(now, moving.looks));
                 moving.looks += 1;
-                step.actions.push(Action::ReadLaunchers {
+                step.actions.push(Action::Own(Own::ReadLaunchers {
                     instance: instance.key.clone(),
                     uid: instance.uid.clone(),
-                });
+                }));
             }
-            moving.look_at.into_iter().for_each(|at| step.wake_at(at));
+            moving.look_at.into_iter().for_each(|at| step.look_at(at));
         }
         match known.gives_way(migration, &owner, others_wait, now) {
             GivesWay::No => {}
-            GivesWay::At(at) => step.wake_at(at),
+            GivesWay::At(at) => step.look_at(at),
             GivesWay::Now => run.call_off(migration, &assessment.node),
         }
     }

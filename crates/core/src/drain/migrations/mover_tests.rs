@@ -40,7 +40,7 @@ fn evacuation(vmi: &Instance, case: &mut Case) -> Migration {
 
 fn aborted(step: &Step) -> Vec<&str> {
     let aborts = step.actions.iter().filter_map(|action| match action {
-        Action::Abort { migration, .. } => Some(migration.name.as_str()),
+        Action::Delete { object, .. } => Some(object.key.name.as_str()),
         _ => None,
     });
     aborts.collect()

@@ -1,11 +1,12 @@
 //! Drains of nodes with guests, driven by hand.
 
+use crate::action::{Asker, Outcome};
 use crate::cluster::fact::{Fact, Key, Pod, PodPhase, Uid};
 use crate::cluster::index::ListedAt;
 use crate::cluster::index::{Index, Sight};
 use crate::cluster::selector::Selector;
 use crate::cluster::tenant::TenantProgress;
-use crate::drain::action::{Action, Outcome};
+use crate::drain::action::{Action, Own};
 use crate::drain::assess::{Fate, assess};
 use crate::drain::check::{Violation, check};
 use crate::drain::ownership::MarkState;
@@ -99,7 +100,9 @@ impl Case {
 
     /// The server carries out a migration that was asked for.
     pub fn carry_out(&mut self, action: &Action) -> Migration {
-        let Action::Migrate { instance, name, node, owner, .. } = action else { panic!("{action:?}") };
+        let Action::Migrate { instance, name, node, asker: Asker::Drain { owner, .. }, .. } = action else {
+            panic!("{action:?}")
+        };
         let vmi = self.index.instance(instance).unwrap().clone();
         let mut made = migration(name, &vmi, MigrationPhase::Unset);
         made.created = Some(at(self.now));
@@ -356,7 +359,7 @@ fn a_move_is_told_from_its_phases_to_its_new_node() {
     let pod = launcher(&vmi);
     case.index.apply(Fact::PodGone(pod.key, pod.uid));
     let last = case.later(1);
-    assert!(matches!(last.actions.as_slice(), [Action::Prove { .. }]), "{:?}", last.actions);
+    assert!(matches!(last.actions.as_slice(), [Action::Own(Own::Prove { .. })]), "{:?}", last.actions);
     assert!(!last.events.iter().any(|event| matches!(event, Event::Left { .. })), "its guest was told of");
 }
 
@@ -453,7 +456,9 @@ fn a_copy_without_a_place_is_named_in_time_and_gives_way_to_others() {
     let stuck = case.enter(&made[0], MigrationPhase::Scheduling);
     assert_eq!(case.step().look_again, Some(at(4)));
     let looks = case.later(3);
-    let [read @ Action::ReadLaunchers { .. }] = looks.actions.as_slice() else { panic!("{looks:?}") };
+    let [read @ Action::Own(Own::ReadLaunchers { .. })] = looks.actions.as_slice() else {
+        panic!("{looks:?}")
+    };
     let mut pod: Pod = crate::machines::testing::target(&guests[0], &stuck, "");
     let mut why = Condition::new("PodScheduled", false, "Unschedulable", "0/3 nodes are available");
     why.status = "False".into();
@@ -466,7 +471,7 @@ fn a_copy_without_a_place_is_named_in_time_and_gives_way_to_others() {
         gives_way
             .actions
             .iter()
-            .any(|action| matches!(action, Action::Abort { migration, .. } if *migration == stuck.key)),
+            .any(|action| matches!(action, Action::Delete { object, .. } if object.key == stuck.key)),
         "{gives_way:?}"
     );
 }
@@ -485,7 +490,7 @@ fn a_pod_that_an_earlier_migration_left_is_named_as_what_the_next_one_waits_for(
         case.enter(&made, MigrationPhase::Pending);
         case.step();
         let looks = case.later(3);
-        assert!(matches!(looks.actions.as_slice(), [Action::ReadLaunchers { .. }]), "{looks:?}");
+        assert!(matches!(looks.actions.as_slice(), [Action::Own(Own::ReadLaunchers { .. })]), "{looks:?}");
         case
     };
     let mut case = begin();
@@ -522,7 +527,10 @@ fn who_waits_behind_others_is_not_looked_into() {
     }
     case.step();
     let later = case.later(20);
-    assert!(!later.actions.iter().any(|action| matches!(action, Action::ReadLaunchers { .. })), "{later:?}");
+    assert!(
+        !later.actions.iter().any(|action| matches!(action, Action::Own(Own::ReadLaunchers { .. }))),
+        "{later:?}"
+    );
 }
 
 #[test]
@@ -549,8 +557,7 @@ fn a_trial_asks_for_every_migration_once_and_changes_nothing() {
 #[test]
 fn the_second_opinion_never_lets_a_guest_be_shut_down_that_has_to_be_moved() {
     let evict = |vmi: &Instance| Action::Evict {
-        pod: launcher(vmi).key,
-        uid: launcher(vmi).uid,
+        object: (&launcher(vmi)).into(),
         grace_seconds: None,
         dry_run: false,
     };

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::action::Outcome;
 use crate::cluster::fact::Fact;
 use crate::cluster::place::{Place, Places, Wants};
-use crate::drain::action::{Action, Outcome};
+use crate::drain::action::{Action, Own};
 use crate::drain::migrations::tests::{Case, codes, guest, launcher, moved};
 use crate::drain::run::End;
 use crate::drain::step::Step;
@@ -34,7 +35,7 @@ fn guests(names: &[&str]) -> Vec<Instance> {
 
 fn aborted(step: &Step) -> Vec<&str> {
     let aborts = step.actions.iter().filter_map(|action| match action {
-        Action::Abort { migration, .. } => Some(migration.name.as_str()),
+        Action::Delete { object, .. } => Some(object.key.name.as_str()),
         _ => None,
     });
     aborts.collect()
@@ -51,7 +52,7 @@ impl Case {
     }
 
     fn answer_aborts(&mut self, step: &Step, outcome: &Outcome) {
-        for action in step.actions.iter().filter(|action| matches!(action, Action::Abort { .. })) {
+        for action in step.actions.iter().filter(|action| matches!(action, Action::Delete { .. })) {
             self.run.record(&self.index, action, outcome.clone(), at(self.now));
         }
     }
@@ -89,7 +90,7 @@ fn its_one_try_is_called_off_and_the_drain_ends_blocked_with_nothing_left() {
     let made = case.enter(&made, MigrationPhase::Scheduling);
     case.step();
     let looks = case.later(1);
-    assert!(matches!(looks.actions.as_slice(), [Action::ReadLaunchers { .. }]), "{looks:?}");
+    assert!(matches!(looks.actions.as_slice(), [Action::Own(Own::ReadLaunchers { .. })]), "{looks:?}");
     case.finds_no_node(&all[0], &made);
     let calls_off = case.step();
     assert_eq!(aborted(&calls_off), [made.key.name.as_str()]);

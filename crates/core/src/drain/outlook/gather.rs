@@ -23,7 +23,7 @@ use crate::reasons::{AnswerReason, BudgetReason, MigrationReason, Reason, Severi
 /// Pods of one controller with the same grace period stop alike.
 type Kind = (Option<String>, Option<i64>);
 
-/// What is kept of one pod for those who leave after it.
+/// What is kept of one pod for the estimate of those that leave after it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trail {
     kind: Kind,
@@ -49,7 +49,7 @@ fn seconds(from: Timestamp, to: Timestamp) -> f64 {
     to.duration_since(from).as_secs_f64().max(0.0)
 }
 
-/// Takes down which pods are on their way out, by whomever they were asked.
+/// Takes down which pods are on their way out, whether this drain asked them or not.
 pub(crate) fn note_stopping(view: &NodeLook<'_>, run: &mut Run) {
     let NodeLook { look: Look { index, now, .. }, assessment, .. } = *view;
     for verdict in &assessment.verdicts {

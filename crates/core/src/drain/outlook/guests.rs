@@ -12,6 +12,7 @@ use crate::machines::retries;
 /// What the node agent said last of a copy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
+    /// The numbers of the agent.
     pub sample: Sample,
     /// How long ago, in seconds.
     pub age: f64,
@@ -26,7 +27,9 @@ pub struct Staying {
     pub memory: u64,
     /// For how long its migration has been under way, and for how long its memory has been copied, in seconds.
     pub under_way: Option<f64>,
+    /// None while its target is being scheduled and started.
     pub copied_for: Option<f64>,
+    /// None where no metrics of it could be read.
     pub sample: Option<Measured>,
     /// When it was last measured, it changed its memory as fast as it was copied.
     pub outran: bool,
@@ -37,9 +40,13 @@ pub struct Staying {
 /// A guest that has moved in this drain; seconds since some moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moved {
+    /// Its memory in bytes.
     pub memory: u64,
+    /// When its migration left the queue.
     pub began: f64,
+    /// When its memory began to be copied.
     pub copied_since: f64,
+    /// When its pod here was seen to have ended.
     pub gone: f64,
 }
 
@@ -61,6 +68,7 @@ const STALLED_SECONDS: f64 = 10.0;
 /// What has happened to guests of a node so far, besides those that have moved.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Past {
+    /// The guests of the node that have left it by a migration, in no particular order.
     pub moved: Vec<Moved>,
     /// When migrations left the queue, those that are under way included; in seconds since the same moment.
     pub begun: Vec<f64>,

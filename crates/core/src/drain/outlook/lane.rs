@@ -1,4 +1,4 @@
-//! Several places, and a line of those who wait for one: slots of migrations, or what a disruption budget allows.
+//! Several places, and a line of guests or pods that wait for one: slots of migrations, or what a disruption budget allows.
 //!
 //! ```text
 //!  place 1  ███ gone ─ pause ─▶ ██████ gone ─ pause ─▶ …
@@ -19,7 +19,9 @@ pub struct Stay {
 /// When all of a lane are gone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Range {
+    /// Seconds until then, as the lower end of the range; never negative.
     pub at_least: f64,
+    /// Seconds until then, as the upper end, with the final look at the node.
     pub at_most: f64,
 }
 
@@ -32,18 +34,20 @@ const LATER: f64 = 0.3;
 const LAST_OF_MANY: f64 = 0.4;
 
 impl Range {
+    /// The range that is meant to hold nine times of ten for a time that is known so well.
     pub fn around(stretch: Stretch) -> Self {
         let deviation = stretch.deviation() * DEVIATIONS;
         Self { at_least: (stretch.mean - deviation).max(0.0), at_most: stretch.mean + deviation + LATER }
     }
 
+    /// When both are gone.
     #[must_use]
     pub fn joined(self, other: Self) -> Self {
         Self { at_least: self.at_least.max(other.at_least), at_most: self.at_most.max(other.at_most) }
     }
 }
 
-/// Lets everybody have a place in turn. `inside` have one now; those who wait come in their order.
+/// Gives each a place in turn. Those in `inside` have one now; those in `waiting` come in their order.
 pub fn run(inside: &[Stay], waiting: &[Stay], places: usize) -> Option<Range> {
     let mut free: Vec<Stretch> = inside.iter().map(|stay| stay.free).collect();
     // More may be inside than there are places now: settings change.

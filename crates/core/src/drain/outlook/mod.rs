@@ -43,9 +43,11 @@ pub enum Unknown {
 /// How long until a node is empty.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Outlook {
+    /// A range that is meant to hold nine times of ten.
     Within(Range),
     /// Only the ends of grace periods are known.
     AtMost(f64),
+    /// Why the time left cannot be told.
     Unknown(Unknown),
 }
 
@@ -80,6 +82,7 @@ impl Outlook {
 pub struct Foretold {
     /// Missing where only the ends of grace periods are known.
     pub earliest: Option<Timestamp>,
+    /// When the node should be empty, or when the last grace period ends.
     pub latest: Timestamp,
 }
 

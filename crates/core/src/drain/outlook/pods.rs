@@ -24,6 +24,7 @@ pub struct Budgeted {
     pub granted: Vec<f64>,
     /// How long its pods took to stop.
     pub stops: Vec<f64>,
+    /// Pods of it on this node that were not granted their eviction yet.
     pub waiting: usize,
 }
 
@@ -36,11 +37,13 @@ const STALLED_SECONDS: f64 = 5.0;
 /// When pods are gone that no budget holds back.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Gone {
+    /// Pods of their kind have taken times that are alike.
     Within(Range),
     /// They differ, or none has left yet: only the end of their grace periods is known.
     AtMost(f64),
 }
 
+/// When the last of these pods is gone; none if there are none. An error where one is overdue, or has no grace period and no example.
 pub fn stopping(pods: &[Stopping]) -> Result<Option<Gone>, Unknown> {
     let mut within: Option<Range> = None;
     let mut at_most: f64 = 0.0;

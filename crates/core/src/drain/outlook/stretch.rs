@@ -3,6 +3,7 @@
 /// Seconds that are still to pass.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Stretch {
+    /// The expected time in seconds.
     pub mean: f64,
     /// By how much it may be off for itself, squared: of many, some are longer and some are shorter.
     pub variance: f64,
@@ -11,6 +12,7 @@ pub struct Stretch {
 }
 
 impl Stretch {
+    /// A time that is off for itself by `deviation` seconds, and by nothing that others share.
     pub fn new(mean: f64, deviation: f64) -> Self {
         Self { mean, variance: deviation * deviation, common: 0.0 }
     }
@@ -54,6 +56,7 @@ const LEAST_DRIFT: f64 = 0.04;
 /// What was measured several times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
+    /// In seconds.
     pub mean: f64,
     /// How far apart single ones are.
     pub deviation: f64,
@@ -82,6 +85,7 @@ impl Pace {
         Self { mean, deviation, drift: drift.hypot(LEAST_DRIFT) }
     }
 
+    /// What the next one of the same kind will take.
     pub fn one(self) -> Stretch {
         Stretch { common: self.drift * self.mean, ..Stretch::new(self.mean, self.deviation) }
     }

@@ -1,7 +1,7 @@
 //! When the metrics of a node agent are read, and what is told of them.
 //!
 //! Only while memory of a guest on the node is being copied, at the pace the policy allows, one reading at a time for each node. What cannot
-//! be read is left alone: nobody waits for it, and nobody is told.
+//! be read is left alone: the drain neither waits for it nor tells it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,9 +9,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Copying, Sample};
+use crate::action::Outcome;
 use crate::cluster::fact::{Pod, PodPhase, Uid};
 use crate::cluster::index::Index;
-use crate::drain::action::{Action, Outcome};
+use crate::drain::action::{Action, Own};
 use crate::drain::assess::{Assessment, Fate};
 use crate::drain::look::{Look, NodeLook};
 use crate::drain::migrations::{Move, unfinished};
@@ -126,7 +127,7 @@ fn tell_outlook(view: &NodeLook<'_>, run: &mut Run, step: &mut Step) {
         None
     };
     let next = run.tellings.get(&assessment.node).and_then(Telling::next);
-    next.filter(|at| *at > now).into_iter().for_each(|at| step.wake_at(at));
+    next.filter(|at| *at > now).into_iter().for_each(|at| step.look_at(at));
     let Some(told) = told else { return };
     let (at_least_seconds, at_most_seconds, unknown) = match told {
         Outlook::Within(range) => (Some(range.at_least as u64), Some(range.at_most.ceil() as u64), None),
@@ -160,19 +161,19 @@ fn read(view: &NodeLook<'_>, run: &mut Run, pause: Duration, step: &mut Step) {
     }
     let due = meter.not_before.unwrap_or(since).max(after(since, FIRST_LOOK));
     if due > now {
-        return step.wake_at(due);
+        return step.look_at(due);
     }
     meter.reading = true;
     meter.pause = pause;
     meter.not_before = Some(after(now, pause));
-    step.actions.push(Action::ReadTransfers {
+    step.actions.push(Action::Own(Own::ReadTransfers {
         node: assessment.node.clone(),
         pod: agent.key.clone(),
         uid: agent.uid.clone(),
-    });
+    }));
 }
 
-/// The pod that knows about the guests of a node. Anybody may label a pod so, which is why what it says is shown and nothing more.
+/// The pod that knows about the guests of a node. Every user who creates pods may label one so, which is why what it says is shown and nothing more.
 fn agent<'a>(index: &'a Index, run: &Run, node: &str) -> Option<&'a Pod> {
     index.pods_on(node).find(|pod| {
         pod.labels.get("kubevirt.io").is_some_and(|part| part == "virt-handler")

@@ -55,7 +55,8 @@ fn begin(case: &mut Case, migration: &Migration, vmi: &Instance, start: i64) {
 }
 
 fn reading(step: &Step) -> Option<Action> {
-    let mut readings = step.actions.iter().filter(|one| matches!(one, Action::ReadTransfers { .. }));
+    let mut readings =
+        step.actions.iter().filter(|one| matches!(one, Action::Own(Own::ReadTransfers { .. })));
     let first = readings.next().cloned();
     assert!(readings.next().is_none(), "{step:?}");
     first
@@ -91,7 +92,7 @@ fn an_agent_is_asked_while_memory_is_copied_and_once_at_a_time() {
     let begun = case.step();
     assert_eq!((reading(&begun), begun.look_again), (None, Some(at(12))));
     let action = reading(&case.later(2)).expect("due two seconds after it began");
-    let Action::ReadTransfers { node, pod, .. } = &action else { panic!("{action:?}") };
+    let Action::Own(Own::ReadTransfers { node, pod, .. }) = &action else { panic!("{action:?}") };
     assert_eq!((node.as_str(), pod.name.as_str()), ("n", "virt-handler-1"));
     assert_eq!(reading(&case.later(60)), None, "the first has not been answered");
     answer(&mut case, &action, Outcome::Done);

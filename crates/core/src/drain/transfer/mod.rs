@@ -27,6 +27,7 @@ impl Share {
         Self(u16::try_from(thousandths).unwrap_or(Self::MOST).min(Self::MOST))
     }
 
+    /// Cut off to whole percent, 99 at most.
     pub fn percent(self) -> u16 {
         self.0 / 10
     }
@@ -42,14 +43,20 @@ impl Serialize for Share {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Copied {
+    /// Bytes sent so far, with those that had to be sent again.
     pub processed_bytes: u64,
+    /// Bytes that are left of the present round.
     pub remaining_bytes: u64,
+    /// What the agent calls the total; missing where it does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<u64>,
+    /// How fast it is copied: as the agent says, or by the last two samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<u64>,
+    /// How fast the guest changes its memory; missing where the agent does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dirty_bytes_per_second: Option<u64>,
+    /// What is done, counting what the guest will change until the end. It never falls within one migration.
     pub share: Share,
     /// Whether copying gets ahead of the guest; missing where the rates are not known.
     #[serde(skip_serializing_if = "Option::is_none")]

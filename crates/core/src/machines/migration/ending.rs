@@ -1,8 +1,8 @@
 //! The end of a migration: what the node agents say of it, the account that is kept, and what is cleared away.
 
-use super::{Look, patch, release};
+use super::{Look, release};
 use crate::cluster::fact::{Migration, MigrationPhase};
-use crate::machines::action::{Action, Decision, Kind, Part, Tree};
+use crate::machines::action::{Decision, Event, Part, Tree};
 use crate::machines::condition::seconds;
 use crate::machines::names;
 
@@ -15,13 +15,13 @@ impl Look<'_> {
         if state.completed && !self.instance.hotplug_change {
             self.enter(MigrationPhase::Succeeded, decision);
             // After the write: one that is refused is decided anew, and would be told twice.
-            let message = "Source node reported migration succeeded".into();
-            self.event(false, "SuccessfulMigration", message, decision);
+            let message = "Source node reported migration succeeded";
+            decision.tell(Event::normal(self.migration, "SuccessfulMigration", message));
         } else if self.migration.deleting && !state.abort_requested && !state.completed {
-            let mut fields = Tree::default();
-            fields.put(&["status", "migrationState", "abortRequested"], Tree::Bool(true));
-            self.patch_instance(fields, decision);
-            self.event(false, "SuccessfulAbortMigration", "Migration aborted by user".into(), decision);
+            let path = ["status", "migrationState", "abortRequested"];
+            decision.patch(self.instance, Part::Main, Tree::at(&path, Tree::Bool(true)));
+            let message = "Migration aborted by user";
+            decision.tell(Event::normal(self.migration, "SuccessfulAbortMigration", message));
         }
     }
 
@@ -67,7 +67,7 @@ impl Look<'_> {
                 ];
                 fields.put(&["status", "migrationState"], Tree::map(ended));
                 fields.put(&["metadata", "labels", names::MIGRATION_TARGET_NODE], Tree::null());
-                self.patch_instance(fields, decision);
+                decision.patch(self.instance, Part::Main, fields);
             }
             if let Some(target) = self.target.filter(|pod| {
                 !pod.is_deleting()
@@ -81,9 +81,7 @@ impl Look<'_> {
         if !self.migration.state_recorded
             && let Some(record) = self.record()
         {
-            let mut fields = Tree::default();
-            fields.put(&["status", "migrationState"], record);
-            decision.push(patch(self.migration, Part::Status, fields));
+            decision.patch(self.migration, Part::Status, Tree::at(&["status", "migrationState"], record));
         } else {
             release(self.migration, decision);
         }
@@ -91,12 +89,7 @@ impl Look<'_> {
         let mut finished: Vec<&&Migration> = all.iter().filter(|one| one.phase.is_final()).collect();
         finished.reverse();
         for old in finished.into_iter().skip(KEPT).filter(|old| !old.deleting) {
-            decision.push(Action::Delete {
-                kind: Kind::Migration,
-                key: old.key.clone(),
-                uid: old.uid.clone(),
-                grace_seconds: None,
-            });
+            decision.delete(*old);
         }
     }
 }

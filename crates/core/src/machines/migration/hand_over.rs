@@ -2,7 +2,7 @@
 
 use super::Look;
 use crate::cluster::fact::Pod;
-use crate::machines::action::{Decision, Tree};
+use crate::machines::action::{Decision, Event, Part, Tree};
 use crate::machines::{instance, names};
 
 /// What an earlier migration may have left in `status.migrationState`.
@@ -45,12 +45,12 @@ impl Look<'_> {
         fields.put(&["status", "migrationState"], Tree::map(state));
         fields.put(&["status", "activePods", &target.uid.0], Tree::text(target.node_name()));
         fields.put(&["metadata", "labels", names::MIGRATION_TARGET_NODE], Tree::text(target.node_name()));
-        self.patch_instance(fields, decision);
+        decision.patch(self.instance, Part::Main, fields);
         let message = format!(
             "Migration target pod is ready for preparation by virt-handler. Target node: {}",
             target.node_name()
         );
-        self.event(false, "SuccessfulHandOver", message, decision);
+        decision.tell(Event::normal(self.migration, "SuccessfulHandOver", message));
     }
 
     fn configuration(&self) -> Tree {

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::action::{Action, Decision, Kind, Part, Tree};
+use super::action::{Decision, Event, Part, Tree};
 use super::condition::{Condition, Conditions, seconds};
 use super::instance::phase_times;
 use super::line::target_of;
@@ -72,36 +72,14 @@ fn without_instance(migration: &Migration, decision: &mut Decision, now: Timesta
         return;
     }
     if !migration.deleting {
-        decision.push(Action::Delete {
-            kind: Kind::Migration,
-            key: migration.key.clone(),
-            uid: migration.uid.clone(),
-            grace_seconds: None,
-        });
+        decision.delete(migration);
     }
     release(migration, decision);
 }
 
 fn release(migration: &Migration, decision: &mut Decision) {
-    if migration.finalizers.iter().any(|name| name == names::MIGRATION_FINALIZER) {
-        let left = migration.finalizers.iter().map(Text::as_str);
-        let mut fields = Tree::default();
-        fields.put(
-            &["metadata", "finalizers"],
-            Tree::texts(left.filter(|name| *name != names::MIGRATION_FINALIZER)),
-        );
-        decision.push(patch(migration, Part::Main, fields));
-    }
-}
-
-fn patch(migration: &Migration, part: Part, fields: Tree) -> Action {
-    Action::Patch {
-        kind: Kind::Migration,
-        key: migration.key.clone(),
-        uid: migration.uid.clone(),
-        version: migration.version.clone(),
-        part,
-        fields,
+    if let Some(fields) = Tree::without_finalizer(&migration.finalizers, names::MIGRATION_FINALIZER) {
+        decision.patch(migration, Part::Main, fields);
     }
 }
 
@@ -139,28 +117,12 @@ impl Look<'_> {
     fn fail(&self, failure: &Failure, decision: &mut Decision) {
         let condition = (failure.aborted && !self.abort_is_noted()).then(abort_condition);
         self.patch_status(Some(MigrationPhase::Failed), condition, decision);
-        self.event(true, "FailedMigration", failure.text.clone(), decision);
-    }
-
-    fn event(&self, warning: bool, reason: &'static str, message: String, decision: &mut Decision) {
-        decision.push(Action::Event {
-            kind: Kind::Migration,
-            key: self.migration.key.clone(),
-            uid: self.migration.uid.clone(),
-            warning,
-            reason,
-            message,
-        });
+        decision.tell(Event::warning(self.migration, "FailedMigration", failure.text.clone()));
     }
 
     fn delete_target(&self, target: &Pod, message: String, decision: &mut Decision) {
-        decision.push(Action::Delete {
-            kind: Kind::Pod,
-            key: target.key.clone(),
-            uid: target.uid.clone(),
-            grace_seconds: None,
-        });
-        self.event(false, "SuccessfulDelete", message, decision);
+        decision.delete(target);
+        decision.tell(Event::normal(self.migration, "SuccessfulDelete", message));
     }
 
     fn patch_status(
@@ -197,7 +159,7 @@ impl Look<'_> {
             fields.put(&["status", "conditions"], list);
         }
         if !fields.is_empty() {
-            decision.push(patch(self.migration, Part::Status, fields));
+            decision.patch(self.migration, Part::Status, fields);
         }
     }
 
@@ -262,19 +224,8 @@ impl Look<'_> {
         if fields.is_empty() {
             self.enter(MigrationPhase::Pending, decision);
         } else {
-            decision.push(patch(self.migration, Part::Main, fields));
+            decision.patch(self.migration, Part::Main, fields);
         }
-    }
-
-    fn patch_instance(&self, fields: Tree, decision: &mut Decision) {
-        decision.push(Action::Patch {
-            kind: Kind::Instance,
-            key: self.instance.key.clone(),
-            uid: self.instance.uid.clone(),
-            version: self.instance.version.clone(),
-            part: Part::Main,
-            fields,
-        });
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::cluster::fact::Fact;
 use crate::cluster::fact::Phase;
 use crate::cluster::fact::{PodPhase, Uid};
-use crate::machines::action::Job;
+use crate::machines::action::{Action, Job, Kind, Own};
 use crate::machines::line::{self, backoff, under_way};
 use crate::machines::slots::{Ledger, Slot};
 use crate::machines::testing;
@@ -37,7 +37,10 @@ fn takes_slot(decision: &Decision) -> bool {
 /// Creates a target that needs no slot any more.
 fn creates(decision: &Decision) -> bool {
     let of = |job: &Option<Job>| job.as_ref().is_some_and(|job| job.slot.is_none());
-    decision.actions.iter().any(|action| matches!(action, Action::CreateLauncher { job, .. } if of(job)))
+    decision
+        .actions
+        .iter()
+        .any(|action| matches!(action, Action::Own(Own::CreateLauncher { job, .. }) if of(job)))
 }
 
 fn phase(decision: &Decision) -> Option<&str> {

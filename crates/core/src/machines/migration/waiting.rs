@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 
 use super::{Look, OVER_QUOTA};
 use crate::cluster::fact::{MigrationPhase, Phase, Pod};
-use crate::machines::action::{Action, Decision, Job, Kind};
+use crate::machines::action::{Action, Decision, Event, Job, Kind, Own};
 use crate::machines::condition::{self, Condition, seconds};
 use crate::machines::line::{backoff, in_line, is_eligible, live_ledger, next_in_line};
 use crate::machines::names;
@@ -27,18 +27,11 @@ impl Look<'_> {
             return;
         }
         if let Some(until) = backoff(self.index, self.migration).filter(|until| *until > self.now) {
-            decision.push(Action::Event {
-                kind: Kind::Instance,
-                key: self.instance.key.clone(),
-                uid: self.instance.uid.clone(),
-                warning: true,
-                reason: "MigrationBackoff",
-                message: format!(
-                    "backoff migrating vmi {}: next attempt at {}",
-                    self.instance.key,
-                    seconds(until)
-                ),
-            });
+            decision.tell(Event::warning(
+                self.instance,
+                "MigrationBackoff",
+                format!("backoff migrating vmi {}: next attempt at {}", self.instance.key, seconds(until)),
+            ));
             decision.look_at(until);
             return;
         }
@@ -54,7 +47,7 @@ impl Look<'_> {
 
     fn create_target(&self, slot: Option<Slot>, decision: &mut Decision) {
         let (instance, migration) = (self.instance, self.migration);
-        decision.push(Action::CreateLauncher {
+        decision.push(Action::Own(Own::CreateLauncher {
             instance: instance.key.clone(),
             uid: instance.uid.clone(),
             name: names::launcher(&instance.key.name, &instance.uid.0, Some(&migration.uid.0)),
@@ -64,7 +57,7 @@ impl Look<'_> {
                 avoid: self.disappointing_nodes(),
                 slot,
             }),
-        });
+        }));
     }
 
     /// A target that does not fit into a quota waits, and says so.

@@ -134,9 +134,14 @@ fn b13_an_object_kept_by_a_foreign_finalizer_is_not_pursued_again() {
     let mut case = begun();
     case.edit("a", |object| object.deleting = true);
     let decision = case.decide("a");
-    assert!(decision.actions.iter().any(|action| matches!(action, Action::Finalize { held: false, .. })));
+    assert!(
+        decision
+            .actions
+            .iter()
+            .any(|action| matches!(action, Action::Own(Own::Finalize { held: false, .. })))
+    );
     for action in decision.actions {
-        if let Action::Finalize { id, held: false, .. } = &action {
+        if let Action::Own(Own::Finalize { id, held: false, .. }) = &action {
             case.edit(&id.name.clone(), |object| object.held = false);
         } else {
             case.carry_out(&action);
@@ -198,7 +203,7 @@ fn a_drain_ends_with_its_object_even_if_nobody_kept_it() {
     let mut case = begun();
     let object = case.registry.object(&id("a")).unwrap().clone();
     case.apply(Seen::ObjectGone(object.id, object.uid));
-    assert_eq!(case.decide("a").actions, [Action::End { node: "n".into() }]);
+    assert_eq!(case.decide("a").actions, [Action::Own(Own::End { node: "n".into() })]);
 }
 
 #[test]
@@ -226,7 +231,7 @@ fn deleting_the_first_of_two_objects_for_a_node_hands_it_to_the_second() {
         !case
             .done
             .iter()
-            .any(|action| matches!(action, Action::GiveBack { .. } | Action::ReturnLease { .. }))
+            .any(|action| matches!(action, Action::Own(Own::GiveBack { .. }) | Action::Release { .. }))
     );
     assert!(case.registry.object(&id("a")).is_none(), "the first one may go");
     case.settle("b");

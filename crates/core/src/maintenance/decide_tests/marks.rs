@@ -61,7 +61,10 @@ fn those_who_fight_over_a_cordon_do_not_do_so_many_times_a_second() {
         case.drained("n");
         let before = case.done.len();
         case.settle("a");
-        begins += case.done[before..].iter().filter(|action| matches!(action, Action::Begin { .. })).count();
+        begins += case.done[before..]
+            .iter()
+            .filter(|action| matches!(action, Action::Own(Own::Begin { .. })))
+            .count();
         case.now += 1;
     }
     assert!(begins <= 7, "{begins}");
@@ -104,7 +107,7 @@ fn a_cordon_that_lands_after_its_object_is_gone_is_swept() {
     let [stray] = strays(&case).try_into().unwrap();
     case.settle(&stray.name);
     assert!(
-        matches!(case.done.iter().rev().nth(2), Some(Action::Ascertain { node }) if node == "n"),
+        matches!(case.done.iter().rev().nth(2), Some(Action::Own(Own::Ascertain { node })) if node == "n"),
         "{:?}",
         case.done
     );

@@ -125,9 +125,10 @@ impl Case {
     fn settle(&mut self, name: &str) -> Option<Timestamp> {
         for _ in 0..20 {
             let decision = self.decide(name);
-            if decision.actions.is_empty() {
+            if decision.is_idle() {
                 return decision.look_again;
             }
+            self.told.extend(decision.events.iter().map(|event| event.reason));
             for action in decision.actions {
                 self.carry_out(&action);
                 self.done.push(action);
@@ -138,20 +139,22 @@ impl Case {
 
     fn carry_out(&mut self, action: &Action) {
         match action {
-            Action::Finalize { id, held: true, .. } => self.edit(&id.name, |object| object.held = true),
-            Action::Finalize { id, uid, held: false, .. } => {
+            Action::Own(Own::Finalize { id, held: true, .. }) => {
+                self.edit(&id.name, |object| object.held = true)
+            }
+            Action::Own(Own::Finalize { id, uid, held: false, .. }) => {
                 self.apply(Seen::ObjectGone(id.clone(), uid.clone()));
             }
-            Action::TakeLease { node, at, over, holder, record, .. } => {
+            Action::Hold { node, at, over, holder, record, .. } => {
                 let before = over.as_ref().and_then(|lease| lease.record.clone());
                 let record = record.clone().or(before);
                 let lease = Lease { renewed: Some(*at), record, ..lease(node, holder, 0) };
                 self.learn(Fact::Lease(Box::new(lease)));
             }
-            Action::ReturnLease { lease, .. } => {
-                self.learn(Fact::LeaseAbsent(lease.clone()));
+            Action::Release { node, .. } => {
+                self.learn(Fact::LeaseAbsent(lease_key(node)));
             }
-            Action::Begin { node, id, attire, may_shut_down } => {
+            Action::Own(Own::Begin { node, id, attire, may_shut_down }) => {
                 let begun = Seen::Begun(node.clone(), id.clone(), *may_shut_down, at(self.now));
                 self.apply(begun);
                 let seen = self.index.node(node).unwrap().clone();
@@ -163,10 +166,10 @@ impl Case {
                     node.mark = Some(MarkState::Valid(Box::new(mark)));
                 });
             }
-            Action::End { node } => {
+            Action::Own(Own::End { node }) => {
                 self.apply(Seen::Ended(node.clone()));
             }
-            Action::GiveBack { node, keep_cordon, record } => self.edit_node(node, |node| {
+            Action::Own(Own::GiveBack { node, keep_cordon, record }) => self.edit_node(node, |node| {
                 let undo = crate::drain::give_back::undo_of(node, OWNER, *keep_cordon, record.as_deref());
                 let Some(undo) = undo else { return };
                 node.taints = undo.taints.unwrap_or_else(|| node.taints.clone());
@@ -174,11 +177,11 @@ impl Case {
                 node.unschedulable &= undo.unschedulable != Some(false);
                 node.mark = None;
             }),
-            Action::WriteStatus { id, status, .. } => {
+            Action::Own(Own::WriteStatus { id, status, .. }) => {
                 self.edit(&id.name, |object| object.status = *status.clone());
             }
-            Action::Tell { reason, .. } => self.told.push(reason),
-            Action::AskQuorum { .. } | Action::Ascertain { .. } => {}
+            Action::Own(Own::AskQuorum { .. } | Own::Ascertain { .. }) => {}
+            other => panic!("{other:?}"),
         }
     }
 

@@ -96,7 +96,7 @@ fn a_list_that_cannot_be_read_is_named_on_every_object_and_taken_back() {
     seen(&mut case, Seen::Unread("the list of nodes".into(), "forbidden".into(), at(0)));
     case.now = 30;
     let decision = decide_unread(&case.index, &case.registry, &id("a"), at(case.now));
-    let [Action::WriteStatus { status, .. }, ..] = decision.actions.as_slice() else {
+    let [Action::Own(Own::WriteStatus { status, .. }), ..] = decision.actions.as_slice() else {
         panic!("{decision:?}")
     };
     assert_eq!(status.last_error, "the list of nodes cannot be read since 2026-01-01T00:00:00Z: forbidden");
@@ -120,7 +120,7 @@ fn foretell(case: &mut Case, end: Option<(Option<i64>, i64)>) {
 fn writes(case: &mut Case) -> usize {
     let before = case.done.len();
     case.settle("a");
-    case.done[before..].iter().filter(|action| matches!(action, Action::WriteStatus { .. })).count()
+    case.done[before..].iter().filter(|action| matches!(action, Action::Own(Own::WriteStatus { .. }))).count()
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn what_giving_back_could_not_undo_is_written_before_it_is_tried_again_and_holds
     case.apply(Seen::Left("n".into(), vec![mark]));
     let decision = case.decide("a");
     let written = decision.actions.iter().find_map(|action| match action {
-        Action::WriteStatus { status, .. } => Some(status),
+        Action::Own(Own::WriteStatus { status, .. }) => Some(status),
         _ => None,
     });
     let status = written.expect("it is said");
@@ -217,5 +217,8 @@ fn what_giving_back_could_not_undo_is_written_before_it_is_tried_again_and_holds
         status.last_error
     );
     assert!(status.blockers[0].fix.contains("evacuate-cancel vmi db -n shop"), "{:?}", status.blockers);
-    assert!(!decision.actions.iter().any(|action| matches!(action, Action::Finalize { .. })), "{decision:?}");
+    assert!(
+        !decision.actions.iter().any(|action| matches!(action, Action::Own(Own::Finalize { .. }))),
+        "{decision:?}"
+    );
 }

@@ -49,7 +49,7 @@ fn nodes_of_the_control_plane_go_one_at_a_time_and_only_with_a_known_quorum() {
         case = case.with(object(name, name));
     }
     let decision = case.decide("c1");
-    assert_eq!(decision.actions, [Action::AskQuorum { node: "c1".into() }]);
+    assert_eq!(decision.actions, [Action::Own(Own::AskQuorum { node: "c1".into() })]);
     case.apply(Seen::Quorum("c1".into(), Err("not now".into()), at(0)));
     case.settle("c1");
     assert_eq!(case.status("c1").last_error, "not now");
@@ -75,8 +75,7 @@ fn ten_thousand_objects_at_once_wait_for_their_turn() {
     let mut begin = 0;
     for one in case.registry.everybody(&case.index) {
         let decision = decide(&case.index, &case.registry, &turns, &one, at(0));
-        begin +=
-            usize::from(decision.actions.iter().any(|action| matches!(action, Action::TakeLease { .. })));
+        begin += usize::from(decision.actions.iter().any(|action| matches!(action, Action::Hold { .. })));
     }
     assert_eq!(begin, 5);
 }
@@ -134,7 +133,7 @@ fn nobody_answers_for_the_quorum_on_an_object_that_is_older_than_the_webhook() {
     case.apply(Seen::Reviewing(reviewing()));
     let wish = Maintenance { may_touch_control_plane: true, may_shut_down: true, ..object("a", "c1") };
     case = case.with(wish);
-    assert!(case.decide("a").actions.contains(&Action::AskQuorum { node: "c1".into() }));
+    assert!(case.decide("a").actions.contains(&Action::Own(Own::AskQuorum { node: "c1".into() })));
     case.apply(Seen::Quorum("c1".into(), Err("not now".into()), at(0)));
     case.settle("a");
     assert!(!case.node("c1").unschedulable);

@@ -1,10 +1,11 @@
 //! A node of ours is Ready again: it is given back, or it is said why not.
 
-use evac_api::failover::{self as requests, About};
+use evac_core::action::Event;
 use evac_core::drain::give_back::Giver;
 use evac_core::failover::{Return, Suspect};
 
 use super::owner;
+use crate::events::publish_now;
 use crate::failover::forget;
 use crate::http::Http;
 use crate::nodes;
@@ -12,8 +13,6 @@ use crate::nodes;
 /// True if the node is in use again. It may have changed hands since it was seen, or do so before this is written.
 pub(super) async fn give_back(http: &Http, suspect: &Suspect) -> bool {
     let (node, owner) = (&suspect.node, owner(http));
-    let about = About::node(&node.name, &node.uid);
-    let now = || http.clock().calendar();
     match forget(http, &node.name, Giver::Owner(&owner), false).await {
         Err(error) => {
             tracing::debug!(node = node.name, %error, "could not look at a node that came back");
@@ -23,9 +22,8 @@ pub(super) async fn give_back(http: &Http, suspect: &Suspect) -> bool {
             for doubt in doubts {
                 let words = doubt.words(&node.name);
                 tracing::warn!(node = node.name, words);
-                let call = requests::event(&about, true, "StaleGuest", &words, now());
                 // The doubt stays and is told again.
-                let _ = http.send(&call).await;
+                publish_now(http, Event::warning(node, "StaleGuest", words)).await;
             }
             return false;
         }
@@ -40,7 +38,7 @@ pub(super) async fn give_back(http: &Http, suspect: &Suspect) -> bool {
                 None => (false, format!("node {name} is back and in use again")),
                 Some(left) => (true, format!("node {name} is back, and {left}")),
             };
-            let _ = http.send(&requests::event(&about, warning, "Returned", &words, now())).await;
+            publish_now(http, Event { warning, ..Event::normal(node, "Returned", words) }).await;
             true
         }
         Err(error) => {

@@ -7,13 +7,16 @@ use base64::Engine as _;
 use evac_api::Call;
 use evac_api::call::escape;
 use evac_core::Key;
+use evac_core::action;
+use evac_core::cluster::subject::{Kind, ObjectRef};
 use evac_core::drain::explain::span;
 use evac_core::failover::{FailoverPolicy, LetGo, Proof, Silence};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use super::{REST, SHORT_REST, Switches, owner, status};
+use super::{REST, SHORT_REST, Switches, owner};
+use crate::events::publish_now;
 use crate::failover::{End, Event, FailoverRequest, Fence, Source, failover};
 use crate::http::Http;
 
@@ -41,7 +44,7 @@ impl Job {
         let source = match self.source().await {
             Ok(source) => source,
             Err(why) => {
-                status::tell(&self.http, &self.policy, true, "FailoverHeld", &self.words(&why)).await;
+                self.tell(true, "FailoverHeld", &why).await;
                 return (REST, None);
             }
         };
@@ -60,7 +63,6 @@ impl Job {
             silence: self.silence.clone(),
         };
         let text = format!("is failed over by policy {}", self.policy.name);
-        let words = self.words(&text);
         let mut unwanted = Vec::new();
         let mut log = |_: Timestamp, event: &Event| {
             tracing::info!(node = self.node, ?event);
@@ -71,7 +73,7 @@ impl Job {
             }
         };
         let ((), end) = tokio::join!(
-            status::tell(&self.http, &self.policy, true, "FailingOver", &words),
+            self.tell(true, "FailingOver", &text),
             failover(&self.http, &request, stop, &mut log),
         );
         let (rest, reason, words) = match end {
@@ -101,12 +103,15 @@ impl Job {
             Err(error) => (REST, "FailoverHeld", format!("could not be failed over: {error}")),
         };
         let warning = reason != "Drained" && (reason != "FailedOver" || !unwanted.is_empty());
-        status::tell(&self.http, &self.policy, warning, reason, &self.words(&words)).await;
+        self.tell(warning, reason, &words).await;
         (rest, (!unwanted.is_empty()).then(|| listed(&unwanted)))
     }
 
-    fn words(&self, rest: &str) -> String {
-        format!("node {} {rest}", self.node)
+    /// Publishes an event about the policy.
+    async fn tell(&self, warning: bool, reason: &'static str, rest: &str) {
+        let policy = ObjectRef::cluster(Kind::Policy, &self.policy.name, &self.policy.uid);
+        let event = action::Event::normal(policy, reason, format!("node {} {rest}", self.node));
+        publish_now(&self.http, action::Event { warning, ..event }).await;
     }
 
     async fn source(&self) -> Result<Source, String> {

@@ -182,7 +182,7 @@ impl Failover {
         match feed {
             Feed::Of(Kind::Lease) => self.unread = None,
             Feed::Of(Kind::Node) => drop(self.unread_lists.read("nodes")),
-            Feed::Policies => drop(self.unread_lists.read("failoverpolicies")),
+            Feed::Of(Kind::Policy) => drop(self.unread_lists.read("failoverpolicies")),
             _ => {}
         }
     }
@@ -195,7 +195,7 @@ impl Failover {
             // Where there is no right to see who claims nodes, nobody knows.
             Feed::Of(Kind::Lease) if lasting => self.unread = Some(why.to_owned()),
             Feed::Of(Kind::Node) => self.unread_lists.failed("nodes", why, now),
-            Feed::Policies => self.unread_lists.failed("failoverpolicies", why, now),
+            Feed::Of(Kind::Policy) => self.unread_lists.failed("failoverpolicies", why, now),
             _ => {}
         }
     }

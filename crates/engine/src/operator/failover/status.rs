@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evac_api::Call;
 use evac_api::failover::policy::{PolicyObject, status, status_unread, write_status};
-use evac_api::failover::{self as requests, About};
 use evac_api::wire::{Meta, Named};
 use evac_core::Uid;
-use evac_core::failover::FailoverPolicy;
+use evac_core::action::Event;
+use evac_core::cluster::subject::{Kind, ObjectRef};
 use evac_core::failover::warnings::Cause;
 use evac_core::failover::watchman::Standing;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::events::publish;
 use crate::http::{Http, parse};
 
 /// What was written and told already.
@@ -27,9 +27,8 @@ pub(super) struct Book {
 /// What is new about a policy.
 pub(super) struct News {
     pub policy: String,
-    uid: Uid,
     status: Option<Value>,
-    events: Vec<(&'static str, String)>,
+    events: Vec<Event>,
     at: Timestamp,
 }
 
@@ -69,18 +68,17 @@ impl Book {
         let status = (self.written.get(&meta.name) != Some(&key)).then_some(next);
         let before = self.told.get(&meta.name);
         let known = |what: &Cause| before.is_some_and(|before| before.contains(what));
-        let events: Vec<(&'static str, String)> = current
-            .iter()
-            .filter(|(what, _)| !known(what))
-            .map(|(what, words)| (what.1, words.clone()))
-            .collect();
+        let about = ObjectRef::cluster(Kind::Policy, &meta.name, &Uid(meta.uid.as_str().into()));
+        let new = current.iter().filter(|(what, _)| !known(what));
+        let events: Vec<Event> =
+            new.map(|(what, words)| Event::warning(about.clone(), what.1, words.clone())).collect();
         self.told.insert(meta.name.clone(), current.into_keys().collect());
         if status.is_none() && events.is_empty() {
             return None;
         }
         self.written.insert(meta.name.clone(), key);
         self.sending.insert(meta.name.clone());
-        Some(News { policy: meta.name.clone(), uid: Uid(meta.uid.as_str().into()), status, events, at: now })
+        Some(News { policy: meta.name.clone(), status, events, at: now })
     }
 
     /// The news of a policy are out. A status that the server did not take is news again.
@@ -104,10 +102,7 @@ impl News {
                 taken = false;
             }
         }
-        let about = About::policy(&self.policy, &self.uid);
-        for (reason, words) in &self.events {
-            say(http, &requests::event(&about, true, reason, words, self.at), reason).await;
-        }
+        publish(http, self.events.iter().cloned(), self.at).await;
         taken
     }
 }
@@ -121,16 +116,4 @@ fn comparable(status: &Value) -> Value {
         }
     }
     status
-}
-
-/// An event about a policy.
-pub(super) async fn tell(http: &Http, policy: &FailoverPolicy, warning: bool, reason: &str, message: &str) {
-    let about = About::policy(&policy.name, &policy.uid);
-    say(http, &requests::event(&about, warning, reason, message, http.clock().calendar()), reason).await;
-}
-
-async fn say(http: &Http, event: &Call, reason: &str) {
-    if let Err(error) = http.send(event).await {
-        tracing::debug!(%error, reason, "event was lost");
-    }
 }

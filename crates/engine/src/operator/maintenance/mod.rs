@@ -19,7 +19,7 @@ use evac_core::machines::{Kind, Role, Subject};
 use evac_core::maintenance::queue::{Limits, Turns};
 use evac_core::maintenance::vouched::Reviewing;
 use evac_core::maintenance::{
-    Action, Decision, Id, OWNER, Registry, Seen, Touched, decide, decide_unread, named,
+    Action, Decision, Id, OWNER, Own, Registry, Seen, Touched, decide, decide_unread, named,
 };
 use evac_core::{Fact, Index, Policy};
 use jiff::Timestamp;
@@ -102,7 +102,7 @@ impl Maintenance {
     /// A fresh list of what only this role looks at; the rest of it is in the index.
     pub fn list(&mut self, index: &Index, feed: Feed, list: Vec<Seen>, at: &ListedAt) {
         match feed {
-            Feed::Objects(family) => {
+            Feed::Of(Kind::Maintenance(family)) => {
                 let objects = list.into_iter().filter_map(|seen| match seen {
                     Seen::Object(object) => Some(*object),
                     _ => None,
@@ -116,7 +116,7 @@ impl Maintenance {
                 }
             }
             Feed::Of(Kind::Lease) => self.registry.listed_leases(index),
-            Feed::Of(_) | Feed::Policies => {}
+            Feed::Of(_) => {}
         }
         self.agenda.touch(self.registry.everybody(index));
     }
@@ -208,28 +208,17 @@ impl Maintenance {
         if !knows {
             // What is there already can at least be told what it waits for.
             for id in ready {
-                let Decision { actions, look_again } = decide_unread(index, &self.registry, &id, now);
-                if let Some(at) = look_again {
-                    self.agenda.wake(&id, at);
-                }
-                if !actions.is_empty() {
-                    self.act(id, actions, hands);
-                }
+                let decision = decide_unread(index, &self.registry, &id, now);
+                self.act(id, decision, hands);
             }
             return;
         }
         let mut turns = Turns::of(index, &self.registry, &self.limits);
         for id in ready {
-            let Decision { actions, look_again } = decide(index, &self.registry, &turns, &id, now);
-            if let Some(at) = look_again {
-                self.agenda.wake(&id, at);
-            }
-            if actions.is_empty() {
-                continue;
-            }
+            let decision = decide(index, &self.registry, &turns, &id, now);
             let mut begins = false;
-            for action in &actions {
-                if let Action::Begin { node, id, may_shut_down, .. } = action {
+            for action in &decision.actions {
+                if let Action::Own(Own::Begin { node, id, may_shut_down, .. }) = action {
                     begins = true;
                     // Known before the first survey of it can arrive.
                     let begun = Seen::Begun(node.clone(), id.clone(), *may_shut_down, now);
@@ -239,17 +228,23 @@ impl Maintenance {
             if begins {
                 turns = Turns::of(index, &self.registry, &self.limits);
             }
-            self.act(id, actions, hands);
+            self.act(id, decision, hands);
         }
     }
 
-    fn act(&mut self, id: Id, actions: Vec<Action>, hands: &mut Hands<'_>) {
+    fn act(&mut self, id: Id, decision: Decision, hands: &mut Hands<'_>) {
+        if let Some(at) = decision.look_again {
+            self.agenda.wake(&id, at);
+        }
+        if decision.is_idle() {
+            return;
+        }
         self.agenda.begin(&id);
         let (sender, room) = (hands.sender.clone(), self.room.clone());
         let performer = Performer { http: self.http.clone(), term: self.term, sender: sender.clone() };
         hands.tasks.spawn(async move {
             let _place = room.acquire_owned().await;
-            let done = performer.carry_out(id, actions).await;
+            let done = performer.carry_out(id, decision).await;
             // The loop may have ended meanwhile.
             let _ = sender.send(Input::Maintenance(Told::Done(done)));
         });

@@ -1,6 +1,7 @@
 //! Carries out the actions of one object, one after the other, and says what was learned. The first that fails ends it: what follows
 //! depends on it.
 
+use evac_api::call::key_of;
 use evac_api::maintenance::{Object, request};
 use evac_api::wire::Lease;
 use evac_api::{Answer, Call};
@@ -10,7 +11,7 @@ use evac_core::drain::give_back::{Cordon, Evidence, GiveBack, Giver, OfGuests, O
 use evac_core::drain::ownership::LEASE_NAMESPACE;
 use evac_core::drain::record::Record;
 use evac_core::machines::remains::Remains;
-use evac_core::maintenance::{Action, Family, Id, OWNER, Seen, cannot_spare, named};
+use evac_core::maintenance::{Action, Decision, Family, Id, OWNER, Own, Seen, cannot_spare, named};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -18,6 +19,8 @@ use super::Told;
 use super::drain::{Order, Wanted};
 use super::quorum;
 use super::review;
+use crate::act;
+use crate::events::publish;
 use crate::give_back::{Told as Undone, give_back};
 use crate::http::{Http, HttpError, parse};
 use crate::nodes::NodeError;
@@ -40,21 +43,56 @@ pub(super) struct Performer {
 }
 
 impl Performer {
-    pub async fn carry_out(&self, id: Id, actions: Vec<Action>) -> Done {
-        let effective = actions.iter().any(|action| !matches!(action, Action::Tell { .. }));
+    pub async fn carry_out(&self, id: Id, decision: Decision) -> Done {
+        let Decision { actions, events, .. } = decision;
+        let effective = !actions.is_empty();
         let mut done = Done { id, learned: Vec::new(), ending: Ending::Done, effective };
-        for action in actions {
-            if let Err(ending) = self.perform(&action, &mut done.learned).await {
+        let mut carried_out = 0;
+        for action in &actions {
+            let result = match action {
+                Action::Own(own) => self.perform(own, &mut done.learned).await,
+                action => self.request(action, &mut done.learned).await,
+            };
+            if let Err(ending) = result {
                 done.ending = ending;
                 break;
             }
+            carried_out += 1;
         }
+        let due = events.into_iter().filter(|event| event.after <= carried_out);
+        publish(&self.http, due, self.http.clock().calendar()).await;
         done
     }
 
-    async fn perform(&self, action: &Action, learned: &mut Vec<Word>) -> Result<(), Ending> {
-        match action {
-            Action::Finalize { id, uid, resource_version, others, held } => {
+    /// Takes a lease, or gives it back.
+    async fn request(&self, action: &Action, learned: &mut Vec<Word>) -> Result<(), Ending> {
+        let clock = self.http.clock();
+        let mut action = action.clone();
+        let mut is_new = false;
+        if let Action::Hold { at, over, .. } = &mut action {
+            *at = clock.on_calendar(*at);
+            is_new = over.is_none();
+        }
+        let mut answer = self.sent(act::send(&self.http, &action).await)?;
+        if answer.status == 404 && is_new {
+            self.make_namespace().await?;
+            answer = self.sent(act::send(&self.http, &action).await)?;
+        }
+        if let Action::Release { lease, node, .. } = &action {
+            if answer.status != 404 {
+                succeeded(answer)?;
+            }
+            learned.push(Word::Fact(Fact::LeaseAbsent(key_of(*lease, node))));
+            return Ok(());
+        }
+        let lease: Lease = parse(&succeeded(answer)?).map_err(|error| failed(&error))?;
+        learned.push(Word::Fact(Fact::Lease(Box::new(measured(lease, clock)))));
+        Ok(())
+    }
+
+    async fn perform(&self, own: &Own, learned: &mut Vec<Word>) -> Result<(), Ending> {
+        match own {
+            Own::Finalize { id, uid, resource_version, others, held } => {
                 let call = request::finalizers(id, uid, resource_version, others, *held);
                 let answer = self.send(&call).await?;
                 if answer.status == 404 {
@@ -65,7 +103,7 @@ impl Performer {
                 learned.extend(object_in(id.family, &body, self.http.clock()).map(Word::Maintenance));
                 Ok(())
             }
-            Action::WriteStatus { id, uid, status } => {
+            Own::WriteStatus { id, uid, status } => {
                 let clock = self.http.clock();
                 let written = status.as_ref().clone().shifted(clock.ahead());
                 let answer = self.send(&request::status(id, uid, &written)).await;
@@ -81,32 +119,12 @@ impl Performer {
                 learned.extend(object_in(id.family, &succeeded(answer)?.body, clock).map(Word::Maintenance));
                 Ok(())
             }
-            Action::TakeLease { node, uid, at, over, holder, record } => {
-                let at = self.http.clock().on_calendar(*at);
-                let call = request::take_lease((node, uid), holder, record.as_deref(), at, over.as_deref());
-                let mut answer = self.send(&call).await?;
-                if answer.status == 404 && over.is_none() {
-                    self.make_namespace().await?;
-                    answer = self.send(&call).await?;
-                }
-                let lease: Lease = parse(&succeeded(answer)?).map_err(|error| failed(&error))?;
-                learned.push(Word::Fact(Fact::Lease(Box::new(measured(lease, self.http.clock())))));
-                Ok(())
-            }
-            Action::ReturnLease { lease, resource_version } => {
-                let answer = self.send(&request::return_lease(lease, resource_version)).await?;
-                if answer.status != 404 {
-                    succeeded(answer)?;
-                }
-                learned.push(Word::Fact(Fact::LeaseAbsent(lease.clone())));
-                Ok(())
-            }
-            Action::Begin { node, attire, may_shut_down, .. } => {
+            Own::Begin { node, attire, may_shut_down, .. } => {
                 let wanted = Wanted { attire: attire.clone(), may_shut_down: *may_shut_down };
                 self.order(Order::Begin(node.clone(), wanted));
                 Ok(())
             }
-            Action::End { node } => {
+            Own::End { node } => {
                 let (done, over) = oneshot::channel();
                 self.order(Order::End(node.clone(), done));
                 // Dropped unanswered where the drain itself was given up.
@@ -114,25 +132,17 @@ impl Performer {
                 learned.push(Word::Maintenance(Seen::Ended(node.clone())));
                 Ok(())
             }
-            Action::Ascertain { node } => {
+            Own::Ascertain { node } => {
                 let others = review::others_for(&self.http, node).await.map_err(|error| failed(&error))?;
                 if others.is_empty() { Ok(()) } else { Err(Ending::Conflict) }
             }
-            Action::GiveBack { node, keep_cordon, record } => {
+            Own::GiveBack { node, keep_cordon, record } => {
                 self.give_back(node, *keep_cordon, record.as_deref(), learned).await
             }
-            Action::AskQuorum { node } => {
+            Own::AskQuorum { node } => {
                 let verdict = quorum::ask(&self.http, node).await;
                 let verdict = verdict.map_err(|shortage| cannot_spare(node, &shortage));
                 learned.push(Word::Maintenance(Seen::Quorum(node.clone(), verdict, self.http.clock().now())));
-                Ok(())
-            }
-            Action::Tell { about, warning, reason, message } => {
-                let call = request::event(about, *warning, reason, message, self.http.clock().calendar());
-                // Events are for people; losing one changes nothing.
-                if let Err(error) = self.http.send(&call).await {
-                    tracing::debug!(%error, reason, "event was lost");
-                }
                 Ok(())
             }
         }
@@ -179,7 +189,11 @@ impl Performer {
     }
 
     async fn send(&self, call: &Call) -> Result<Answer, Ending> {
-        self.http.send(call).await.map_err(|error| failed(&error))
+        self.sent(self.http.send(call).await)
+    }
+
+    fn sent(&self, answer: Result<Answer, HttpError>) -> Result<Answer, Ending> {
+        answer.map_err(|error| failed(&error))
     }
 
     async fn make_namespace(&self) -> Result<(), Ending> {

@@ -13,9 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evac_api::kubevirt::request;
+use evac_core::action::Event;
+use evac_core::cluster::subject::ObjectRef;
 use evac_core::drain::unread::{Unread, Word};
 use evac_core::machines::{Kind, Subject};
-use evac_core::tenants::{Action, Limits, Outcome, Stage, View, Work, decide, say_unread};
+use evac_core::tenants::{Action, Decision, Limits, Own, Report, Stage, View, Work, decide, say_unread};
 use evac_core::{Fact, Index, Key, Uid};
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -25,7 +27,7 @@ use super::hands::Hands;
 use crate::http::Http;
 use crate::metrics::Queues;
 use firsts::Firsts;
-use perform::{Done, carry_out};
+use perform::{Done, Wanted, carry_out};
 use visit::{Visit, Visits};
 
 #[derive(Debug, Clone)]
@@ -46,7 +48,7 @@ impl Default for Settings {
 /// What the role's own tasks tell it.
 pub(super) enum Told {
     Done(Key, Uid, Done),
-    Reported(Key, Uid, Outcome),
+    Reported(Key, Uid, Report),
     /// When evictions were first seen.
     Firsts(Firsts),
 }
@@ -59,12 +61,6 @@ impl Told {
             Self::Reported(..) | Self::Firsts(_) => Vec::new(),
         }
     }
-}
-
-/// Requests of one decision, and those of whom nothing has to be kept any more.
-struct Wanted {
-    requests: Vec<Action>,
-    gone: Vec<Uid>,
 }
 
 /// What is done about one incarnation of an instance. When this is dropped, its visit ends.
@@ -178,8 +174,8 @@ impl Tenants {
             Told::Done(key, uid, done) => {
                 for outcome in &done.outcomes {
                     match (outcome, &mut self.firsts) {
-                        (Outcome::FirstKept(first), Some(firsts)) => drop(firsts.insert(uid.clone(), *first)),
-                        (Outcome::FirstForgotten, Some(firsts)) => drop(firsts.remove(&uid)),
+                        (Report::FirstKept(first), Some(firsts)) => drop(firsts.insert(uid.clone(), *first)),
+                        (Report::FirstForgotten, Some(firsts)) => drop(firsts.remove(&uid)),
                         _ => {}
                     }
                 }
@@ -193,7 +189,7 @@ impl Tenants {
             }
             Told::Reported(key, uid, outcome) => {
                 if let Some(job) = self.jobs.get_mut(&uid) {
-                    if !matches!(outcome, Outcome::Counted(_) | Outcome::Waits(_)) {
+                    if !matches!(outcome, Report::Counted(_) | Report::Waits(_)) {
                         job.visit = None;
                     }
                     job.work.record(outcome, now);
@@ -268,10 +264,10 @@ impl Tenants {
             if let Some(at) = decision.look_again {
                 self.alarms.insert(key.clone(), at);
             }
-            if !decision.actions.is_empty() {
-                self.job(&uid, &key);
-                let wanted = Wanted { requests: decision.actions, gone: Vec::new() };
-                self.request(&key, uid, wanted, index, hands);
+            if !decision.is_idle() {
+                let Decision { actions, events, .. } = decision;
+                let wanted = Wanted { instance: instance.into(), actions, events, gone: Vec::new() };
+                self.request(wanted, index, hands);
             }
         }
     }
@@ -285,12 +281,12 @@ impl Tenants {
         })
     }
 
-    fn request(&mut self, key: &Key, uid: Uid, wanted: Wanted, index: &Index, hands: &mut Hands<'_>) {
-        self.job(&uid, key).busy = true;
-        let (http, config, sender, key) =
-            (self.http.clone(), index.config.clone(), hands.sender.clone(), key.clone());
+    fn request(&mut self, wanted: Wanted, index: &Index, hands: &mut Hands<'_>) {
+        let ObjectRef { key, uid, .. } = wanted.instance.clone();
+        self.job(&uid, &key).busy = true;
+        let (http, config, sender) = (self.http.clone(), index.config.clone(), hands.sender.clone());
         hands.tasks.spawn(async move {
-            let done = carry_out(&http, &config, &key, &uid, wanted.requests, &wanted.gone).await;
+            let done = carry_out(&http, &config, wanted).await;
             // The loop may have ended meanwhile.
             let _ = sender.send(Input::Tenants(Told::Done(key, uid, done)));
         });
@@ -332,32 +328,34 @@ impl Tenants {
         if let Some(at) = decision.look_again {
             self.alarms.insert(key.clone(), at);
         }
-        if decision.actions.is_empty() {
+        if decision.is_idle() {
             return;
         }
         tracing::debug!(%key, actions = ?decision.actions, "tenant");
         let instance = instance.clone();
-        let keeps = decision.actions.iter().any(|action| matches!(action, Action::KeepFirst { .. }));
+        let keeps =
+            decision.actions.iter().any(|action| matches!(action, Action::Own(Own::KeepFirst { .. })));
         let gone = if keeps { self.take_gone(index) } else { Vec::new() };
-        let job = self.jobs.entry(uid.clone()).or_insert_with(|| Job {
-            key: key.clone(),
-            work: Work::default(),
-            busy: false,
-            visit: None,
-        });
-        let (work, requests): (Vec<_>, Vec<_>) = decision.actions.into_iter().partition(Action::is_work);
+        let (http, visits, settings) = (self.http.clone(), self.visits.clone(), self.settings.clone());
+        let job = self.job(&uid, key);
+        let is_work = |action: &Action| matches!(action, Action::Own(own) if own.is_work());
+        let (work, actions): (Vec<_>, Vec<_>) = decision.actions.into_iter().partition(is_work);
+        // Work is begun here and now, so what comes after it is due as well.
+        let events = decision.events.into_iter();
+        let events = events.map(|event| Event { after: event.after.saturating_sub(work.len()), ..event });
+        let events: Vec<Event> = events.collect();
         for action in work {
             let visit = |member| Visit {
-                host: self.http.clone(),
-                visits: self.visits.clone(),
-                settings: self.settings.clone(),
+                host: http.clone(),
+                visits: visits.clone(),
+                settings: settings.clone(),
                 member,
                 instance: instance.clone(),
             };
             let stop = CancellationToken::new();
             let (sender, key, uid) = (hands.sender.clone(), key.clone(), uid.clone());
             match action {
-                Action::Begin { member } => {
+                Action::Own(Own::Begin { member }) => {
                     job.work.begin(Stage::Draining);
                     let (visit, token) = (visit(member), stop.clone());
                     hands.tasks.spawn(async move {
@@ -374,7 +372,7 @@ impl Tenants {
                     });
                     job.visit = Some(stop.drop_guard());
                 }
-                Action::Uncordon { member } => {
+                Action::Own(Own::Uncordon { member }) => {
                     job.work.begin(Stage::Uncordoning);
                     let visit = visit(member);
                     hands.tasks.spawn(async move {
@@ -388,13 +386,13 @@ impl Tenants {
                 }
             }
         }
-        if requests.is_empty() {
+        if actions.is_empty() && events.is_empty() {
             return;
         }
-        if requests.iter().any(|action| matches!(action, Action::Note { .. })) {
+        if actions.iter().any(|action| matches!(action, Action::Own(Own::Note { .. }))) {
             job.work.noted = Some(now);
         }
-        self.request(key, uid, Wanted { requests, gone }, index, hands);
+        self.request(Wanted { instance: (&instance).into(), actions, events, gone }, index, hands);
     }
 
     pub fn next_alarm(&self) -> Option<Timestamp> {

@@ -1,16 +1,19 @@
 //! Carries out the requests of one decision, one after the other.
 
-use evac_api::Call;
-use evac_api::Project as _;
 use evac_api::kubevirt::{request, wire};
 use evac_api::tenants::{call_for, delete};
-use evac_core::machines::{Config, Instance, Kind};
-use evac_core::tenants::{Action, Outcome, is_wanted};
-use evac_core::{Fact, Key, Uid};
-use serde::de::DeserializeOwned;
+use evac_api::wire::Named;
+use evac_api::{Answer, Call, Project as _};
+use evac_core::action::Event;
+use evac_core::cluster::subject::{Kind, ObjectRef};
+use evac_core::machines::{Config, Instance};
+use evac_core::tenants::{Action, Own, Report, is_wanted};
+use evac_core::{Fact, Uid};
 
 use super::firsts;
 use super::reach::timeout;
+use crate::act;
+use crate::events::publish;
 use crate::http::{Http, HttpError, parse};
 
 /// Whoever writes to an instance all the time does not keep it from being deleted.
@@ -18,99 +21,102 @@ const TRIES: usize = 10;
 
 pub(in crate::operator) struct Done {
     pub learned: Vec<Fact>,
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<Report>,
 }
 
-pub(super) async fn carry_out(
-    http: &Http,
-    config: &Config,
-    key: &Key,
-    uid: &Uid,
-    actions: Vec<Action>,
-    gone: &[Uid],
-) -> Done {
+/// What is to be carried out about one instance.
+pub(super) struct Wanted {
+    pub instance: ObjectRef,
+    pub actions: Vec<Action>,
+    pub events: Vec<Event>,
+    /// Those of whom nothing has to be kept any more.
+    pub gone: Vec<Uid>,
+}
+
+pub(super) async fn carry_out(http: &Http, config: &Config, wanted: Wanted) -> Done {
+    let Wanted { instance, actions, events, gone } = wanted;
     let mut done = Done { learned: Vec::new(), outcomes: Vec::new() };
-    for action in actions {
-        let result = match &action {
-            Action::Look { member } => {
-                let said = timeout(http, member, &key.namespace).await;
-                done.outcomes.push(Outcome::Looked(said));
-                Ok(())
-            }
-            Action::KeepFirst { first } => {
-                done.outcomes.push(Outcome::FirstKept(firsts::keep(http, uid, *first, gone).await));
-                Ok(())
-            }
-            Action::ForgetFirst => {
-                let forgotten = firsts::forget(http, uid).await;
-                forgotten.map(|()| done.outcomes.push(Outcome::FirstForgotten))
-            }
-            Action::Tell { warning, reason, message } => {
-                let now = http.clock().calendar();
-                let call = request::event(Kind::Instance, key, uid, *warning, reason, message, now);
-                // Events are for people; losing one changes nothing.
-                if let Err(error) = http.send(&call).await {
-                    tracing::debug!(%error, reason, "event was lost");
-                }
-                Ok(())
-            }
-            Action::Delete => let_go(http, config, key, uid, &mut done.learned).await,
-            action => write(http, action, key, uid, &mut done.learned).await,
-        };
-        if let Err(error) = result {
+    let (mut carried_out, mut last) = (0, Report::Written);
+    for action in &actions {
+        if let Err(error) = perform(http, config, &instance, action, &gone, &mut done).await {
             tracing::debug!(?action, %error, "not carried out");
             let conflict = matches!(error, HttpError::Status { status: 404 | 409 | 410, .. });
-            if !conflict && matches!(action, Action::Conditions { .. } | Action::Note { .. }) {
+            if !conflict && matches!(action, Action::Patch { .. } | Action::Own(Own::Note { .. })) {
                 http.metrics().status_unwritten("VirtualMachineInstance");
             }
-            done.outcomes.push(if conflict { Outcome::Conflict } else { Outcome::Refused });
-            return done;
+            last = if conflict { Report::Conflict } else { Report::Refused };
+            break;
         }
+        carried_out += 1;
     }
-    done.outcomes.push(Outcome::Written);
+    let due = events.into_iter().filter(|event| event.after <= carried_out);
+    publish(http, due, http.clock().calendar()).await;
+    done.outcomes.push(last);
     done
 }
 
-async fn write(
+async fn perform(
     http: &Http,
+    config: &Config,
+    instance: &ObjectRef,
     action: &Action,
-    key: &Key,
-    uid: &Uid,
-    learned: &mut Vec<Fact>,
+    gone: &[Uid],
+    done: &mut Done,
 ) -> Result<(), HttpError> {
-    let Some(call) = call_for(action, key, uid) else { return Ok(()) };
-    let answer = http.send(&call).await?;
+    let ObjectRef { key, uid, .. } = instance;
     match action {
-        // Its name says what it is for; one that is there is as good.
-        Action::Migrate { .. } if answer.status == 409 => return Ok(()),
-        Action::Migrate { .. } => learned.push(parse::<wire::Migration>(&answer)?.seen()),
-        Action::Remember { at, .. } if at.kind == Kind::Machine => {
-            learned.push(parse::<wire::VirtualMachine>(&answer)?.seen());
+        Action::Own(Own::Look { member }) => {
+            let said = timeout(http, member, &key.namespace).await;
+            done.outcomes.push(Report::Looked(said));
         }
-        _ => learned.push(parse::<wire::VirtualMachineInstance>(&answer)?.seen()),
+        Action::Own(Own::KeepFirst { first }) => {
+            done.outcomes.push(Report::FirstKept(firsts::keep(http, uid, *first, gone).await));
+        }
+        Action::Own(Own::ForgetFirst) => {
+            firsts::forget(http, uid).await?;
+            done.outcomes.push(Report::FirstForgotten);
+        }
+        Action::Own(Own::LetGo) => let_go(http, config, instance, &mut done.learned).await?,
+        Action::Own(own) => {
+            let Some(call) = call_for(own, instance) else { return Ok(()) };
+            let object = if let Own::Remember { at, .. } = own { at } else { instance };
+            learn(object, &http.send(&call).await?, &mut done.learned)?;
+        }
+        Action::Migrate { .. } => {
+            let answer = act::send(http, action).await?;
+            // Its name says what it is for; one that is there is as good.
+            if answer.status != 409 {
+                done.learned.push(parse::<wire::Migration>(&answer)?.seen());
+            }
+        }
+        action => learn(instance, &act::send(http, action).await?, &mut done.learned)?,
     }
     Ok(())
 }
 
-async fn read<T: DeserializeOwned>(http: &Http, kind: Kind, key: &Key) -> Result<T, HttpError> {
-    http.read(&Call::get(request::object_path(kind, key))).await
+/// Learns the object in an answer, unless the answer is a failure.
+fn learn(object: &ObjectRef, answer: &Answer, learned: &mut Vec<Fact>) -> Result<(), HttpError> {
+    parse::<Named>(answer)?;
+    learned.extend(act::shown(object, answer));
+    Ok(())
 }
 
 /// Looks once more, and deletes what was looked at and nothing else.
 async fn let_go(
     http: &Http,
     config: &Config,
-    key: &Key,
-    uid: &Uid,
+    object: &ObjectRef,
     learned: &mut Vec<Fact>,
 ) -> Result<(), HttpError> {
+    let ObjectRef { key, uid, .. } = object;
     let too_late = || HttpError::Status {
         status: 409,
         reason: "Conflict".into(),
         message: "it is not to be deleted any more".into(),
     };
     for _ in 0..TRIES {
-        let fresh: wire::VirtualMachineInstance = read(http, Kind::Instance, key).await?;
+        let call = Call::get(request::object_path(Kind::Instance, key));
+        let fresh: wire::VirtualMachineInstance = http.read(&call).await?;
         let instance = Instance::from(fresh.clone());
         learned.push(fresh.seen());
         if instance.uid != *uid || !is_wanted(&instance, config) {
@@ -123,15 +129,7 @@ async fn let_go(
                 learned.push(Fact::InstanceGone(key.clone(), uid.clone()));
                 return Ok(());
             }
-            _ => {
-                let object: serde_json::Value = parse(&answer)?;
-                if object["kind"] == "Status" {
-                    learned.push(Fact::InstanceGone(key.clone(), uid.clone()));
-                } else if let Ok(deleting) = serde_json::from_value::<wire::VirtualMachineInstance>(object) {
-                    learned.push(deleting.seen());
-                }
-                return Ok(());
-            }
+            _ => return learn(object, &answer, learned),
         }
     }
     Err(too_late())

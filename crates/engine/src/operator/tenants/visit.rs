@@ -14,7 +14,7 @@ use evac_core::drain::step::Event;
 use evac_core::machines::Instance;
 use evac_core::tenants::member::contradiction;
 use evac_core::tenants::ration::{OPENING, Ration, STOPPING, TURN, VISITS};
-use evac_core::tenants::{Member, OWNER, Outcome, Tally, Trouble, terms};
+use evac_core::tenants::{Member, OWNER, Report, Tally, Trouble, terms};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -114,11 +114,11 @@ impl Visit {
     }
 
     /// Drains the node when it is its turn; `tell` hears how that goes.
-    pub async fn drain(&self, stop: CancellationToken, tell: &mut (dyn FnMut(Outcome) + Send)) -> Outcome {
-        let waits = Outcome::Waits(Trouble::Waits { cluster: self.member.cluster.clone() });
+    pub async fn drain(&self, stop: CancellationToken, tell: &mut (dyn FnMut(Report) + Send)) -> Report {
+        let waits = Report::Waits(Trouble::Waits { cluster: self.member.cluster.clone() });
         let _place = tokio::select! {
             biased;
-            () = stop.cancelled() => return Outcome::Stopped,
+            () = stop.cancelled() => return Report::Stopped,
             place = self.visits.enter(|| tell(waits)) => place,
         };
         let (clock, meter) = (self.host.clock(), Arc::new(Meter::new(Ration::VISIT)));
@@ -148,13 +148,13 @@ impl Visit {
             () = turn => Err(self.slow()),
         };
         match (drained, meter.excess()) {
-            (Ok(()), _) => Outcome::Drained,
-            _ if stop.is_cancelled() => Outcome::Stopped,
+            (Ok(()), _) => Report::Drained,
+            _ if stop.is_cancelled() => Report::Stopped,
             (_, Some(excess)) => {
-                Outcome::Failed(Trouble::TooMuch { cluster: self.member.cluster.clone(), excess })
+                Report::Failed(Trouble::TooMuch { cluster: self.member.cluster.clone(), excess })
             }
-            _ if enough.is_cancelled() => Outcome::MadeWay,
-            (Err(trouble), None) => Outcome::Failed(trouble),
+            _ if enough.is_cancelled() => Report::MadeWay,
+            (Err(trouble), None) => Report::Failed(trouble),
         }
     }
 
@@ -163,7 +163,7 @@ impl Visit {
         meter: &Arc<Meter>,
         stop: &CancellationToken,
         opened: &AtomicBool,
-        tell: &mut (dyn FnMut(Outcome) + Send),
+        tell: &mut (dyn FnMut(Report) + Send),
     ) -> Result<(), Trouble> {
         let http = self.enter(meter).await?;
         let name = &self.member.node;
@@ -193,7 +193,7 @@ impl Visit {
         unreachable: bool,
         stop: &CancellationToken,
         opened: &AtomicBool,
-        tell: &mut (dyn FnMut(Outcome) + Send),
+        tell: &mut (dyn FnMut(Report) + Send),
     ) -> Result<(End, bool), Trouble> {
         let request = DrainRequest {
             nodes: vec![self.member.node.clone()],
@@ -209,7 +209,7 @@ impl Visit {
         let mut hear = |_, event: &Event| {
             opened.store(true, Ordering::Relaxed);
             if let Some(count) = tally.take(event) {
-                tell(Outcome::Counted(count));
+                tell(Report::Counted(count));
             }
             if !unreachable && terms::lost_touch(event) {
                 lost_touch = true;
@@ -227,10 +227,10 @@ impl Visit {
     }
 
     /// Takes our cordon back, and nobody else's. A node that is gone needs nothing.
-    pub async fn uncordon(&self) -> Outcome {
+    pub async fn uncordon(&self) -> Report {
         match self.try_uncordon().await {
-            Ok(()) => Outcome::Uncordoned,
-            Err(trouble) => Outcome::Failed(trouble),
+            Ok(()) => Report::Uncordoned,
+            Err(trouble) => Report::Failed(trouble),
         }
     }
 
