@@ -52,15 +52,36 @@ async fn an_operator_with_every_role_watches_each_kind_once_and_the_pods_of_node
         let (path, selected) = watch.split_once(' ').unwrap_or((watch, ""));
         kinds.entry(path).or_default().push(selected);
     }
-    let pods =
-        [format!("fieldSelector=spec.nodeName%3D{node}"), "labelSelector=kubevirt.io%3Dvirt-launcher".into()];
-    assert_eq!(kinds["/api/v1/pods"], pods, "those of the node under maintenance, and guests everywhere");
-    for (path, selected) in
-        kinds.iter().filter(|(path, selected)| **path != "/api/v1/pods" && selected.len() > 1)
-    {
-        // The ledger of migrations and the old settings are two objects.
-        assert!(path.ends_with("/configmaps") && selected.len() == 2, "{path} is watched by {selected:?}");
-    }
+    // Two scopes of one collection, and why: all pods of the node under maintenance, and guests everywhere; the ledger of migrations and the old
+    // settings; the one configuration by which maintenances are reviewed, and those that this operator publishes.
+    let scopes: BTreeMap<&str, Vec<String>> = BTreeMap::from([
+        (
+            "/api/v1/pods",
+            vec![
+                format!("fieldSelector=spec.nodeName%3D{node}"),
+                "labelSelector=kubevirt.io%3Dvirt-launcher".into(),
+            ],
+        ),
+        (
+            "/api/v1/namespaces/kubevirt/configmaps",
+            vec![
+                "fieldSelector=metadata.name%3Devac-migration-slots".into(),
+                "fieldSelector=metadata.name%3Dkubevirt-config".into(),
+            ],
+        ),
+        (
+            "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+            vec![
+                "fieldSelector=metadata.name%3Devac-nodemaintenance".into(),
+                "labelSelector=app.kubernetes.io%2Fmanaged-by%3Devac".into(),
+            ],
+        ),
+    ]);
+    let several = kinds.iter().filter(|(_, selected)| selected.len() > 1);
+    let several: BTreeMap<&str, Vec<String>> = several
+        .map(|(path, selected)| (*path, selected.iter().map(|one| (*one).to_owned()).collect()))
+        .collect();
+    assert_eq!(several, scopes);
     for path in [
         "/api/v1/nodes",
         "/apis/policy/v1/poddisruptionbudgets",
