@@ -174,6 +174,21 @@ impl Book {
         pages.activated.push(point);
     }
 
+    /// How many faults have hit writes of this actor whose path has this part.
+    pub fn faults_at(&self, actor: &str, part: &str) -> usize {
+        let pages = self.pages();
+        let hit = |point: &&Point| {
+            let about = |one: &&Asked| one.actor == actor && one.number == point.request;
+            point.actor == actor
+                && pages
+                    .asked
+                    .iter()
+                    .find(about)
+                    .is_some_and(|one| one.class == Class::Write && one.words.contains(part))
+        };
+        pages.activated.iter().filter(hit).count()
+    }
+
     /// A fault that is not about a request.
     pub fn happen(&self, words: &str, class: &'static str) {
         let at = self.millis();

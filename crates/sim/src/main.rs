@@ -62,6 +62,9 @@ enum What {
         /// With --at: what happens besides: people, compacts, flaps
         #[arg(long, value_delimiter = ',')]
         besides: Vec<String>,
+        /// With this bug planted between evac and the server
+        #[arg(long)]
+        bug: Option<Bug>,
         /// Find the fewest faults that are needed first
         #[arg(long)]
         minimise: bool,
@@ -135,7 +138,7 @@ fn work(what: What) -> Result<bool> {
             println!("{:<20} seeds {}..{} {all}", "all", seeds.start, seeds.end);
             Ok(all.failed == 0)
         }
-        What::Replay { seed, scenario, at, skew, besides, minimise } => {
+        What::Replay { seed, scenario, at, skew, besides, bug, minimise } => {
             let [scenario] = chosen(&scenario)?[..] else { bail!("one scenario is replayed at a time") };
             let mut plan = match at {
                 Some(points) => {
@@ -144,6 +147,7 @@ fn work(what: What) -> Result<bool> {
                 }
                 None => Plan::storm(seed, WINDOW),
             };
+            plan.bug = bug;
             if minimise {
                 let found = run(scenario, seed, &plan, false)?;
                 plan = mode::minimise(scenario, &found, 400)?.plan;
@@ -257,6 +261,9 @@ fn command(verdict: &Verdict) -> String {
         if !besides.is_empty() {
             words += &format!(" --besides {}", besides.join(","));
         }
+    }
+    if let Some(bug) = plan.bug {
+        words += &format!(" --bug {bug}");
     }
     words
 }
