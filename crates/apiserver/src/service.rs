@@ -11,8 +11,8 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 
 use crate::identity::Identity;
-use crate::rest::body::Body;
-use crate::rest::{answer, reply};
+use crate::reply::{Body, Reply};
+use crate::rest::answer;
 use crate::server::Api;
 use crate::status::ApiError;
 
@@ -77,7 +77,7 @@ impl Service {
                 } else {
                     ApiError::bad_request(format!("the request body could not be read: {error}"))
                 };
-                return reply::Reply::failure(&error).into();
+                return Reply::failure(&error).into();
             }
         };
         answer(&self.api, Request::from_parts(parts, bytes), self.trusted.as_ref()).await

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use common::{PODS, Server, pod};
-use evac_apiserver::rest::proxy::Asked;
-use evac_apiserver::rest::reply::Reply;
+use evac_apiserver::reply::Reply;
+use evac_apiserver::server::backend::Asked;
 use evac_clock::Clock;
 use futures::StreamExt;
 use futures::future::BoxFuture;

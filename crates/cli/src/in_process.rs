@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evac_api::kubevirt::{NAMESPACE, crds, review};
-use evac_apiserver::rest::reply::Reply;
+use evac_apiserver::reply::Reply;
 use evac_apiserver::server::Api;
 use evac_core::machines::{Role, Roles};
 use evac_engine::operator::publish::Reviews;

@@ -132,16 +132,9 @@ impl Book {
     pub fn request(&self, actor: &str, class: Class, words: &str) -> usize {
         let at = self.millis();
         let mut pages = self.pages();
-        let number = match pages.requests.get_mut(actor) {
-            Some(count) => {
-                *count += 1;
-                *count - 1
-            }
-            None => {
-                pages.requests.insert(actor.to_owned(), 1);
-                0
-            }
-        };
+        let count = pages.requests.entry(actor.to_owned()).or_default();
+        let number = *count;
+        *count += 1;
         pages.asked.push(Asked { actor: actor.to_owned(), number, class, words: words.to_owned() });
         pages.line(at, &format!("{actor} #{number} {words}"));
         let recent = pages.recent.entry(actor.to_owned()).or_default();
@@ -172,6 +165,21 @@ impl Book {
         let mut pages = self.pages();
         pages.line(at, &format!("FAULT {point}"));
         pages.activated.push(point);
+    }
+
+    /// How many faults have hit writes of this actor whose path has this part.
+    pub fn faults_at(&self, actor: &str, part: &str) -> usize {
+        let pages = self.pages();
+        let hit = |point: &&Point| {
+            let about = |one: &&Asked| one.actor == actor && one.number == point.request;
+            point.actor == actor
+                && pages
+                    .asked
+                    .iter()
+                    .find(about)
+                    .is_some_and(|one| one.class == Class::Write && one.words.contains(part))
+        };
+        pages.activated.iter().filter(hit).count()
     }
 
     /// A fault that is not about a request.
@@ -207,7 +215,7 @@ impl Book {
             *by_class.entry(point.kind.class()).or_default() += 1;
         }
         Closed {
-            hash: digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect(),
+            hash: format!("{:016x}", first(digest.as_ref())),
             commits: pages.commits,
             requests: pages.asked.len() as u64,
             asked: std::mem::take(&mut pages.asked),
@@ -227,6 +235,11 @@ impl Pages {
             trace.push(line);
         }
     }
+}
+
+/// The first eight bytes as a number.
+fn first(bytes: &[u8]) -> u64 {
+    bytes.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }
 
 /// A finished log.

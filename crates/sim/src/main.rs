@@ -1,6 +1,7 @@
 //! `evac-sim`: runs scenarios under faults, and replays one of them so that a person can read what happened.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
+use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -62,6 +63,9 @@ enum What {
         /// With --at: what happens besides: people, compacts, flaps
         #[arg(long, value_delimiter = ',')]
         besides: Vec<String>,
+        /// With this bug planted between evac and the server
+        #[arg(long)]
+        bug: Option<Bug>,
         /// Find the fewest faults that are needed first
         #[arg(long)]
         minimise: bool,
@@ -135,7 +139,7 @@ fn work(what: What) -> Result<bool> {
             println!("{:<20} seeds {}..{} {all}", "all", seeds.start, seeds.end);
             Ok(all.failed == 0)
         }
-        What::Replay { seed, scenario, at, skew, besides, minimise } => {
+        What::Replay { seed, scenario, at, skew, besides, bug, minimise } => {
             let [scenario] = chosen(&scenario)?[..] else { bail!("one scenario is replayed at a time") };
             let mut plan = match at {
                 Some(points) => {
@@ -144,6 +148,7 @@ fn work(what: What) -> Result<bool> {
                 }
                 None => Plan::storm(seed, WINDOW),
             };
+            plan.bug = bug;
             if minimise {
                 let found = run(scenario, seed, &plan, false)?;
                 plan = mode::minimise(scenario, &found, 400)?.plan;
@@ -185,11 +190,12 @@ fn mutants(seeds: &Range<u64>, only: Option<Bug>, threads: usize, write: Option<
             }
             None => format!("not found with {} seeds", seeds.end - seeds.start),
         };
-        table += &format!("| {} | {} | {by} |\n", planted.words, planted.breaks);
+        // Writing into a text cannot fail.
+        let _ = writeln!(table, "| {} | {} | {by} |", planted.words, planted.breaks);
     }
     let hits = all.iter().filter(|(_, found)| found.is_some()).count();
-    table +=
-        &format!("\nFound: {hits} of {}, with at most {} seeds each.\n", all.len(), seeds.end - seeds.start);
+    let count = seeds.end - seeds.start;
+    let _ = writeln!(table, "\nFound: {hits} of {}, with at most {count} seeds each.", all.len());
     println!("{table}");
     if let Some(path) = write {
         let text = std::fs::read_to_string(path)?;
@@ -247,16 +253,19 @@ fn command(verdict: &Verdict) -> String {
     let mut words = format!("evac-sim replay --scenario {} {}", verdict.scenario, verdict.seed);
     if plan.storms.is_empty() {
         let points: Vec<String> = plan.points.iter().map(ToString::to_string).collect();
-        words += &format!(" --at '{}'", points.join(","));
+        let _ = write!(words, " --at '{}'", points.join(","));
         if plan.skew > 0 {
-            words += &format!(" --skew {}", plan.skew);
+            let _ = write!(words, " --skew {}", plan.skew);
         }
         let besides = [("people", plan.people), ("compacts", plan.compacts), ("flaps", plan.flaps)];
         let besides: Vec<&str> =
             besides.into_iter().filter(|(_, there)| *there).map(|(word, _)| word).collect();
         if !besides.is_empty() {
-            words += &format!(" --besides {}", besides.join(","));
+            let _ = write!(words, " --besides {}", besides.join(","));
         }
+    }
+    if let Some(bug) = plan.bug {
+        let _ = write!(words, " --bug {bug}");
     }
     words
 }

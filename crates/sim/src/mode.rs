@@ -135,8 +135,8 @@ pub fn minimise(scenario: Scenario, verdict: &Verdict, most: usize) -> Result<Ve
     let mut tries = 0;
     let mut attempt = |plan: Plan| -> Result<Option<Verdict>> {
         tries += 1;
-        let tried = if tries > most { None } else { Some(run(scenario, verdict.seed, &plan, false)?) };
-        Ok(tried.filter(|tried| broken(tried) == wanted))
+        let found = if tries > most { None } else { Some(run(scenario, verdict.seed, &plan, false)?) };
+        Ok(found.filter(|found| broken(found) == wanted))
     };
     let points = verdict.log.activated.clone();
     let points = Plan { points, storms: Vec::new(), ..verdict.plan.clone() };

@@ -215,7 +215,7 @@ impl Bug {
             Self::LiftsEveryCordon if gives_back => sent.body["spec"]["unschedulable"] = Value::Null,
             Self::LeavesTaints if gives_back => forget(&mut sent.body, "/spec", "taints"),
             Self::LeavesMark if gives_back => {
-                forget(&mut sent.body, "/metadata/annotations", "evac.dev/drain")
+                forget(&mut sent.body, "/metadata/annotations", "evac.dev/drain");
             }
             Self::LeavesLease if delete && path.contains("/medik8s-leases/") => return Instead::Nothing,
             Self::KeepsNoRecord if path.contains("/leases") && !path.contains("evac-operator") => {

@@ -217,7 +217,7 @@ pub fn drainer(stage: &Arc<Stage>, name: &str, nodes: &[&str], policy: Policy) -
             };
             let http = Http::new(line.client(), clock, Duration::ZERO);
             let mut hear = |_, event: &evac_core::drain::step::Event| {
-                stage.book.note(&format!("{name} says {}", words(event)))
+                stage.book.note(&format!("{name} says {}", words(event)));
             };
             let result = tokio::select! {
                 biased;
@@ -250,9 +250,7 @@ pub fn drainer(stage: &Arc<Stage>, name: &str, nodes: &[&str], policy: Policy) -
     receiver
 }
 
-/// The first word of an event, and what it is about.
+/// The beginning of an event, for the log.
 fn words(event: &evac_core::drain::step::Event) -> String {
-    let mut words = format!("{event:?}");
-    words.truncate(words.floor_char_boundary(160));
-    words
+    format!("{event:?}").chars().take(160).collect()
 }

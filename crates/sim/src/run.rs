@@ -42,9 +42,9 @@ pub fn run(scenario: Scenario, seed: u64, plan: &Plan, trace: bool) -> Result<Ve
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {
         let began = tokio::time::Instant::now();
-        let mut play = (scenario.make)();
-        let stage = Stage::set(seed, plan.clone(), &play.cast(), trace).await?;
-        let settled = story(&stage, &mut *play).await?;
+        let mut told = (scenario.make)();
+        let stage = Stage::set(seed, plan.clone(), &told.cast(), trace).await?;
+        let settled = story(&stage, &mut *told).await?;
         stage.look().await;
         stage.over.cancel();
         let simulated = began.elapsed();

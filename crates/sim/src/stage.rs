@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use bytes::Bytes;
 use evac_api::Call;
 use evac_api::kubevirt::{NAMESPACE, request, review};
-use evac_apiserver::rest::reply::Reply;
+use evac_apiserver::reply::Reply;
 use evac_apiserver::server::{Api, Settings};
 use evac_clock::Clock;
 use evac_core::machines::{Config, Roles};

@@ -9,7 +9,6 @@ use crate::run::Verdict;
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     pub runs: u64,
-    pub seeds: u64,
     pub simulated: Duration,
     pub commits: u64,
     pub requests: u64,

@@ -4,8 +4,8 @@ use crate::actor::{Actor, Out, View};
 use crate::disruption;
 use crate::gc;
 use crate::handler::Handlers;
-use crate::handler::instance::instance_of;
 use crate::handler::volumes::{claim, volumes};
+use crate::instance::instance_of;
 use crate::kinds::{Kind, Object};
 use crate::kubelet::Kubelets;
 use crate::mirror::{Change, Mirror};
@@ -149,19 +149,10 @@ impl Actors {
         }
         match change.latest() {
             Some(Object::Pod(pod)) => {
-                let old = match &change.old {
-                    Some(Object::Pod(old)) => Some(old.as_ref()),
-                    _ => None,
-                };
-                let gone = change.new.is_none();
-                self.pod_changed(view, &change.key, old, pod, gone, queue);
+                self.pod_changed(view, change, pod, queue);
             }
             Some(Object::Node(node)) => {
-                let old = match &change.old {
-                    Some(Object::Node(old)) => Some(old.as_ref()),
-                    _ => None,
-                };
-                self.node_changed(view, old, node, change.new.is_none(), queue);
+                self.node_changed(view, change, node, queue);
             }
             Some(Object::Namespace(namespace)) if self.on.namespaces && change.new.is_some() => {
                 let actor =
@@ -235,15 +226,12 @@ impl Actors {
         }
     }
 
-    fn pod_changed(
-        &mut self,
-        view: View<'_>,
-        key: &Key,
-        old: Option<&Pod>,
-        pod: &Pod,
-        gone: bool,
-        queue: &mut Queue,
-    ) {
+    fn pod_changed(&mut self, view: View<'_>, change: &Change, pod: &Pod, queue: &mut Queue) {
+        let (key, gone) = (&change.key, change.new.is_none());
+        let old = match &change.old {
+            Some(Object::Pod(old)) => Some(old.as_ref()),
+            _ => None,
+        };
         if let Some(node) = node_of(pod).filter(|n| self.kubelets.hosts(n)) {
             if gone {
                 self.handlers.pod_gone(pod, self.kubelets.alive(node), view.now);
@@ -304,15 +292,12 @@ impl Actors {
         }
     }
 
-    fn node_changed(
-        &mut self,
-        view: View<'_>,
-        old: Option<&Node>,
-        node: &Node,
-        gone: bool,
-        queue: &mut Queue,
-    ) {
-        let key = Key::of(&node.metadata);
+    fn node_changed(&mut self, view: View<'_>, change: &Change, node: &Node, queue: &mut Queue) {
+        let (key, gone) = (&change.key, change.new.is_none());
+        let old = match &change.old {
+            Some(Object::Node(old)) => Some(old.as_ref()),
+            _ => None,
+        };
         if self.kubelets.hosts(&key.name) {
             queue.push(Actor::KubeletNode, key.clone());
             if self.handlers.serving() {

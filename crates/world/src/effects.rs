@@ -5,7 +5,7 @@
 
 use http::{Method, Request, header};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::kinds::{Kind, Resource};
 use crate::objects::Key;
@@ -196,97 +196,5 @@ impl Api {
 
     pub async fn get(&self, path: &str) -> Result<Value, EffectError> {
         self.send(Method::GET, path, "", None).await
-    }
-
-    /// Performs a write that is a single request.
-    pub async fn perform(&self, write: &Write) -> Result<Answer, EffectError> {
-        const JSON: &str = "application/json";
-        let Write { resource, key, subresource, verb, .. } = write;
-        let path = resource.object(key, subresource);
-        let value = match verb {
-            Verb::Create(body) => {
-                let path = if subresource.is_empty() { resource.collection(&key.namespace) } else { path };
-                self.send(Method::POST, &path, JSON, Some(body)).await?
-            }
-            Verb::Replace(body) => self.send(Method::PUT, &path, JSON, Some(body)).await?,
-            Verb::MergePatch(body) => {
-                self.send(Method::PATCH, &path, "application/merge-patch+json", Some(body)).await?
-            }
-            Verb::JsonPatch(body) => {
-                self.send(Method::PATCH, &path, "application/json-patch+json", Some(body)).await?
-            }
-            Verb::StrategicPatch(body) => {
-                self.send(Method::PATCH, &path, "application/strategic-merge-patch+json", Some(body)).await?
-            }
-            Verb::Bind { node, uid } => {
-                let body = json!({
-                    "apiVersion": "v1", "kind": "Binding",
-                    "metadata": { "name": key.name, "namespace": key.namespace, "uid": uid },
-                    "target": { "apiVersion": "v1", "kind": "Node", "name": node },
-                });
-                self.send(Method::POST, &path, JSON, Some(&body)).await?;
-                return Ok(Answer::Done);
-            }
-            Verb::Upsert { patch, create } => {
-                match self.send(Method::PATCH, &path, "application/merge-patch+json", Some(patch)).await {
-                    Err(error) if error.not_found() => {
-                        self.send(Method::POST, &resource.collection(&key.namespace), JSON, Some(create))
-                            .await?
-                    }
-                    answer => answer?,
-                }
-            }
-            Verb::Delete(deletion) => return self.delete(&path, deletion).await,
-            Verb::EmptyNamespace => return crate::gc::namespaces::empty(self, &key.name).await,
-        };
-        Ok(if value["kind"] == "Status" { Answer::Done } else { Answer::Object(value) })
-    }
-
-    async fn delete(&self, path: &str, deletion: &Deletion) -> Result<Answer, EffectError> {
-        let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
-        if let Some(grace) = deletion.grace_seconds {
-            options["gracePeriodSeconds"] = json!(grace);
-        }
-        if let Some(policy) = deletion.propagation {
-            options["propagationPolicy"] = json!(policy);
-        }
-        if let Some(uid) = &deletion.uid {
-            options["preconditions"]["uid"] = json!(uid);
-        }
-        if let Some(version) = &deletion.resource_version {
-            options["preconditions"]["resourceVersion"] = json!(version);
-        }
-        match self.send(Method::DELETE, path, "application/json", Some(&options)).await {
-            // The API answers with the object while it lingers, and with a status or the last state once it is gone.
-            Ok(value) if value["kind"] != "Status" && lingers(&value, deletion) => Ok(Answer::Object(value)),
-            Ok(_) => Ok(Answer::Gone),
-            Err(error) if error.not_found() => Ok(Answer::Gone),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-fn lingers(object: &Value, deletion: &Deletion) -> bool {
-    let meta = &object["metadata"];
-    let held = meta["finalizers"].as_array().is_some_and(|f| !f.is_empty());
-    let graceful = meta["deletionGracePeriodSeconds"].as_i64().is_some_and(|s| s > 0);
-    meta["deletionTimestamp"].is_string() && (held || (graceful && deletion.grace_seconds != Some(0)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_deleted_object_lingers_while_finalizers_or_grace_hold_it() {
-        let deletion = Deletion::default();
-        let gone = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}});
-        assert!(!lingers(&gone, &deletion));
-        let grace = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}});
-        assert!(lingers(&grace, &deletion));
-        let held = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0,
-            "finalizers": ["x"]}});
-        assert!(lingers(&held, &deletion));
-        assert!(!lingers(&json!({"metadata": {}}), &deletion));
     }
 }

@@ -9,17 +9,29 @@ use crate::kinds::{EVENTS, Kind};
 use crate::objects::{Key, name, time, uid};
 use crate::random::stable_hash;
 
+/// What an event says, and which component says it.
+#[derive(Debug, Clone, Copy)]
+pub struct Notice<'a> {
+    pub component: &'a str,
+    pub warning: bool,
+    pub reason: &'a str,
+    pub message: &'a str,
+}
+
+impl<'a> Notice<'a> {
+    pub fn normal(component: &'a str, reason: &'a str, message: &'a str) -> Self {
+        Self { component, warning: false, reason, message }
+    }
+
+    pub fn warning(component: &'a str, reason: &'a str, message: &'a str) -> Self {
+        Self { component, warning: true, reason, message }
+    }
+}
+
 /// An event about `about`. Its name follows from its content and second, so a repetition within one
 /// second is the same event and not a second one.
-pub fn event(
-    kind: Kind,
-    about: &ObjectMeta,
-    component: &str,
-    warning: bool,
-    reason: &str,
-    message: &str,
-    now: Timestamp,
-) -> Write {
+pub fn event(kind: Kind, about: &ObjectMeta, notice: Notice<'_>, now: Timestamp) -> Write {
+    let Notice { component, warning, reason, message } = notice;
     let resource = kind.resource();
     let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
     let second = now.as_second().to_string();

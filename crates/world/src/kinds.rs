@@ -14,7 +14,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 
-use crate::handler::instance::VirtualMachineInstance;
+use crate::instance::VirtualMachineInstance;
 use crate::objects::Key;
 
 /// A resource of the API: enough to build its paths.

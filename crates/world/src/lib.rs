@@ -7,6 +7,8 @@
 //! done twice. On a current-thread runtime with a paused clock, the same seed gives the same history.
 //!
 //! How pods behave on simulated nodes is up to their annotations: see [`kubelet::behaviour`].
+//!
+//! Which room knows which is in `tests/rooms.rs`: from objects over actors to the loop.
 
 pub mod actor;
 mod actors;
@@ -21,25 +23,28 @@ mod events;
 pub mod gc;
 pub mod handler;
 pub mod hypervisor;
+pub mod instance;
 pub mod kinds;
 pub mod kubelet;
 pub mod mirror;
 pub mod nodes;
 pub mod objects;
 pub mod options;
+mod perform;
 pub mod quantity;
 mod queue;
 pub mod random;
 mod runtime;
 pub mod scheduler;
+pub mod truth;
 mod watch;
 pub mod workloads;
 
 use std::sync::Arc;
 
-use evac_apiserver::rest::proxy::Asked;
-use evac_apiserver::rest::reply::Reply;
+use evac_apiserver::reply::Reply;
 use evac_apiserver::server::Api;
+use evac_apiserver::server::backend::Asked;
 use evac_clock::Clock;
 use futures::future::BoxFuture;
 use handler::metrics;
@@ -112,7 +117,7 @@ impl World {
     }
 
     /// What kubelets and hypervisors know at this moment, whatever is written about it.
-    pub async fn truth(&self) -> aftermath::Truth {
+    pub async fn truth(&self) -> truth::Truth {
         let (sender, receiver) = oneshot::channel();
         self.send(Command::Truth(sender));
         receiver.await.unwrap_or_default()

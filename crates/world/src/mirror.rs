@@ -16,11 +16,10 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 
-use crate::handler::instance::VirtualMachineInstance;
+use crate::instance::VirtualMachineInstance;
 use crate::kinds::{Kind, Object, Tracked};
-use crate::objects::{Key, controller_of, finished, node_of, uid, version};
+use crate::objects::{Key, controller_of, finished, node_of, required_anti_affinity, uid, version};
 use crate::quantity::{Amounts, add, amounts, pod_requests, subtract};
-use crate::scheduler::neighbours::required_anti_affinity;
 
 /// All objects of one kind, in the order of their keys.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::fmt;
 
 use evac_apimachinery::labels::{self, Operator, SelectorError};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference, Time,
 };
@@ -104,6 +104,15 @@ pub fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|n| !n.is_empty())
 }
 
+/// The pods that must not be where this one is.
+pub fn required_anti_affinity(pod: &Pod) -> &[PodAffinityTerm] {
+    pod.spec
+        .as_ref()
+        .and_then(|s| s.affinity.as_ref()?.pod_anti_affinity.as_ref())
+        .and_then(|a| a.required_during_scheduling_ignored_during_execution.as_deref())
+        .unwrap_or_default()
+}
+
 pub fn pod_condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
     pod.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == kind)
 }
@@ -125,6 +134,14 @@ pub fn available_at(pod: &Pod, min_ready_seconds: i32) -> Option<Timestamp> {
 
 pub fn later(at: Timestamp, seconds: i64) -> Timestamp {
     at.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
+}
+
+/// The same for parts of a second.
+pub fn after(at: Timestamp, seconds: f64) -> Timestamp {
+    jiff::SignedDuration::try_from_secs_f64(seconds)
+        .ok()
+        .and_then(|d| at.checked_add(d).ok())
+        .unwrap_or(Timestamp::MAX)
 }
 
 pub fn seconds_between(from: Timestamp, to: Timestamp) -> f64 {

@@ -11,20 +11,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::actor::{Actor, Answers, Out, View};
 use crate::actors::Actors;
-use crate::aftermath::Truth;
 use crate::asks;
 use crate::discovery::Discovery;
 use crate::effects::{Answer, Api, EffectError, Verb, Write};
-use crate::handler::instance::{VirtualMachineInstance, instance_of};
 use crate::handler::metrics;
 use crate::hypervisor::Violation;
+use crate::instance::{VirtualMachineInstance, instance_of};
 use crate::kinds::{Kind, Object, Resource};
 use crate::kubelet::node::LEASE_NAMESPACE;
 use crate::kubelet::power::{Switch, switch};
 use crate::mirror::{Change, Mirror};
 use crate::objects::{Key, uid};
 use crate::options::{NodeSpec, Options};
+use crate::perform::carry_out;
 use crate::queue::{Queue, Task};
+use crate::truth::Truth;
 use crate::watch::{self, News};
 
 /// What a test or a user does to the world from outside.
@@ -197,7 +198,7 @@ async fn perform(api: Api, discovery: Discovery, step: Step) -> Outcome {
             outcome.afterwards.push(write);
             continue;
         }
-        let result = api.perform(&write).await;
+        let result = carry_out(&api, &write).await;
         if let Err(error) = &result {
             tracing::debug!(key = %write.key, %error, "write failed");
         }
@@ -214,7 +215,7 @@ async fn perform(api: Api, discovery: Discovery, step: Step) -> Outcome {
 /// Events are for people; losing one changes nothing.
 async fn tell(api: Api, writes: Vec<Write>) {
     for write in writes {
-        if let Err(error) = api.perform(&write).await {
+        if let Err(error) = carry_out(&api, &write).await {
             tracing::trace!(key = %write.key, %error, "an event was lost");
         }
     }

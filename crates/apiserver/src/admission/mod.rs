@@ -7,8 +7,7 @@
 
 mod pods;
 mod rules;
-mod tls;
-pub mod webhooks;
+mod webhooks;
 
 use std::sync::Arc;
 

@@ -41,15 +41,7 @@ pub enum Node {
     },
     List(Vec<Expr>),
     Map(Vec<(Expr, Expr)>),
-    /// `range.all(variable, step)` and its kin.
-    Loop {
-        kind: Loop,
-        range: Box<Expr>,
-        variable: Arc<str>,
-        /// The condition of `map` with three arguments.
-        condition: Option<Box<Expr>>,
-        step: Box<Expr>,
-    },
+    Loop(Box<Loop>),
     /// `optional.optMap(variable, step)`; `flat` when the step gives an optional itself.
     IfPresent {
         optional: Box<Expr>,
@@ -66,8 +58,19 @@ pub enum Way {
     Optional,
 }
 
+/// `range.all(variable, step)` and its kin.
+#[derive(Debug, Clone)]
+pub struct Loop {
+    pub kind: LoopKind,
+    pub range: Expr,
+    pub variable: Arc<str>,
+    /// The condition of `map` with three arguments.
+    pub condition: Option<Expr>,
+    pub step: Expr,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loop {
+pub enum LoopKind {
     All,
     Exists,
     ExistsOne,
@@ -92,9 +95,9 @@ fn children(node: &Node) -> impl Iterator<Item = &Expr> {
         }
         Node::Logic { args, .. } | Node::List(args) => found.extend(args),
         Node::Map(entries) => found.extend(entries.iter().flat_map(|(key, value)| [key, value])),
-        Node::Loop { range, condition, step, .. } => {
-            found.extend([range.as_ref(), step.as_ref()]);
-            found.extend(condition.as_deref());
+        Node::Loop(repeated) => {
+            found.extend([&repeated.range, &repeated.step]);
+            found.extend(&repeated.condition);
         }
         Node::IfPresent { optional, step, .. } => found.extend([optional.as_ref(), step.as_ref()]),
         _ => {}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::ast::{Expr, Loop, Node, Way};
+use super::ast::{Expr, Loop, LoopKind, Node, Way};
 use super::signatures::{Form, Function, function, is_type_name};
 use super::types::{Bindings, Type, less_specific};
 use super::{CompileError, time};
@@ -114,9 +114,7 @@ impl Checker<'_> {
                 let key = keys.unwrap_or_else(|| self.fresh());
                 Type::map(key, values.unwrap_or_else(|| self.fresh()))
             }
-            Node::Loop { kind, range, variable, condition, step } => {
-                self.repeat(expr.at, *kind, range, variable, condition.as_deref(), step)
-            }
+            Node::Loop(repeated) => self.repeat(expr.at, repeated),
             Node::IfPresent { optional, variable, step, flat } => {
                 self.if_present(expr.at, optional, variable, step, *flat)
             }
@@ -272,15 +270,8 @@ impl Checker<'_> {
         found
     }
 
-    fn repeat(
-        &mut self,
-        at: usize,
-        kind: Loop,
-        range: &Expr,
-        variable: &str,
-        condition: Option<&Expr>,
-        step: &Expr,
-    ) -> Type {
+    fn repeat(&mut self, at: usize, repeated: &Loop) -> Type {
+        let Loop { kind, range, variable, condition, step } = repeated;
         let found = self.expr(range);
         let element = match self.bindings.resolve(&found) {
             Type::List(item) => item.as_ref().clone(),
@@ -301,19 +292,19 @@ impl Checker<'_> {
         }
         let found = self.within(variable, element.clone(), step);
         match kind {
-            Loop::All | Loop::Exists => {
+            LoopKind::All | LoopKind::Exists => {
                 self.must_be_bool(step.at, &found);
                 Type::Bool
             }
-            Loop::ExistsOne => {
+            LoopKind::ExistsOne => {
                 self.conditional(at, &found, &Type::Int);
                 Type::Bool
             }
-            Loop::Filter => {
+            LoopKind::Filter => {
                 self.conditional(at, &found, &Type::list(element.clone()));
                 Type::list(element)
             }
-            Loop::Map => Type::list(found),
+            LoopKind::Map => Type::list(found),
         }
     }
 
@@ -384,12 +375,12 @@ impl Checker<'_> {
                     self.literals(value);
                 }
             }
-            Node::Loop { range, condition, step, .. } => {
-                self.literals(range);
-                if let Some(condition) = condition {
+            Node::Loop(repeated) => {
+                self.literals(&repeated.range);
+                if let Some(condition) = &repeated.condition {
                     self.literals(condition);
                 }
-                self.literals(step);
+                self.literals(&repeated.step);
             }
             Node::IfPresent { optional, step, .. } => {
                 self.literals(optional);

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::ast::{Expr, Loop, Node, Way};
+use super::ast::{Expr, Loop, LoopKind, Node, Way};
 use super::library;
 use super::value::{Failure, Result, Val, entry, fail, to_text};
 
@@ -56,9 +56,7 @@ impl<'a> Evaluation<'a> {
                 Ok(Val::list(items.iter().map(|item| self.eval(item)).collect::<Result<_>>()?))
             }
             Node::Map(entries) => self.map(entries),
-            Node::Loop { kind, range, variable, condition, step } => {
-                self.repeat(*kind, range, variable, condition.as_deref(), step)
-            }
+            Node::Loop(repeated) => self.repeat(repeated),
             Node::IfPresent { optional, variable, step, flat } => {
                 let Val::Optional(found) = self.eval(optional)? else { return Err(Failure::overload()) };
                 let Some(found) = found else { return Ok(Val::Optional(None)) };
@@ -139,14 +137,8 @@ impl<'a> Evaluation<'a> {
         library::call(full, &values)
     }
 
-    fn repeat(
-        &mut self,
-        kind: Loop,
-        range: &Expr,
-        variable: &Arc<str>,
-        condition: Option<&Expr>,
-        step: &Expr,
-    ) -> Result<Val> {
+    fn repeat(&mut self, repeated: &Loop) -> Result<Val> {
+        let Loop { kind, range, variable, condition, step } = repeated;
         let items: Vec<Val> = match self.eval(range)? {
             Val::List(list) => list.items.clone(),
             Val::Map(entries) => entries.iter().map(|(key, _)| key.clone()).collect(),
@@ -168,14 +160,14 @@ impl<'a> Evaluation<'a> {
             let found = self.within(variable, item.clone(), step);
             match (kind, found) {
                 (_, Err(Failure::TooExpensive)) => return Err(Failure::TooExpensive),
-                (Loop::All, Ok(Val::Bool(false))) => return Ok(Val::Bool(false)),
-                (Loop::Exists, Ok(Val::Bool(true))) => return Ok(Val::Bool(true)),
-                (Loop::All, Ok(Val::Bool(true))) | (Loop::Exists, Ok(Val::Bool(false))) => {}
-                (Loop::All | Loop::Exists, other) => {
+                (LoopKind::All, Ok(Val::Bool(false))) => return Ok(Val::Bool(false)),
+                (LoopKind::Exists, Ok(Val::Bool(true))) => return Ok(Val::Bool(true)),
+                (LoopKind::All, Ok(Val::Bool(true))) | (LoopKind::Exists, Ok(Val::Bool(false))) => {}
+                (LoopKind::All | LoopKind::Exists, other) => {
                     failure.get_or_insert(other.err().unwrap_or_else(Failure::overload));
                 }
-                (Loop::Map, found) => kept.push(found?),
-                (Loop::ExistsOne | Loop::Filter, found) => match found? {
+                (LoopKind::Map, found) => kept.push(found?),
+                (LoopKind::ExistsOne | LoopKind::Filter, found) => match found? {
                     Val::Bool(true) => {
                         matching += 1;
                         kept.push(item);
@@ -189,10 +181,10 @@ impl<'a> Evaluation<'a> {
             return Err(failure);
         }
         Ok(match kind {
-            Loop::All => Val::Bool(true),
-            Loop::Exists => Val::Bool(false),
-            Loop::ExistsOne => Val::Bool(matching == 1),
-            Loop::Map | Loop::Filter => Val::list(kept),
+            LoopKind::All => Val::Bool(true),
+            LoopKind::Exists => Val::Bool(false),
+            LoopKind::ExistsOne => Val::Bool(matching == 1),
+            LoopKind::Map | LoopKind::Filter => Val::list(kept),
         })
     }
 }

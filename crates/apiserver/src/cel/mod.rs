@@ -9,8 +9,8 @@
 //! [`CompileError::Unsupported`]: whoever sent it gets 501.
 
 mod ast;
-mod check;
-mod decl;
+pub(crate) mod check;
+pub(crate) mod decl;
 mod eval;
 mod lex;
 mod library;
@@ -20,11 +20,10 @@ mod signatures;
 mod tests;
 mod text;
 mod time;
-mod types;
-mod value;
+pub(crate) mod types;
+pub(crate) mod value;
 
 pub mod conditions;
-pub mod rules;
 
 use std::sync::Arc;
 
@@ -86,14 +85,14 @@ fn shown(source: &str, at: usize, why: &str) -> String {
 
 /// An expression that is ready to be evaluated.
 #[derive(Debug)]
-struct Program {
+pub(crate) struct Program {
     expr: ast::Expr,
     result: Type,
     uses: Vec<String>,
 }
 
 impl Program {
-    fn compile(source: &str, variables: &Variables) -> Result<Self, CompileError> {
+    pub(crate) fn compile(source: &str, variables: &Variables) -> Result<Self, CompileError> {
         let length = source.chars().count();
         if length > MAX_LENGTH {
             let why = format!("expression code point size exceeds limit: size: {length}, limit {MAX_LENGTH}");
@@ -105,7 +104,11 @@ impl Program {
     }
 
     /// Compiles an expression whose result has a known type.
-    fn compile_as(source: &str, variables: &Variables, wanted: &Type) -> Result<Self, CompileError> {
+    pub(crate) fn compile_as(
+        source: &str,
+        variables: &Variables,
+        wanted: &Type,
+    ) -> Result<Self, CompileError> {
         let program = Self::compile(source, variables)?;
         if program.result == *wanted {
             return Ok(program);
@@ -113,12 +116,12 @@ impl Program {
         Err(CompileError::WrongResult(program.result.to_string()))
     }
 
-    fn uses(&self, variable: &str) -> bool {
+    pub(crate) fn uses(&self, variable: &str) -> bool {
         self.uses.iter().any(|used| used == variable)
     }
 
     /// The value, and what is left of the budget. One expression may use no more than its own limit.
-    fn run(&self, variables: &[(&str, Val)], budget: u64) -> (value::Result<Val>, u64) {
+    pub(crate) fn run(&self, variables: &[(&str, Val)], budget: u64) -> (value::Result<Val>, u64) {
         let mut scope: Scope = variables.iter().map(|(name, v)| (Arc::from(*name), v.clone())).collect();
         let mut evaluation = Evaluation::new(&mut scope, CALL_LIMIT);
         let result = evaluation.eval(&self.expr);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::CompileError;
-use super::ast::{Expr, Loop, Node, Way};
+use super::ast::{Expr, Loop, LoopKind, Node, Way};
 use super::lex::{Word, words};
 
 /// Deeper trees are refused: they are walked by recursion.
@@ -328,11 +328,11 @@ impl Parser<'_> {
     /// A method, or one of the macros that look like one.
     fn method(&self, at: usize, target: Expr, name: Arc<str>, args: Vec<Expr>) -> Result<Expr, CompileError> {
         let kind = match (&*name, args.len()) {
-            ("all", 2) => Some(Loop::All),
-            ("exists", 2) => Some(Loop::Exists),
-            ("exists_one" | "existsOne", 2) => Some(Loop::ExistsOne),
-            ("map", 2 | 3) => Some(Loop::Map),
-            ("filter", 2) => Some(Loop::Filter),
+            ("all", 2) => Some(LoopKind::All),
+            ("exists", 2) => Some(LoopKind::Exists),
+            ("exists_one" | "existsOne", 2) => Some(LoopKind::ExistsOne),
+            ("map", 2 | 3) => Some(LoopKind::Map),
+            ("filter", 2) => Some(LoopKind::Filter),
             ("all" | "exists" | "exists_one" | "existsOne", 3)
             | ("transformList" | "transformMap" | "transformMapEntry", 3 | 4) => {
                 return Err(CompileError::Unsupported(format!("{name}() with two variables")));
@@ -349,7 +349,7 @@ impl Parser<'_> {
         let Some(Expr { node: Node::Ident(variable), .. }) = variable else {
             let at = variable.map_or(at, |arg| arg.at);
             let why = match kind {
-                Some(Loop::Map | Loop::Filter) => "argument is not an identifier",
+                Some(LoopKind::Map | LoopKind::Filter) => "argument is not an identifier",
                 Some(_) => "argument must be a simple name",
                 None => "optMap() variable name must be a simple identifier",
             };
@@ -362,10 +362,11 @@ impl Parser<'_> {
             return Ok(Expr::new(at, Node::IfPresent { optional, variable, step, flat }));
         };
         let (condition, step) = match second {
-            Some(second) => (Some(Box::new(first)), Box::new(second)),
-            None => (None, Box::new(first)),
+            Some(second) => (Some(first), second),
+            None => (None, first),
         };
-        Ok(Expr::new(at, Node::Loop { kind, range: Box::new(target), variable, condition, step }))
+        let repeated = Loop { kind, range: target, variable, condition, step };
+        Ok(Expr::new(at, Node::Loop(Box::new(repeated))))
     }
 }
 

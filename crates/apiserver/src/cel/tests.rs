@@ -3,11 +3,11 @@ use serde_json::json;
 
 use super::check::Variables;
 use super::decl::Decl;
-use super::rules::{check_schema, evaluate};
 use super::types::Type;
 use super::value::Val;
 use super::{CALL_LIMIT, CompileError, Program};
 use crate::schema::crd::from_openapi;
+use crate::schema::rules::{check_schema, evaluate};
 
 fn self_of(schema: &serde_json::Value) -> Variables {
     [("self", Decl::of(schema, false).expect("typed").cel_type("selfType"))].into()

@@ -66,10 +66,11 @@ pub fn kinds_of(definition: &Value, mut schema: impl FnMut(&str) -> SchemaRef) -
         .iter()
         .find(|v| v.get("storage").and_then(Value::as_bool) == Some(true))
         .map_or("", |v| text(v, "name"));
+    let defined = Defined { definition, spec, names, group, storage_version };
     list(spec, "versions")
         .iter()
         .filter(|v| v.get("served").and_then(Value::as_bool) == Some(true))
-        .map(|version| kind_of(definition, spec, names, group, version, storage_version, &mut schema))
+        .map(|version| kind_of(&defined, version, schema(text(version, "name"))))
         .collect()
 }
 
@@ -81,15 +82,18 @@ fn owned_list(value: &Value, field: &str) -> Vec<Text> {
     list(value, field).iter().filter_map(Value::as_str).map(owned).collect()
 }
 
-fn kind_of(
-    definition: &Value,
-    spec: &Value,
-    names: &Value,
-    group: &str,
-    version: &Value,
-    storage_version: &str,
-    schema: &mut impl FnMut(&str) -> SchemaRef,
-) -> Kind {
+/// What all versions of a definition have in common.
+struct Defined<'a> {
+    definition: &'a Value,
+    spec: &'a Value,
+    /// Those that were accepted, if the definition is in effect already.
+    names: &'a Value,
+    group: &'a str,
+    storage_version: &'a str,
+}
+
+fn kind_of(defined: &Defined<'_>, version: &Value, schema: SchemaRef) -> Kind {
+    let Defined { definition, spec, names, group, storage_version } = *defined;
     let name = text(version, "name");
     let custom = Custom {
         definition: text_at(definition, "/metadata/name").to_owned(),
@@ -151,7 +155,7 @@ fn kind_of(
         namespaced: text(spec, "scope") == "Namespaced",
         verbs: ALL_VERBS,
         subresources,
-        schema: schema(name),
+        schema,
         storage: (owned(group), owned(text(names, "plural"))),
         strategy: Strategy {
             has_status: custom.has_status,

@@ -286,7 +286,7 @@ pub(super) const API_SERVICE: Strategy = Strategy {
             json!({"conditions": [{
                 "type": "Available", "status": "True", "reason": "Local",
                 "message": "Local APIServices are always available",
-                "lastTransitionTime": super::pod::seconds(now),
+                "lastTransitionTime": super::meta::seconds(now),
             }]})
         } else {
             json!({})

@@ -1,6 +1,7 @@
 //! ObjectMeta: the checks every object passes.
 
 use evac_apimachinery::validation::{self, NameRule};
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::read::{int_at, list, list_at, obj, text, text_at, truth};
@@ -227,6 +228,11 @@ pub fn non_negative(object: &Value, pointer: &str, path: &str, errors: &mut Vec<
 }
 
 pub const NON_NEGATIVE: &str = "must be greater than or equal to 0";
+
+/// RFC 3339 with whole seconds, as Kubernetes writes times.
+pub fn seconds(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
 
 pub fn name_of(object: &Value) -> &str {
     text_at(object, "/metadata/name")

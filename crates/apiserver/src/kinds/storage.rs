@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::meta;
-use super::pod::{seconds, validate_label_selector, validate_node_selector, validate_quantity_value};
+use super::meta::seconds;
+use super::pod::{validate_label_selector, validate_node_selector, validate_quantity_value};
 use super::quantities;
 use super::read::{as_map, is_set, list, list_at, obj, obj_mut, semantic_eq, set_default, text, text_at};
 use super::strategy::{Generation, Strategy};

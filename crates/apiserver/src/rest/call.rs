@@ -7,10 +7,10 @@ use http::HeaderMap;
 use http::header::USER_AGENT;
 
 use super::negotiate::Form;
-use super::path::ResourcePath;
 use super::query::Query;
 use crate::identity::Identity;
 use crate::kinds::Kind;
+use crate::path::ResourcePath;
 use crate::server::{about, storage_of};
 use crate::status::About;
 use crate::store::Key;

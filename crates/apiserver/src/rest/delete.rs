@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 
 use super::call::Call;
 use super::deletion::{DeleteOptions, Step, decide, pod_grace};
-use super::reply::Reply;
 use super::selection::Selection;
 use super::show::Shower;
 use crate::admission::{Operation, Review};
 use crate::kinds::Kind;
+use crate::kinds::meta::seconds;
+use crate::reply::Reply;
 use crate::server::{Api, about, about_kind, meta_of, not_found, storage_of};
 use crate::status::ApiError;
 use crate::store::{Expect, Key, Object};
@@ -175,7 +176,7 @@ pub fn remove(api: &Api, kind: &Kind, key: &Key, options: &DeleteOptions) -> Res
         };
         match done {
             Ok(deleted) => {
-                crate::crds::after_delete(api, kind, &deleted);
+                super::crds::after_delete(api, kind, &deleted);
                 return Ok(deleted);
             }
             Err(_) if options.resource_version.is_some() => {
@@ -215,7 +216,7 @@ fn begin_namespace(
     match step {
         Step::Remove(mut next) | Step::Mark(mut next) if held || fresh => {
             if next["metadata"].get("deletionTimestamp").is_none() {
-                next["metadata"]["deletionTimestamp"] = json!(super::deletion::seconds(api.now()));
+                next["metadata"]["deletionTimestamp"] = json!(seconds(api.now()));
             }
             next["status"]["phase"] = json!("Terminating");
             if next == *object { Ok(Step::Pending) } else { Ok(Step::Mark(next)) }

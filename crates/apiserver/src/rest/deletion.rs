@@ -9,6 +9,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
+use crate::kinds::meta::seconds;
 use crate::status::{About, ApiError, FieldError};
 
 pub const ORPHAN: &str = "orphan";
@@ -271,11 +272,6 @@ fn wanted_finalizers(metadata: &Map<String, Value>, options: &DeleteOptions) -> 
         wanted.push(FOREGROUND.into());
     }
     wanted
-}
-
-/// RFC 3339 with whole seconds, as Kubernetes writes times.
-pub fn seconds(at: Timestamp) -> String {
-    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
 #[cfg(test)]

@@ -1,47 +1,17 @@
 //! What is not a resource: discovery, OpenAPI, health, version.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use bytes::Bytes;
 use http::header::{HOST, IF_NONE_MATCH};
 use http::{HeaderMap, Method, Uri};
-use ring::digest::{SHA512, digest};
-use serde_json::Value;
 
 use super::negotiate::{Form, Offer, accepted, must_read_json, reads_json};
-use super::path::Route;
-use super::reply::{Caching, Reply};
 use crate::aggregated as others;
 use crate::discovery;
 use crate::openapi;
+use crate::path::Route;
+use crate::reply::{Caching, Reply};
 use crate::server::Api;
+use crate::server::documents::Document;
 use crate::status::ApiError;
-
-/// Documents that are costly to build, of one [`crate::server::Served`].
-#[derive(Default)]
-pub struct Documents {
-    cache: Mutex<BTreeMap<String, Arc<Document>>>,
-}
-
-/// A document, and a mark that changes with its content.
-struct Document {
-    text: Bytes,
-    etag: String,
-}
-
-impl Documents {
-    fn get(&self, key: &str, build: impl FnOnce() -> Option<Value>) -> Option<Arc<Document>> {
-        if let Some(found) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
-            return Some(found.clone());
-        }
-        let text: Bytes = serde_json::to_vec(&build()?).unwrap_or_default().into();
-        let mark = openapi::hexadecimal(digest(&SHA512, &text).as_ref());
-        let document = Arc::new(Document { text, etag: format!("\"{mark}\"") });
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), document.clone());
-        Some(document)
-    }
-}
 
 const DISCOVERY_V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const PRIVATE: &str = "no-cache, private";
@@ -166,10 +136,11 @@ fn cached(document: &Document, headers: &HeaderMap, vary: &'static str, control:
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use evac_clock::Clock;
 
     use super::*;
-    use crate::rest::body::Body;
+    use crate::reply::Body;
     use crate::server::Settings;
 
     fn groups(api: &Api) -> Bytes {

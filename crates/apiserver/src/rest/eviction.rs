@@ -16,10 +16,11 @@ use serde_json::{Value, json};
 
 use super::call::Call;
 use super::delete::remove;
-use super::deletion::{DeleteOptions, seconds};
-use super::reply::Reply;
+use super::deletion::DeleteOptions;
 use crate::admission::{Operation, Review};
 use crate::kinds::Kind;
+use crate::kinds::meta::seconds;
+use crate::reply::Reply;
 use crate::selector::{label_selector, selects};
 use crate::server::{Api, about_kind, meta_of, not_found, storage_of};
 use crate::status::{About, ApiError, FieldError};

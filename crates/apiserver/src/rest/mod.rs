@@ -1,21 +1,19 @@
 //! The REST front: from an HTTP request to a verb on a resource, and back.
 
 pub mod allocate;
-pub mod body;
 pub mod call;
 pub mod continuation;
+pub mod crds;
 pub mod delete;
 pub mod deletion;
 pub mod documents;
 pub mod eviction;
 pub mod negotiate;
 pub mod ownership;
-pub mod path;
 pub mod profile;
 pub mod proxy;
 pub mod query;
 pub mod read;
-pub mod reply;
 pub mod reviews;
 pub mod scale;
 pub mod selection;
@@ -31,15 +29,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 
-use self::body::Body;
 use self::call::Call;
-use self::path::{ResourcePath, Route};
 use self::query::Query;
-use self::reply::Reply;
 use crate::auth::{self, Attributes};
 use crate::identity::Identity;
 use crate::kinds::{Kind, Part};
+use crate::path::{ResourcePath, Route};
 use crate::protobuf;
+use crate::reply::{Body, Reply};
 use crate::schema::decode::summary;
 use crate::server::Api;
 use crate::status::ApiError;
@@ -108,7 +105,11 @@ async fn handle(
         path.subresource = "binding".into();
     }
     let Some(kind) = kinds.by_plural(&path.group, &path.version, &path.resource).cloned() else {
-        return aggregated(api, method, uri, &path, &identity, headers, body).await;
+        let mut request = Request::new(body);
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = uri.clone();
+        *request.headers_mut() = headers;
+        return aggregated(api, &path, &identity, request).await;
     };
     let verb = verb?;
     if kind.group.is_empty() && kind.plural == "pods" && path.subresource == "proxy" && *method == Method::GET
@@ -178,12 +179,9 @@ fn is_binding_collection(path: &ResourcePath) -> bool {
 /// A group that another server answers for, or nothing.
 async fn aggregated(
     api: &Arc<Api>,
-    method: &Method,
-    uri: &http::Uri,
     path: &ResourcePath,
     identity: &Identity,
-    headers: HeaderMap,
-    body: Bytes,
+    mut request: Request<Bytes>,
 ) -> Result<Reply, ApiError> {
     let Some(handler) = api.aggregated(&path.group, &path.version) else {
         return Err(match api.kinds().iter().find(|k| k.group == path.group) {
@@ -192,12 +190,8 @@ async fn aggregated(
             _ => ApiError::no_such_page(),
         });
     };
-    let verb = verb(method, path, &Query::parse(uri.query())?)?;
+    let verb = verb(request.method(), path, &Query::parse(request.uri().query())?)?;
     auth::allow(api, identity, &auth::attributes(verb, path))?;
-    let mut request = Request::new(body);
-    *request.method_mut() = method.clone();
-    *request.uri_mut() = uri.clone();
-    *request.headers_mut() = headers;
     request.extensions_mut().insert(identity.clone());
     let media = negotiate::plainly_accepted(request.headers());
     Ok(Reply { media, ..handler(request).await })

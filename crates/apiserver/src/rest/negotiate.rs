@@ -5,6 +5,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 
 use crate::kinds::Kind;
 use crate::protobuf;
+use crate::reply::Media;
 use crate::status::ApiError;
 
 /// How objects are shown in an answer.
@@ -18,26 +19,6 @@ pub enum Form {
     Metadata,
     /// `apidiscovery.k8s.io/v2 APIGroupDiscoveryList`.
     AggregatedDiscovery,
-}
-
-/// The encoding of an answer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Media {
-    #[default]
-    Json,
-    Yaml,
-    Protobuf,
-}
-
-impl Media {
-    fn of(text: &str) -> Option<Self> {
-        match text {
-            "application/json" | "*/*" => Some(Self::Json),
-            "application/yaml" => Some(Self::Yaml),
-            protobuf::MEDIA_TYPE => Some(Self::Protobuf),
-            _ => None,
-        }
-    }
 }
 
 /// The encodings that clients are told of.

@@ -37,7 +37,7 @@ pub fn must_be_served(kind: &Kind, object: &Value) -> Result<(), ApiError> {
             Err(outside("conversion by webhook", "versions of a custom resource must have one schema"))
         }
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            match crate::crds::missing_for_rules(object) {
+            match super::crds::missing_for_rules(object) {
                 Some(what) => Err(outside("a validation rule", &format!("it needs {what}"))),
                 None => Ok(()),
             }

@@ -1,31 +1,16 @@
-//! `pods/proxy`: a question to what runs in a pod. Pods are simulated, so somebody in this process may answer for all that carry a label;
-//! nobody is at home in the others.
+//! `pods/proxy`: a question to what runs in a pod. Pods are simulated, so a function of this process may answer for all that carry a label; nothing
+//! listens in the others.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::path::ResourcePath;
-use super::reply::Reply;
 use crate::kinds::Kind;
+use crate::path::ResourcePath;
+use crate::reply::Reply;
+use crate::server::backend::Asked;
 use crate::server::{Api, not_found};
 use crate::status::{ApiError, quoted};
-
-/// What a pod is asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
-    pub namespace: String,
-    pub pod: String,
-    pub node: String,
-    pub port: String,
-    /// From its first slash on.
-    pub path: String,
-}
-
-/// Answers for pods; nothing if the pod cannot be reached.
-pub type Backend = Arc<dyn Fn(Asked) -> BoxFuture<'static, Option<Reply>> + Send + Sync>;
 
 pub async fn get(api: &Api, kind: &Kind, path: &ResourcePath) -> Result<Reply, ApiError> {
     let (scheme, name, port) = split(&path.name)

@@ -8,12 +8,12 @@ use super::call::Call;
 use super::continuation::Continuation;
 use super::negotiate::Form;
 use super::query::VersionMatch;
-use super::reply::Reply;
 use super::selection::Selection;
 use super::show::Shower;
+use crate::reply::Reply;
 use crate::server::{Api, not_found};
 use crate::status::ApiError;
-use crate::store::{Listing, Unavailable};
+use crate::store::{Listing, Page, Unavailable};
 
 pub fn get(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     if !call.query.resource_version.is_empty() {
@@ -80,9 +80,8 @@ pub fn select(api: &Api, call: &Call, selection: &Selection) -> Result<Listing, 
         let token = Continuation::decode(&query.continue_token)?;
         (token.revision, Some(token.from), query.limit)
     };
-    let result = api.store.list(&call.storage(), &call.path.namespace, at, from.as_ref(), limit, |meta| {
-        selection.selects(meta)
-    });
+    let page = Page { namespace: &call.path.namespace, at, from: from.as_ref(), limit };
+    let result = api.store.list(&call.storage(), &page, |meta| selection.selects(meta));
     match (result, from) {
         (Ok(listing), _) => Ok(listing),
         (Err(Unavailable::Future { current }), _) => Err(too_large(at.unwrap_or_default(), current)),

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use super::call::Call;
-use super::reply::Reply;
 use crate::auth::{self, Attributes};
 use crate::identity::Identity;
+use crate::kinds::meta::seconds;
+use crate::reply::Reply;
 use crate::server::Api;
 use crate::status::ApiError;
 
@@ -18,7 +19,7 @@ pub fn answer(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     super::ownership::Owner::of_body(call, &call.kind.schema, &call.kind.api_version(), api.now())
         .track(None, &mut review);
     if matches!(&*call.kind.kind, "SelfSubjectReview") {
-        review["metadata"]["creationTimestamp"] = json!(super::deletion::seconds(api.now()));
+        review["metadata"]["creationTimestamp"] = json!(seconds(api.now()));
     }
     check_access_review(&call.kind.kind, &review["spec"])?;
     match call.kind.kind.as_ref() {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::call::Call;
-use super::deletion::seconds;
-use super::reply::Reply;
 use crate::admission::{Operation, Review};
 use crate::identity::Identity;
+use crate::kinds::meta::seconds;
 use crate::kinds::{Kind, Part};
+use crate::reply::Reply;
 use crate::server::{Api, meta_of, not_found};
 use crate::status::ApiError;
 use crate::store::Expect;

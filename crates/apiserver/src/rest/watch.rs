@@ -7,12 +7,11 @@ use bytes::{Bytes, BytesMut};
 use futures::stream;
 use serde_json::{Value, json};
 
-use super::body::Body;
 use super::call::Call;
 use super::negotiate::Form;
-use super::reply::Reply;
 use super::selection::Selection;
 use super::show::Shower;
+use crate::reply::{Body, Reply};
 use crate::server::Api;
 use crate::status::ApiError;
 use crate::store::{ChangeKind, Unavailable, WatchEvent, WatchFilter, WatchFrom, Watching};

@@ -8,17 +8,18 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::call::Call;
-use super::deletion::{may_be_removed, seconds};
+use super::deletion::may_be_removed;
 use super::negotiate::{BodyForm, PatchForm, body_form, patch_form};
 use super::ownership::{Owner, same_but_for_times};
 use super::query;
-use super::reply::Reply;
 use super::show::{Shower, convert_from_stored, convert_to_stored};
 use crate::admission::{Operation, Review};
-use crate::cel::rules::{self, Findings};
 use crate::kinds::Part;
+use crate::kinds::meta::seconds;
 use crate::patch;
+use crate::reply::Reply;
 use crate::schema::decode::{self, Decoded, FieldValidation, Media};
+use crate::schema::rules::{self, Findings};
 use crate::schema::{canonical, default, validate};
 use crate::server::{Api, about_kind, not_found, stored_meta};
 use crate::status::{ApiError, FieldError};
@@ -130,7 +131,7 @@ async fn create_placed(
         let meta = stored_meta(api, kind, &stored);
         match api.store.put(&call.storage(), &key, Expect::Absent, stored, meta) {
             Ok(object) => {
-                crate::crds::after_write(api, kind, &object);
+                super::crds::after_write(api, kind, &object);
                 return Ok(Reply::text(201, Shower::new(call).one(&object, api.now()))
                     .with_warnings(std::mem::take(warnings)));
             }
@@ -372,13 +373,13 @@ fn commit(api: &Arc<Api>, call: &Call, stored: &Object, object: Value) -> Result
     let meta = stored_meta(api, &call.kind, &value);
     if gone {
         let removed = api.store.remove(&call.storage(), &call.key(), expect)?;
-        crate::crds::after_delete(api, &call.kind, &super::delete::Deleted::Removed(removed.clone()));
+        super::crds::after_delete(api, &call.kind, &super::delete::Deleted::Removed(removed.clone()));
         // The client sees the state it asked for, not the state before.
         let json = serde_json::to_vec(&value).unwrap_or_default().into();
         return Ok(Object { revision: removed.revision, json, meta: meta.into() });
     }
     let written = api.store.put(&call.storage(), &call.key(), expect, value, meta)?;
-    crate::crds::after_write(api, &call.kind, &written);
+    super::crds::after_write(api, &call.kind, &written);
     Ok(written)
 }
 
@@ -486,7 +487,7 @@ fn complete(call: &Call, object: &mut Value) {
 /// What the type of an object says against it. Rules have their say only about objects of the right shape.
 pub fn schema_findings(call: &Call, object: &Value, old: Option<&Value>, part: Part) -> Findings {
     if call.kind.is_builtin() {
-        let errors = crate::crds::schema_errors(&call.kind, object);
+        let errors = super::crds::schema_errors(&call.kind, object);
         return Findings { errors, ..Findings::default() };
     }
     let schema = call.kind.schema.get();

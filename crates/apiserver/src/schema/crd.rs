@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::decode::object_meta;
+use super::rules::Compiled;
 use super::{Checks, ListKind, PatchStrategy, Rule, Schema, SchemaRef, Shape, structural};
-use crate::cel::rules::Compiled;
 use crate::status::FieldError;
 
 /// Reads a schema after checking that it is structural. `path` is where it stands in the definition

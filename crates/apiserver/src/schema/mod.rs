@@ -13,6 +13,7 @@ pub mod default;
 pub mod formats;
 mod list_semantics;
 pub mod prune;
+pub mod rules;
 mod structural;
 pub mod validate;
 
@@ -225,7 +226,7 @@ pub struct Rule {
     pub field_path: Option<Arc<str>>,
     pub optional_old_self: bool,
     /// Ready to be evaluated; nothing for a rule with mistakes.
-    pub compiled: Option<Arc<crate::cel::rules::Compiled>>,
+    pub compiled: Option<Arc<rules::Compiled>>,
 }
 
 impl Rule {

@@ -254,7 +254,7 @@ fn rule_texts(json: &Value, rule: &Value, at: &str, errors: &mut Vec<FieldError>
     if breaks(path) {
         errors.push(FieldError::invalid(&about_path, path, "must not contain line breaks"));
     }
-    if !path.is_empty() && crate::cel::rules::normal_path(path, json).is_none() {
+    if !path.is_empty() && super::rules::normal_path(path, json).is_none() {
         errors.push(FieldError::invalid(&about_path, path, "must be a valid path"));
     }
 }

@@ -1,7 +1,7 @@
 //! Validation of custom resources against their schema, in the words of kube-apiserver.
 //!
 //! On update, what did not change is not checked again, so that a tightened schema does not lock objects
-//! out. `x-kubernetes-validations` come afterwards ([`crate::cel::rules`]).
+//! out. `x-kubernetes-validations` come afterwards ([`crate::schema::rules`]).
 
 use std::collections::BTreeSet;
 

@@ -214,18 +214,20 @@ impl Store {
         Ok(object)
     }
 
-    /// Lists a resource at a revision (`None`: now), within a namespace (`""`: all), from a key on.
-    ///
-    /// `keep` filters; `limit` bounds how many kept objects are returned.
+    /// Everything there is of a resource in a namespace (`""`: in all), now.
+    pub fn all(&self, resource: &str, namespace: &str) -> Vec<Object> {
+        let page = Page { namespace, ..Page::default() };
+        self.list(resource, &page, |_| true).map(|listing| listing.objects).unwrap_or_default()
+    }
+
+    /// Lists a part of a resource; `keep` filters.
     pub fn list(
         &self,
         resource: &str,
-        namespace: &str,
-        at: Option<u64>,
-        from: Option<&Key>,
-        limit: Option<usize>,
+        page: &Page<'_>,
         mut keep: impl FnMut(&Meta) -> bool,
     ) -> Result<Listing, Unavailable> {
+        let Page { namespace, at, from, limit } = *page;
         let inner = self.lock();
         let revision = at.unwrap_or(inner.revision);
         if revision > inner.revision {
@@ -306,6 +308,19 @@ impl Store {
             table.watchers = Watchers::default();
         }
     }
+}
+
+/// Which part of a resource is listed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Page<'a> {
+    /// Empty for all.
+    pub namespace: &'a str,
+    /// The revision that is shown; `None` for now.
+    pub at: Option<u64>,
+    /// The first key that is looked at.
+    pub from: Option<&'a Key>,
+    /// How many objects are returned at most, of those that are kept.
+    pub limit: Option<usize>,
 }
 
 /// Where a watch begins.

@@ -33,6 +33,9 @@ fn seen(watching: &mut Watching) -> Vec<(ChangeKind, String, u64)> {
         .collect()
 }
 
+/// All of the namespace that most of these tests are in.
+const NS: Page<'_> = Page { namespace: "ns", at: None, from: None, limit: None };
+
 #[test]
 fn a_write_with_a_stale_revision_is_refused_with_what_is_stored() {
     let store = Store::new();
@@ -52,7 +55,7 @@ fn a_list_at_an_earlier_revision_shows_the_earlier_state() {
     let b = put(&store, "b", Expect::Absent, &[]);
     put(&store, "a", Expect::Revision(a.revision), &[("new", "yes")]);
     store.remove(&pods(), &Key::new("ns", "b"), Expect::Revision(b.revision)).unwrap();
-    let past = store.list("pods", "ns", Some(b.revision), None, None, |_| true).unwrap();
+    let past = store.list("pods", &Page { at: Some(b.revision), ..NS }, |_| true).unwrap();
     let names: Vec<_> = past.objects.iter().map(|o| (o.meta.name.to_string(), o.revision)).collect();
     assert_eq!(names, [("a".to_string(), a.revision), ("b".to_string(), b.revision)]);
 }
@@ -63,10 +66,11 @@ fn a_limited_list_says_where_to_go_on_and_how_much_is_left() {
     for name in ["a", "b", "c", "d"] {
         put(&store, name, Expect::Absent, &[]);
     }
-    let page = store.list("pods", "ns", None, None, Some(1), |_| true).unwrap();
+    let page = store.list("pods", &Page { limit: Some(1), ..NS }, |_| true).unwrap();
     let (next, left) = page.more.unwrap();
     assert_eq!((next.as_str(), left), ("ns/b", 3));
-    let rest = store.list("pods", "ns", Some(page.revision), Some(&next), None, |_| true).unwrap();
+    let after = Page { at: Some(page.revision), from: Some(&next), ..NS };
+    let rest = store.list("pods", &after, |_| true).unwrap();
     assert_eq!(rest.objects.len(), 3);
     assert!(rest.more.is_none());
 }
@@ -78,8 +82,7 @@ fn a_namespace_is_not_taken_for_the_prefix_of_another() {
         let m = Meta { namespace: ns.into(), name: name.into(), ..Meta::default() };
         store.put(&pods(), &Key::new(ns, name), Expect::Absent, json!({"metadata": {}}), m).unwrap();
     }
-    let listing = store.list("pods", "a", None, None, None, |_| true).unwrap();
-    assert_eq!(listing.objects.len(), 1);
+    assert_eq!(store.all("pods", "a").len(), 1);
 }
 
 #[test]
@@ -88,11 +91,11 @@ fn compaction_makes_old_revisions_unavailable_and_future_ones_never_were() {
     let a = put(&store, "a", Expect::Absent, &[]);
     put(&store, "b", Expect::Absent, &[]);
     store.compact(2);
-    let old = store.list("pods", "", Some(a.revision), None, None, |_| true).unwrap_err();
+    let old = store.list("pods", &Page { at: Some(a.revision), ..Page::default() }, |_| true).unwrap_err();
     assert_eq!(old, Unavailable::Compacted { oldest: 2 });
     let watch = store.watch(&pods(), WatchFilter::everything(), WatchFrom::After(1));
     assert!(matches!(watch, Err(Unavailable::Compacted { .. })));
-    let future = store.list("pods", "", Some(99), None, None, |_| true).unwrap_err();
+    let future = store.list("pods", &Page { at: Some(99), ..Page::default() }, |_| true).unwrap_err();
     assert_eq!(future, Unavailable::Future { current: 2 });
 }
 

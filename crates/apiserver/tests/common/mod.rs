@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evac_apiserver::identity::Identity;
-use evac_apiserver::rest::body::Body;
+use evac_apiserver::reply::Body;
 use evac_apiserver::server::{Api, Settings};
 use evac_apiserver::service::Service;
 use evac_clock::Clock;

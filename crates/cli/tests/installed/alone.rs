@@ -18,15 +18,30 @@ use crate::scenario::{Arm, Cluster};
 use crate::skip;
 
 const SETS: [&str; 5] = ["failover", "maintenance", "tenants", "failover,maintenance", "maintenance,tenants"];
-const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(60);
 
-fn api(cluster: &Cluster, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
+/// The objects of a kind: of one namespace, if it has namespaces.
+pub fn api(
+    cluster: &Cluster,
+    group: &str,
+    version: &str,
+    kind: &str,
+    namespace: Option<&str>,
+) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    Api::all_with(cluster.client.clone(), &resource)
+    match namespace {
+        Some(namespace) => Api::namespaced_with(cluster.client.clone(), namespace, &resource),
+        None => Api::all_with(cluster.client.clone(), &resource),
+    }
 }
 
 /// Creates an object once the operator answers the reviews that it has asked for, waits until it is as it should be, and removes it.
-async fn lived(objects: &Api<DynamicObject>, object: Value, pointer: &'static str, wanted: Option<Value>) {
+pub async fn lived(
+    objects: &Api<DynamicObject>,
+    object: Value,
+    pointer: &'static str,
+    wanted: Option<Value>,
+) {
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     let name = object.metadata.name.clone().unwrap();
     // When the API server reaches the reviews cannot be watched; it can only be asked.
@@ -82,7 +97,7 @@ async fn story(cluster: &Cluster, name: &str, roles: &str) -> BTreeSet<Deed> {
     // It is ready when every role has read what it watches.
     tokio::time::timeout(LONG, ready(&health)).await.expect("the operator is ready in time");
     if roles.contains("maintenance") {
-        let objects = api(cluster, "nodemaintenance.medik8s.io", "v1beta1", "NodeMaintenance");
+        let objects = api(cluster, "nodemaintenance.medik8s.io", "v1beta1", "NodeMaintenance", None);
         let object = json!({
             "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
             "metadata": {"name": name}, "spec": {"nodeName": "node-1"},
@@ -90,7 +105,7 @@ async fn story(cluster: &Cluster, name: &str, roles: &str) -> BTreeSet<Deed> {
         lived(&objects, object, "/status/phase", Some(json!("Succeeded"))).await;
     }
     if roles.contains("failover") {
-        let objects = api(cluster, "evac.dev", "v1alpha1", "FailoverPolicy");
+        let objects = api(cluster, "evac.dev", "v1alpha1", "FailoverPolicy", None);
         let object = json!({
             "apiVersion": "evac.dev/v1alpha1", "kind": "FailoverPolicy", "metadata": {"name": name},
             "spec": {

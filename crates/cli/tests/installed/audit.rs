@@ -1,6 +1,6 @@
 //! What an audit log says about one user.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -52,6 +52,30 @@ pub fn read(log: &str, user: &str) -> BTreeSet<Deed> {
         deeds.insert(deed);
     }
     deeds
+}
+
+/// How many watches of each collection a user had open at a time, at most: by its path and what was selected of it.
+pub fn watches(log: &str, user: &str) -> BTreeMap<String, usize> {
+    let (mut open, mut most) = (BTreeMap::<String, BTreeSet<String>>::new(), BTreeMap::new());
+    for line in log.lines() {
+        let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
+        let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        if text("/user/username") != user || text("/verb") != "watch" {
+            continue;
+        }
+        let (path, query) = text("/requestURI").split_once('?').unwrap_or_default();
+        let selected: Vec<&str> = query.split('&').filter(|part| part.contains("Selector=")).collect();
+        let watched = format!("{path} {}", selected.join(" ")).trim().to_owned();
+        let now = open.entry(watched.clone()).or_default();
+        match text("/stage") {
+            "ResponseStarted" => drop(now.insert(text("/auditID").to_owned())),
+            "ResponseComplete" => drop(now.remove(text("/auditID"))),
+            _ => continue,
+        }
+        let most = most.entry(watched).or_default();
+        *most = now.len().max(*most);
+    }
+    most
 }
 
 /// What an aggregated server asked about this user before it served a request.
@@ -120,4 +144,27 @@ fn a_refusal_is_told_from_what_was_done_and_others_do_not_count() {
     assert!(has("create") && has("watch") && has("patch"));
     assert!(!has("delete") && !has("update") && !has("get"));
     assert!(!used.has("create", "", "pods/eviction", Some("e"), None));
+}
+
+#[test]
+fn watches_that_are_open_together_are_told_from_those_that_follow_each_other() {
+    let line = |id: &str, stage: &str, uri: &str| {
+        serde_json::json!({
+            "auditID": id, "stage": stage, "verb": "watch", "user": {"username": "me"}, "requestURI": uri,
+        })
+        .to_string()
+    };
+    let (pods, nodes) = ("/api/v1/pods?watch=true&labelSelector=a%3Db", "/api/v1/nodes?watch=true");
+    let log = [
+        line("1", "ResponseStarted", pods),
+        line("2", "ResponseStarted", nodes),
+        line("2", "ResponseComplete", nodes),
+        line("3", "ResponseStarted", nodes),
+        line("4", "RequestReceived", pods),
+        line("4", "ResponseStarted", pods),
+    ];
+    let counts = watches(&log.join("\n"), "me");
+    let expected = [("/api/v1/nodes", 1), ("/api/v1/pods labelSelector=a%3Db", 2)];
+    assert_eq!(counts, expected.map(|(path, count)| (path.to_owned(), count)).into());
+    assert!(watches(&log.join("\n"), "you").is_empty());
 }

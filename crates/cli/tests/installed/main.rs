@@ -18,6 +18,7 @@ mod rights;
 #[allow(dead_code, reason = "shared with the scenarios' own test")]
 #[path = "../scenario/mod.rs"]
 mod scenario;
+mod watches;
 
 /// Says what was left out, and leaves a note for the summary of `cargo xtask test`.
 fn skip(why: &str) {

@@ -48,7 +48,7 @@ pub fn progress(
     node: &str,
     now: Timestamp,
 ) -> Option<DrainProgress> {
-    let state = run.nodes.iter().find(|known| known.name == node)?;
+    let work = run.nodes.iter().find(|known| known.name == node)?;
     let assessment = assess(index, policy, node, now);
     let mut pending = Vec::new();
     let mut blockers = Vec::new();
@@ -61,7 +61,7 @@ pub fn progress(
             blockers.push(Blocker { pod: verdict.pod.clone(), owner, reason, since });
         }
     }
-    let stage = match &state.phase {
+    let stage = match &work.phase {
         NodePhase::Waiting(_) | NodePhase::Cordoning(_) | NodePhase::LookingUp { .. } => {
             DrainStage::Preparing
         }
@@ -70,9 +70,9 @@ pub fn progress(
     };
     let still_applied = index.node(node).is_some_and(|node| {
         let ours = matches!(&node.mark, Some(MarkState::Valid(mark)) if mark.owner == run.owner);
-        ours && state.changes.are_on(node)
+        ours && work.changes.are_on(node)
     });
-    let told = matches!(state.phase, NodePhase::Draining(_)).then(|| run.tellings.get(node)).flatten();
+    let told = matches!(work.phase, NodePhase::Draining(_)).then(|| run.tellings.get(node)).flatten();
     Some(DrainProgress {
         node: node.to_owned(),
         stage,

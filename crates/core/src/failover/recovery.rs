@@ -158,7 +158,7 @@ impl Recovery {
             match return_state {
                 ReturnState::Returned { .. } => {}
                 ReturnState::OnItsWay { phase } => {
-                    remains.guests.push(Missing { instance, phase, why: None })
+                    remains.guests.push(Missing { instance, phase, why: None });
                 }
                 ReturnState::Stuck { phase, why } => {
                     let since = *self.stuck.entry(instance.clone()).or_insert(now);

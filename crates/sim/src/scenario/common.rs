@@ -209,6 +209,9 @@ pub async fn pods_on(stage: &Stage, node: &str) -> Result<Vec<String>> {
     Ok(stage.items(PODS).await?.iter().filter(here).map(name).collect())
 }
 
+/// After so many failures a drain gives up giving its lease back.
+const PATIENCE: usize = 3;
+
 /// The leases that evac keeps while it works on nodes: those with a holder, and records where `records` counts.
 pub async fn leases(stage: &Stage, records: bool) -> Result<Vec<String>> {
     let mut left = Vec::new();
@@ -216,7 +219,13 @@ pub async fn leases(stage: &Stage, records: bool) -> Result<Vec<String>> {
         for lease in stage.items(&format!("{LEASES}/{namespace}/leases")).await? {
             let name = lease["metadata"]["name"].as_str().unwrap_or_default();
             let ours = namespace == "medik8s-leases" || name.starts_with("evac-");
-            let held = lease["spec"]["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty());
+            let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+            let held = !holder.is_empty();
+            // A drain that has ended does not try for ever: then its lease is left to lapse.
+            let owner = holder.split('/').next().unwrap_or_default();
+            if stage.book.faults_at(owner, name) >= PATIENCE {
+                continue;
+            }
             if ours && (held || records) {
                 left.push(format!("lease {namespace}/{name} of {} is left", lease["spec"]["holderIdentity"]));
             }

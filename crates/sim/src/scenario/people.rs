@@ -42,8 +42,8 @@ async fn act(stage: &Stage, step: &str, nodes: usize) -> Result<()> {
             stage.patch(&path, &json!({"metadata": {"labels": labels}})).await?;
         }
         1 => {
-            let notes = json!({format!("{THEIRS}note"): draw("value", 9).to_string()});
-            stage.patch(&path, &json!({"metadata": {"annotations": notes}})).await?;
+            let said = json!({format!("{THEIRS}note"): draw("value", 9).to_string()});
+            stage.patch(&path, &json!({"metadata": {"annotations": said}})).await?;
         }
         2 => {
             let key = format!("{THEIRS}careful-{}", draw("value", 3));

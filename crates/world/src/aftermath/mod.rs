@@ -10,7 +10,6 @@ mod maintenance_tests;
 mod rules;
 #[cfg(test)]
 mod tests;
-mod truth;
 
 use std::time::Duration;
 
@@ -20,7 +19,6 @@ use futures::{AsyncBufReadExt, TryStreamExt};
 use serde_json::Value;
 
 pub use self::rules::{Picture, untrue};
-pub use self::truth::{Doing, Resident, Truth};
 use crate::World;
 
 const NODES: &str = "/api/v1/nodes";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::maintenance;
-use super::truth::{Doing, Resident, Truth};
+use crate::truth::{Doing, Resident, Truth};
 
 /// All that is said.
 #[derive(Debug, Clone, Default, PartialEq)]

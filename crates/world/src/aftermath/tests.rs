@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::objects::Key;
+use crate::truth::{Doing, Resident, Truth};
 
 fn truth(residents: &[(&str, Doing)], moves: &[&str]) -> Truth {
     let resident = |(node, doing): &(&str, Doing)| Resident {

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, T
 use self::sums::Expected;
 use crate::actor::{Out, View};
 use crate::effects::Write;
-use crate::events::event;
+use crate::events::{Notice, event};
 use crate::kinds::Kind;
 use crate::objects::{Key, deleting, later, name, ready, selector_problem, selects, time};
 
@@ -26,8 +26,8 @@ pub fn sync(view: View<'_>, key: &Key, out: &mut Out) {
     let Some(budget) = view.mirror.budgets.get(key) else { return };
     let selector = budget.spec.as_ref().and_then(|s| s.selector.as_ref());
     let about = |out: &mut Out, warning: bool, reason: &str, message: &str| {
-        let about = &budget.metadata;
-        out.write(event(Kind::PodDisruptionBudget, about, COMPONENT, warning, reason, message, view.now));
+        let notice = Notice { component: COMPONENT, warning, reason, message };
+        out.write(event(Kind::PodDisruptionBudget, &budget.metadata, notice, view.now));
     };
     if let Some(problem) = selector.and_then(selector_problem) {
         about(out, true, "NoPods", &format!("Failed to get pods: {problem}"));
@@ -123,7 +123,12 @@ fn under_way(
                 "Pod was expected by PDB {namespace}/{} to be deleted but it wasn't",
                 name(&budget.metadata)
             );
-            out.write(event(Kind::Pod, &pod.metadata, COMPONENT, true, "NotDeleted", &text, view.now));
+            out.write(event(
+                Kind::Pod,
+                &pod.metadata,
+                Notice::warning(COMPONENT, "NotDeleted", &text),
+                view.now,
+            ));
         } else {
             out.again_at(later(since.0, DELETION_SECONDS + 1));
             live.insert(name(&pod.metadata).to_owned(), since.clone());

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::instance::VirtualMachineInstance;
 use crate::effects::{Write, as_value};
+use crate::instance::VirtualMachineInstance;
 use crate::kinds::Kind;
 use crate::objects::{label, time};
 

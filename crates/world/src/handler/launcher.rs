@@ -5,12 +5,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::Handlers;
-use super::instance::{LAUNCHER_EXTRA_GRACE, VirtualMachineInstance, instance_of, is_launcher};
 use crate::actor::{Actor, Out, View};
 use crate::hypervisor::guest::{End, State};
+use crate::instance::{LAUNCHER_EXTRA_GRACE, VirtualMachineInstance, instance_of, is_launcher};
+use crate::kubelet::Guests;
 use crate::kubelet::behaviour::Behaviour;
-use crate::kubelet::life::{Run, Stage, after};
-use crate::objects::{Key, deleting, node_of, seconds_between, uid};
+use crate::kubelet::life::{Run, Stage};
+use crate::objects::{Key, after, deleting, node_of, seconds_between, uid};
 
 /// How long a launcher waits for its node agent after the end of its guest.
 const LAST_WORD_SECONDS: f64 = 5.0;
@@ -28,8 +29,46 @@ impl Handlers {
         }
     }
 
-    /// Shapes how the containers of a launcher behave by what its guest does. Other pods are left alone.
-    pub fn shape(&mut self, view: View<'_>, pod: &Pod, run: &Run, how: &mut Behaviour, out: &mut Out) {
+    /// The pod is gone from the API. A kubelet that lives ends what ran in it; a dead one cannot.
+    pub fn pod_gone(&mut self, pod: &Pod, kubelet_alive: bool, now: Timestamp) {
+        if !is_launcher(pod) {
+            return;
+        }
+        self.exits.remove(uid(&pod.metadata));
+        self.shutdowns_told.remove(uid(&pod.metadata));
+        if !kubelet_alive {
+            return;
+        }
+        if let Some(domain) = self.hypervisor.domain(uid(&pod.metadata))
+            && matches!(
+                domain.guest.state,
+                State::Off { how: End::Lost, .. } | State::Running | State::Paused
+            )
+        {
+            self.lost.insert(domain.machine.key.clone(), domain.machine.uid.clone());
+        }
+        self.hypervisor.pod_gone(uid(&pod.metadata), now);
+    }
+
+    /// A kubelet that comes back ends what has no pod any more.
+    pub fn reap(&mut self, view: View<'_>, node: &str) {
+        let orphans: Vec<String> = self
+            .hypervisor
+            .domains()
+            .filter(|d| d.place.node == node)
+            .filter(|d| {
+                view.mirror.pods.get(&d.place.pod).is_none_or(|p| uid(&p.metadata) != d.place.pod_uid)
+            })
+            .map(|d| d.place.pod_uid.clone())
+            .collect();
+        for pod_uid in orphans {
+            self.hypervisor.pod_gone(&pod_uid, view.now);
+        }
+    }
+}
+
+impl Guests for Handlers {
+    fn shape(&mut self, view: View<'_>, pod: &Pod, run: &Run, how: &mut Behaviour, out: &mut Out) {
         if !self.serving || !is_launcher(pod) {
             return;
         }
@@ -77,47 +116,9 @@ impl Handlers {
         }
     }
 
-    /// The containers are over: a guest that was still on is not any more.
-    pub fn containers_ended(&mut self, pod: &Pod, now: Timestamp) {
+    fn containers_ended(&mut self, pod: &Pod, now: Timestamp) {
         if is_launcher(pod) {
             self.hypervisor.destroy(uid(&pod.metadata), End::Lost, now);
-        }
-    }
-
-    /// The pod is gone from the API. A kubelet that lives ends what ran in it; a dead one cannot.
-    pub fn pod_gone(&mut self, pod: &Pod, kubelet_alive: bool, now: Timestamp) {
-        if !is_launcher(pod) {
-            return;
-        }
-        self.exits.remove(uid(&pod.metadata));
-        self.shutdowns_told.remove(uid(&pod.metadata));
-        if !kubelet_alive {
-            return;
-        }
-        if let Some(domain) = self.hypervisor.domain(uid(&pod.metadata))
-            && matches!(
-                domain.guest.state,
-                State::Off { how: End::Lost, .. } | State::Running | State::Paused
-            )
-        {
-            self.lost.insert(domain.machine.key.clone(), domain.machine.uid.clone());
-        }
-        self.hypervisor.pod_gone(uid(&pod.metadata), now);
-    }
-
-    /// A kubelet that comes back ends what has no pod any more.
-    pub fn reap(&mut self, view: View<'_>, node: &str) {
-        let orphans: Vec<String> = self
-            .hypervisor
-            .domains()
-            .filter(|d| d.place.node == node)
-            .filter(|d| {
-                view.mirror.pods.get(&d.place.pod).is_none_or(|p| uid(&p.metadata) != d.place.pod_uid)
-            })
-            .map(|d| d.place.pod_uid.clone())
-            .collect();
-        for pod_uid in orphans {
-            self.hypervisor.pod_gone(&pod_uid, view.now);
         }
     }
 }

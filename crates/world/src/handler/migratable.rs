@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 
-use super::instance::VirtualMachineInstance;
 use super::volumes;
+use crate::instance::VirtualMachineInstance;
 use crate::mirror::Mirror;
 use crate::objects::annotation;
 

@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::draft::{Draft, stamp};
-use super::instance::{NODE_LABEL, TARGET_NODE_LABEL, VirtualMachineInstance};
 use super::report::{ended, interfaces, tell};
 use super::{Handlers, place, plan};
 use crate::actor::{Out, View};
 use crate::hypervisor::guest::{End, State};
 use crate::hypervisor::transfer::{Mode, Outcome};
+use crate::instance::{NODE_LABEL, TARGET_NODE_LABEL, VirtualMachineInstance};
 use crate::objects::{Key, deleting, node_of, phase, uid};
 use crate::random::stable_hash;
 
@@ -48,7 +48,7 @@ impl Handlers {
             } else if migration.text("targetNodeAddress").is_some()
                 && migration.text("endTimestamp").is_none()
             {
-                self.begin(view, vmi, id, source_uid, draft, out);
+                self.begin(view, vmi, source_uid, draft, out);
             }
             return;
         }
@@ -108,12 +108,11 @@ impl Handlers {
         &mut self,
         view: View<'_>,
         vmi: &VirtualMachineInstance,
-        id: &str,
         source_uid: &str,
         draft: &mut Draft<'_>,
         out: &mut Out,
     ) {
-        let Some(pod) = target_pod(view, vmi) else { return };
+        let (Some(id), Some(pod)) = (vmi.migration().id(), target_pod(view, vmi)) else { return };
         let known = self.hypervisor.moving(source_uid).is_some_and(|m| m.id == id);
         let failed_before = self.hypervisor.domain(source_uid).map_or(0, |d| d.guest.failed_moves.len());
         let terms = plan::terms(vmi, failed_before);

@@ -5,7 +5,6 @@
 //! How guests behave is up to annotations: see [`plan`].
 
 mod draft;
-pub mod instance;
 mod launcher;
 pub mod metrics;
 pub mod migratable;
@@ -23,11 +22,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use self::draft::Draft;
-use self::instance::{VirtualMachineInstance, is_launcher};
 use self::report::tell;
 use crate::actor::{Actor, Out, View};
 use crate::hypervisor::guest::{End, State};
 use crate::hypervisor::{Hypervisor, Machine, Place};
+use crate::instance::{VirtualMachineInstance, is_launcher};
 use crate::kubelet::Kubelets;
 use crate::objects::{Key, deleting, finished, node_of, phase, uid};
 use crate::queue::Queue;

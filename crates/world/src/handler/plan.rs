@@ -15,9 +15,9 @@
 
 use serde_json::Value;
 
-use super::instance::VirtualMachineInstance;
 use crate::hypervisor::guest::Plan;
 use crate::hypervisor::transfer::Terms;
+use crate::instance::VirtualMachineInstance;
 use crate::objects::annotation;
 use crate::quantity;
 use crate::random::between;

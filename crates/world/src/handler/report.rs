@@ -5,12 +5,12 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::draft::Draft;
-use super::instance::VirtualMachineInstance;
 use super::migratable;
 use super::{plan, volumes};
 use crate::actor::{Out, View};
-use crate::events::event;
+use crate::events::{Notice, event};
 use crate::hypervisor::guest::{End, Guest, State};
+use crate::instance::VirtualMachineInstance;
 use crate::kinds::Kind;
 use crate::random::stable_hash;
 
@@ -26,7 +26,12 @@ pub fn tell(
     now: Timestamp,
 ) {
     let kind = Kind::VirtualMachineInstance;
-    out.write(event(kind, &vmi.metadata, COMPONENT, warning, reason, text, now));
+    out.write(event(
+        kind,
+        &vmi.metadata,
+        Notice { component: COMPONENT, warning, reason, message: text },
+        now,
+    ));
 }
 
 /// The status of an instance whose guest is on.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::instance::VirtualMachineInstance;
+use crate::instance::VirtualMachineInstance;
 use crate::mirror::Mirror;
 use crate::objects::Key;
 

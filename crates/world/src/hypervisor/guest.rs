@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use crate::kubelet::life::after;
+use crate::objects::after;
 
 /// How a guest behaves; numbers in seconds and bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -7,8 +7,7 @@
 
 use jiff::Timestamp;
 
-use crate::kubelet::life::after;
-use crate::objects::seconds_between;
+use crate::objects::{after, seconds_between};
 
 /// What one migration may do, and what its guest does to it. Bytes and seconds.
 #[derive(Debug, Clone, PartialEq)]

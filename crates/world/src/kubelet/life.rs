@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use evac_apimachinery::backoff::Backoff;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::behaviour::{Behaviour, Fail};
-use crate::objects::{deleting, finished};
+use crate::objects::{after, deleting, finished};
 
 /// How long a crashing container runs.
 const CRASH_AFTER: f64 = 0.1;
@@ -42,13 +42,6 @@ pub enum Stage {
         ended: Timestamp,
         code: i32,
     },
-}
-
-pub fn after(at: Timestamp, seconds: f64) -> Timestamp {
-    SignedDuration::try_from_secs_f64(seconds)
-        .ok()
-        .and_then(|d| at.checked_add(d).ok())
-        .unwrap_or(Timestamp::MAX)
 }
 
 impl Run {

@@ -11,15 +11,15 @@ pub mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use serde_json::{Value, json};
 
-use self::behaviour::{Fail, behaviour};
+use self::behaviour::{Behaviour, Fail, behaviour};
 use self::life::{Run, Stage};
 use crate::actor::{Out, View};
 use crate::effects::{Deletion, Verb, Write, as_value};
-use crate::events::event;
-use crate::handler::Handlers;
+use crate::events::{Notice, event};
 use crate::kinds::Kind;
 use crate::objects::{Key, deleting, finished, later, node_of, phase, uid};
 use crate::options::NodeSpec;
@@ -27,6 +27,7 @@ use crate::quantity::amounts;
 
 pub const HEARTBEAT_SECONDS: i64 = 10;
 const STATUS_SECONDS: i64 = 300;
+const COMPONENT: &str = "kubelet";
 
 #[derive(Debug)]
 struct Kubelet {
@@ -51,6 +52,15 @@ impl Kubelet {
         let n = self.index as u32;
         format!("10.{}.{}.{}", 64 + (n / 256 + (free / 250) * 32) % 128, n % 256, free % 250 + 2)
     }
+}
+
+/// What knows the processes in containers that a kubelet only starts and stops: guests are looked after by another agent of the node.
+pub trait Guests {
+    /// Shapes how the containers of a launcher behave by what its guest does. Other pods are left alone.
+    fn shape(&mut self, view: View<'_>, pod: &Pod, run: &Run, how: &mut Behaviour, out: &mut Out);
+
+    /// The containers are over: a guest that was still on is not any more.
+    fn containers_ended(&mut self, pod: &Pod, now: Timestamp);
 }
 
 #[derive(Debug, Default)]
@@ -175,7 +185,7 @@ impl Kubelets {
         }
     }
 
-    pub fn sync_pod(&mut self, view: View<'_>, key: &Key, handlers: &mut Handlers, out: &mut Out) {
+    pub fn sync_pod(&mut self, view: View<'_>, key: &Key, guests: &mut impl Guests, out: &mut Out) {
         let Some(pod) = view.mirror.pods.get(key) else { return };
         let Some(node) = node_of(pod) else { return };
         if !self.nodes.get(node).is_some_and(|k| k.alive) || view.mirror.nodes.named(node).is_none() {
@@ -188,18 +198,23 @@ impl Kubelets {
         let Some(kubelet) = self.nodes.get(node) else { return };
         let Some(run) = self.runs.get_mut(&pod_uid) else { return };
         let mut how = behaviour(pod, self.seed);
-        handlers.shape(view, pod, run, &mut how, out);
+        guests.shape(view, pod, run, &mut how, out);
         let before = run.stage;
         if let Some(next) = run.advance(pod, &how, view.now) {
             out.again_at(next);
         }
         if matches!(run.stage, Stage::Done { .. }) {
-            handlers.containers_ended(pod, view.now);
+            guests.containers_ended(pod, view.now);
         }
         if matches!(before, Stage::Creating) && matches!(run.stage, Stage::Running { .. }) {
             for container in pod.spec.iter().flat_map(|s| &s.containers) {
                 let text = format!("Container started: {}", container.name);
-                out.write(event(Kind::Pod, &pod.metadata, "kubelet", false, "Started", &text, view.now));
+                out.write(event(
+                    Kind::Pod,
+                    &pod.metadata,
+                    Notice::normal(COMPONENT, "Started", &text),
+                    view.now,
+                ));
             }
         }
         // A pod that was turned away, or has ended before, keeps the status it has.
@@ -228,7 +243,12 @@ impl Kubelets {
             let status = status::rejected(&reason, &message, view.now);
             let patch = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
             out.write(Write::patch_status(Kind::Pod, key.clone(), patch));
-            out.write(event(Kind::Pod, &pod.metadata, "kubelet", true, &reason, &message, view.now));
+            out.write(event(
+                Kind::Pod,
+                &pod.metadata,
+                Notice::warning(COMPONENT, &reason, &message),
+                view.now,
+            ));
             return false;
         }
         let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);

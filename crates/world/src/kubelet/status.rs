@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::behaviour::{Behaviour, Fail};
-use super::life::{Run, Stage, after, init_steps};
-use crate::objects::{pod_condition, time};
+use super::life::{Run, Stage, init_steps};
+use crate::objects::{after, pod_condition, time};
 use crate::random::stable_hash;
 
 /// The status that follows from what the containers do at `now`. Conditions of others are not part of it.
@@ -24,9 +24,9 @@ pub fn status(pod: &Pod, behaviour: &Behaviour, run: &Run, host_ip: &str, now: T
         .iter()
         .map(|c| {
             let sidecar = c.restart_policy.as_deref() == Some("Always");
-            let mine = step;
+            let place = InitPlace { sidecar, step, done: steps_done };
             step += u32::from(!sidecar);
-            init_status(pod, c, run, sidecar, mine, steps_done, now)
+            init_status(pod, c, run, place, now)
         })
         .collect();
     let statuses: Vec<ContainerStatus> = spec
@@ -229,13 +229,22 @@ fn container_status(
     status
 }
 
+/// Where an init container stands in its pod's start.
+#[derive(Clone, Copy)]
+struct InitPlace {
+    /// It goes on beside the main containers and holds up nothing.
+    sidecar: bool,
+    /// How many steps come before it.
+    step: u32,
+    /// How many steps the pod has behind it.
+    done: u32,
+}
+
 fn init_status(
     pod: &Pod,
     container: &Container,
     run: &Run,
-    sidecar: bool,
-    step: u32,
-    done: u32,
+    InitPlace { sidecar, step, done }: InitPlace,
     now: Timestamp,
 ) -> ContainerStatus {
     let mut status = base(pod, container);

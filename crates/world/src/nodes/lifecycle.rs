@@ -10,7 +10,7 @@ use super::taints::{NOT_READY, UNREACHABLE, taint, write};
 use super::zones::{Lines, ZoneState, rate, zone_state};
 use crate::actor::{Out, View};
 use crate::effects::Write;
-use crate::events::event;
+use crate::events::{Notice, event};
 use crate::kinds::Kind;
 use crate::kubelet::node::{last_heartbeat, lease_key};
 use crate::objects::{Key, deleting, finished, label, later, name, node_condition, ready, time};
@@ -208,7 +208,7 @@ fn report_unknown(view: View<'_>, node: &Node, out: &mut Out) {
     let patch = json!({ "metadata": { "uid": node.metadata.uid }, "status": { "conditions": changed } });
     out.write(Write::patch_status(Kind::Node, Key::of(&node.metadata), patch));
     let text = format!("Node {node_name} status is now: NodeNotReady");
-    out.write(event(Kind::Node, &node.metadata, COMPONENT, false, "NodeNotReady", &text, view.now));
+    out.write(event(Kind::Node, &node.metadata, Notice::normal(COMPONENT, "NodeNotReady", &text), view.now));
 }
 
 /// Pods on a node that is not ready are not ready either, whatever their kubelet said last.
@@ -219,7 +219,12 @@ fn mark_pods(view: View<'_>, node: &Node, out: &mut Out) {
         }
         out.write(not_ready(view, pod));
         let about = &pod.metadata;
-        out.write(event(Kind::Pod, about, COMPONENT, true, "NodeNotReady", "Node is not ready", view.now));
+        out.write(event(
+            Kind::Pod,
+            about,
+            Notice::warning(COMPONENT, "NodeNotReady", "Node is not ready"),
+            view.now,
+        ));
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::actor::{Out, View};
 use crate::effects::{Deletion, Write};
-use crate::events::event;
+use crate::events::{Notice, event};
 use crate::kinds::Kind;
 use crate::objects::{Key, deleting, finished, later, node_of, time};
 use crate::scheduler::fit::{taints, tolerates, tolerations};
@@ -77,7 +77,12 @@ impl TaintEviction {
             if self.due.remove(key).is_some() {
                 let text = format!("Cancelling deletion of Pod {key}");
                 let about = &pod.metadata;
-                out.write(event(Kind::Pod, about, COMPONENT, false, "TaintManagerEviction", &text, view.now));
+                out.write(event(
+                    Kind::Pod,
+                    about,
+                    Notice::normal(COMPONENT, "TaintManagerEviction", &text),
+                    view.now,
+                ));
             }
             return;
         };
@@ -87,7 +92,12 @@ impl TaintEviction {
             return;
         }
         let text = format!("Marking for deletion Pod {key}");
-        out.write(event(Kind::Pod, &pod.metadata, COMPONENT, false, "TaintManagerEviction", &text, view.now));
+        out.write(event(
+            Kind::Pod,
+            &pod.metadata,
+            Notice::normal(COMPONENT, "TaintManagerEviction", &text),
+            view.now,
+        ));
         let patch = json!({
             "metadata": { "uid": pod.metadata.uid },
             "status": { "conditions": [{

@@ -19,7 +19,7 @@ use self::fit::Refusal;
 use self::neighbours::{Neighbours, depends_on_others};
 use crate::actor::{Out, View};
 use crate::effects::Write;
-use crate::events::event;
+use crate::events::{Notice, event};
 use crate::kinds::Kind;
 use crate::objects::{Key, deleting, finished, name, node_of, pod_condition, time, uid};
 
@@ -121,7 +121,12 @@ impl Scheduler {
             Ok(node) => {
                 out.write(Write::bind(key.clone(), &node, uid(&pod.metadata)));
                 let text = format!("Successfully assigned {key} to {node}");
-                out.write(event(Kind::Pod, &pod.metadata, COMPONENT, false, "Scheduled", &text, view.now));
+                out.write(event(
+                    Kind::Pod,
+                    &pod.metadata,
+                    Notice::normal(COMPONENT, "Scheduled", &text),
+                    view.now,
+                ));
             }
             Err(message) => {
                 self.stranded.insert(key.clone());
@@ -210,7 +215,12 @@ fn report(view: View<'_>, key: &Key, pod: &Pod, message: &str, out: &mut Out) {
         }]},
     });
     out.write(Write::patch_status(Kind::Pod, key.clone(), patch));
-    out.write(event(Kind::Pod, &pod.metadata, COMPONENT, true, "FailedScheduling", message, view.now));
+    out.write(event(
+        Kind::Pod,
+        &pod.metadata,
+        Notice::warning(COMPONENT, "FailedScheduling", message),
+        view.now,
+    ));
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::fit::{Refusal, tolerations, untolerated, wants_node};
 use crate::mirror::Mirror;
-use crate::objects::{deleting, finished, label, node_of, selects};
+use crate::objects::{deleting, finished, label, node_of, required_anti_affinity, selects};
 
 type Counts = BTreeMap<String, i32>;
 
@@ -69,14 +69,6 @@ fn count(mirror: &Mirror, term: &PodAffinityTerm, owner: &Pod) -> Counts {
         }
     }
     counts
-}
-
-pub fn required_anti_affinity(pod: &Pod) -> &[PodAffinityTerm] {
-    pod.spec
-        .as_ref()
-        .and_then(|s| s.affinity.as_ref()?.pod_anti_affinity.as_ref())
-        .and_then(|a| a.required_during_scheduling_ignored_during_execution.as_deref())
-        .unwrap_or_default()
 }
 
 fn required_affinity(pod: &Pod) -> &[PodAffinityTerm] {

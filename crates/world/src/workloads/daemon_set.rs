@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::pods::{Owner, claim, create, delete, from_template};
-use super::revisions::{HASH_LABEL, record};
+use super::revisions::{HASH_LABEL, History, record};
 use crate::actor::{Out, View};
 use crate::effects::Write;
 use crate::kinds::Kind;
@@ -127,8 +127,13 @@ pub fn sync(view: View<'_>, streams: &mut Streams, key: &Key, out: &mut Out) {
     }
     let in_use: Vec<String> =
         pods.iter().filter_map(|p| label(&p.metadata, HASH_LABEL).map(str::to_owned)).collect();
-    let limit = spec.revision_history_limit.unwrap_or(10);
-    let hash = record(view, &owner, &spec.template, &spec.selector, limit, &in_use, out);
+    let history = History {
+        template: &spec.template,
+        selector: &spec.selector,
+        limit: spec.revision_history_limit.unwrap_or(10),
+        in_use: &in_use,
+    };
+    let hash = record(view, &owner, &history, out);
     let mut by_node: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
     for pod in &pods {
         by_node.entry(target(pod).unwrap_or_default().to_owned()).or_default().push(pod.clone());
@@ -161,104 +166,112 @@ pub fn sync(view: View<'_>, streams: &mut Streams, key: &Key, out: &mut Out) {
             create(&owner, &pod_for(&owner, &spec.template, node_name, &pod_name, &hash), view.now, out);
         }
     }
+    let daemons = Daemons { view, owner, set, nodes, by_node, hash };
     if out.writes.iter().all(|w| w.optional) {
-        roll(view, &owner, set, &nodes, &by_node, &hash, out);
+        daemons.roll(out);
     }
     if out.writes.iter().all(|w| w.optional) {
-        status(view, set, key, &nodes, &by_node, &hash, out);
+        daemons.status(key, out);
     }
 }
 
-/// Deletes pods of former templates, as many at a time as may be unavailable.
-fn roll(
-    view: View<'_>,
-    owner: &Owner<'_>,
-    set: &DaemonSet,
-    nodes: &[Place<'_>],
-    by_node: &BTreeMap<String, Vec<Arc<Pod>>>,
-    hash: &str,
-    out: &mut Out,
-) {
-    let spec = &set.spec;
-    let strategy = spec.update_strategy.as_ref();
-    if strategy.and_then(|s| s.type_.as_deref()) == Some("OnDelete") {
-        return;
-    }
-    let min_ready = spec.min_ready_seconds.unwrap_or(0);
-    let up =
-        |pod: &Pod| !deleting(&pod.metadata) && available_at(pod, min_ready).is_some_and(|at| at <= view.now);
-    let meant: Vec<&str> = nodes.iter().filter(|p| p.start).map(|p| p.node).collect();
-    let one = IntOrString::Int(1);
-    let most = strategy
-        .and_then(|s| s.rolling_update.as_ref())
-        .and_then(|r| r.max_unavailable.as_ref())
-        .unwrap_or(&one);
-    let most = scaled(most, meant.len() as i32, true).unwrap_or(1).max(1);
-    let mut down = 0;
-    let mut stale_up = Vec::new();
-    let mut stale_down = Vec::new();
-    for node in meant {
-        let here = by_node.get(node).map(Vec::as_slice).unwrap_or_default();
-        let available = here.iter().any(|p| up(p));
-        down += i32::from(!available);
-        for pod in here.iter().filter(|p| !deleting(&p.metadata)) {
-            if label(&pod.metadata, HASH_LABEL) != Some(hash) {
-                if up(pod) { stale_up.push(pod.clone()) } else { stale_down.push(pod.clone()) }
-            }
-        }
-    }
-    for pod in stale_down {
-        delete(owner, &pod, view.now, out);
-    }
-    for pod in stale_up.iter().take((most - down).max(0) as usize) {
-        delete(owner, pod, view.now, out);
-    }
+/// A set whose pods are where they are meant to be.
+struct Daemons<'a> {
+    view: View<'a>,
+    owner: Owner<'a>,
+    set: &'a DaemonSet,
+    nodes: Vec<Place<'a>>,
+    by_node: BTreeMap<String, Vec<Arc<Pod>>>,
+    /// The revision of the template as it is.
+    hash: String,
 }
 
-fn status(
-    view: View<'_>,
-    set: &DaemonSet,
-    key: &Key,
-    nodes: &[Place<'_>],
-    by_node: &BTreeMap<String, Vec<Arc<Pod>>>,
-    hash: &str,
-    out: &mut Out,
-) {
-    let spec = &set.spec;
-    let held = set.status.clone().unwrap_or_default();
-    let mut next = DaemonSetStatus {
-        observed_generation: set.metadata.generation,
-        collision_count: held.collision_count,
-        conditions: held.conditions.clone(),
-        ..Default::default()
-    };
-    let (mut updated, mut available) = (0, 0);
-    for place in nodes {
-        let here = by_node.get(place.node).map(Vec::as_slice).unwrap_or_default();
-        if !place.start {
-            next.number_misscheduled += i32::from(!here.is_empty());
-            continue;
+impl Daemons<'_> {
+    fn on(&self, node: &str) -> &[Arc<Pod>] {
+        self.by_node.get(node).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn is_current(&self, pod: &Pod) -> bool {
+        label(&pod.metadata, HASH_LABEL) == Some(&self.hash)
+    }
+
+    /// Deletes pods of former templates, as many at a time as may be unavailable.
+    fn roll(&self, out: &mut Out) {
+        let spec = &self.set.spec;
+        let strategy = spec.update_strategy.as_ref();
+        if strategy.and_then(|s| s.type_.as_deref()) == Some("OnDelete") {
+            return;
         }
-        next.desired_number_scheduled += 1;
-        let Some(pod) = here.iter().find(|p| !deleting(&p.metadata)).or(here.first()) else { continue };
-        next.current_number_scheduled += 1;
-        updated += i32::from(label(&pod.metadata, HASH_LABEL) == Some(hash));
-        if ready(pod) {
-            next.number_ready += 1;
-            match available_at(pod, spec.min_ready_seconds.unwrap_or(0)) {
-                Some(at) if at <= view.now => available += 1,
-                Some(at) => out.again_at(at),
-                None => {}
+        let min_ready = spec.min_ready_seconds.unwrap_or(0);
+        let up = |pod: &Pod| {
+            !deleting(&pod.metadata) && available_at(pod, min_ready).is_some_and(|at| at <= self.view.now)
+        };
+        let meant: Vec<&str> = self.nodes.iter().filter(|p| p.start).map(|p| p.node).collect();
+        let one = IntOrString::Int(1);
+        let most = strategy
+            .and_then(|s| s.rolling_update.as_ref())
+            .and_then(|r| r.max_unavailable.as_ref())
+            .unwrap_or(&one);
+        let most = scaled(most, meant.len() as i32, true).unwrap_or(1).max(1);
+        let mut down = 0;
+        let mut stale_up = Vec::new();
+        let mut stale_down = Vec::new();
+        for node in meant {
+            let here = self.on(node);
+            let available = here.iter().any(|p| up(p));
+            down += i32::from(!available);
+            for pod in here.iter().filter(|p| !deleting(&p.metadata)) {
+                if !self.is_current(pod) {
+                    if up(pod) { stale_up.push(pod.clone()) } else { stale_down.push(pod.clone()) }
+                }
             }
         }
+        for pod in stale_down {
+            delete(&self.owner, &pod, self.view.now, out);
+        }
+        for pod in stale_up.iter().take((most - down).max(0) as usize) {
+            delete(&self.owner, pod, self.view.now, out);
+        }
     }
-    let some = |n: i32| (n != 0).then_some(n);
-    next.updated_number_scheduled = some(updated);
-    next.number_available = some(available);
-    next.number_unavailable = some(next.desired_number_scheduled - available);
-    if next != held {
-        let body = DaemonSet { status: Some(next), ..DaemonSet::clone(set) };
-        out.write(Write::status(Kind::DaemonSet, key.clone(), &body));
+
+    fn status(&self, key: &Key, out: &mut Out) {
+        let set = self.set;
+        let spec = &set.spec;
+        let held = set.status.clone().unwrap_or_default();
+        let mut next = DaemonSetStatus {
+            observed_generation: set.metadata.generation,
+            collision_count: held.collision_count,
+            conditions: held.conditions.clone(),
+            ..Default::default()
+        };
+        let (mut updated, mut available) = (0, 0);
+        for place in &self.nodes {
+            let here = self.on(place.node);
+            if !place.start {
+                next.number_misscheduled += i32::from(!here.is_empty());
+                continue;
+            }
+            next.desired_number_scheduled += 1;
+            let Some(pod) = here.iter().find(|p| !deleting(&p.metadata)).or(here.first()) else { continue };
+            next.current_number_scheduled += 1;
+            updated += i32::from(self.is_current(pod));
+            if ready(pod) {
+                next.number_ready += 1;
+                match available_at(pod, spec.min_ready_seconds.unwrap_or(0)) {
+                    Some(at) if at <= self.view.now => available += 1,
+                    Some(at) => out.again_at(at),
+                    None => {}
+                }
+            }
+        }
+        let some = |n: i32| (n != 0).then_some(n);
+        next.updated_number_scheduled = some(updated);
+        next.number_available = some(available);
+        next.number_unavailable = some(next.desired_number_scheduled - available);
+        if next != held {
+            let body = DaemonSet { status: Some(next), ..DaemonSet::clone(set) };
+            out.write(Write::status(Kind::DaemonSet, key.clone(), &body));
+        }
     }
 }
 

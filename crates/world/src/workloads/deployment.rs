@@ -11,7 +11,7 @@ use super::pods::Owner;
 use super::revisions::template_hash;
 use crate::actor::{Out, View};
 use crate::effects::{Deletion, Write};
-use crate::events::event;
+use crate::events::{Notice, event};
 use crate::kinds::Kind;
 use crate::objects::{Key, annotation, deleting, name, scaled, uid};
 
@@ -97,7 +97,7 @@ pub fn sync(view: View<'_>, key: &Key, out: &mut Out) {
         roll.act(spec.paused.unwrap_or(false), out);
     }
     if out.writes.iter().all(|w| w.optional) {
-        status::write(view, key, deployment, roll.limits, roll.new.as_ref(), &roll.old, out);
+        status::write(&roll, key, out);
     }
 }
 
@@ -249,15 +249,8 @@ impl Roll<'_> {
             let way = if to > from { "up" } else { "down" };
             let text = format!("Scaled {way} replica set {} from {from} to {to}", name(&set.metadata));
             let about = &self.deployment.metadata;
-            out.write(event(
-                Kind::Deployment,
-                about,
-                COMPONENT,
-                false,
-                "ScalingReplicaSet",
-                &text,
-                self.view.now,
-            ));
+            let notice = Notice::normal(COMPONENT, "ScalingReplicaSet", &text);
+            out.write(event(Kind::Deployment, about, notice, self.view.now));
         }
     }
 
@@ -298,15 +291,8 @@ impl Roll<'_> {
         let text = format!("Scaled up replica set {} from 0 to {replicas}", key.name);
         out.write(Write::create(Kind::ReplicaSet, key, &set));
         let about = &self.deployment.metadata;
-        out.write(event(
-            Kind::Deployment,
-            about,
-            COMPONENT,
-            false,
-            "ScalingReplicaSet",
-            &text,
-            self.view.now,
-        ));
+        let notice = Notice::normal(COMPONENT, "ScalingReplicaSet", &text);
+        out.write(event(Kind::Deployment, about, notice, self.view.now));
     }
 
     /// A version that is rolled back to becomes the newest; the deployment names the revision it runs.

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::actor::{Out, View};
 use crate::effects::{Deletion, Write};
-use crate::events::event;
+use crate::events::{Notice, event};
 use crate::kinds::Kind;
 use crate::objects::{
     Key, annotation, deleting, name, node_of, owner_reference, phase, ready, ready_since, selects, uid,
@@ -60,7 +60,7 @@ pub fn create(owner: &Owner<'_>, pod: &Pod, now: Timestamp, out: &mut Out) {
     let key = Key::of(&pod.metadata);
     let text = format!("Created pod: {}", key.name);
     out.write(Write::create(Kind::Pod, key, pod));
-    out.write(event(owner.kind, owner.meta, owner.component, false, "SuccessfulCreate", &text, now));
+    out.write(event(owner.kind, owner.meta, Notice::normal(owner.component, "SuccessfulCreate", &text), now));
 }
 
 pub fn delete(owner: &Owner<'_>, pod: &Pod, now: Timestamp, out: &mut Out) {
@@ -68,7 +68,7 @@ pub fn delete(owner: &Owner<'_>, pod: &Pod, now: Timestamp, out: &mut Out) {
     let text = format!("Deleted pod: {}", key.name);
     let deletion = Deletion { uid: pod.metadata.uid.clone(), ..Deletion::default() };
     out.write(Write::delete(Kind::Pod, key, deletion));
-    out.write(event(owner.kind, owner.meta, owner.component, false, "SuccessfulDelete", &text, now));
+    out.write(event(owner.kind, owner.meta, Notice::normal(owner.component, "SuccessfulDelete", &text), now));
 }
 
 /// The pods that belong to the owner now. Orphans that match are adopted and pods that no longer match are

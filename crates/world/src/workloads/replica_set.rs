@@ -54,18 +54,18 @@ pub fn count(
     counts
 }
 
+/// So many pods of one template.
+struct Wanted<'a> {
+    owner: &'a Owner<'a>,
+    template: &'a PodTemplateSpec,
+    replicas: i32,
+}
+
 /// Creates what is missing, deletes what is too much.
-fn even_out(
-    view: View<'_>,
-    streams: &mut Streams,
-    owner: &Owner<'_>,
-    template: &PodTemplateSpec,
-    wanted: i32,
-    pods: &[Arc<Pod>],
-    out: &mut Out,
-) {
+fn even_out(view: View<'_>, streams: &mut Streams, wanted: &Wanted<'_>, pods: &[Arc<Pod>], out: &mut Out) {
+    let Wanted { owner, template, replicas } = *wanted;
     let mut live: Vec<Arc<Pod>> = pods.iter().filter(|p| active(p)).cloned().collect();
-    let missing = wanted - live.len() as i32;
+    let missing = replicas - live.len() as i32;
     if missing > 0 {
         let entity = format!("{}/{}", owner.namespace(), name(owner.meta));
         for _ in 0..missing {
@@ -90,11 +90,11 @@ pub fn sync(view: View<'_>, streams: &mut Streams, key: &Key, out: &mut Out) {
     let spec = &set.spec;
     let owner = Owner { kind: Kind::ReplicaSet, meta: &set.metadata, component: "replicaset-controller" };
     let pods = claim(view, &owner, Some(&spec.selector), out);
-    let wanted = spec.replicas.unwrap_or(1);
     if !deleting(&set.metadata)
         && let Some(template) = &spec.template
     {
-        even_out(view, streams, &owner, template, wanted, &pods, out);
+        let wanted = Wanted { owner: &owner, template, replicas: spec.replicas.unwrap_or(1) };
+        even_out(view, streams, &wanted, &pods, out);
     }
     let counts = count(&pods, spec.template.as_ref(), spec.min_ready_seconds.unwrap_or(0), view.now, out);
     if out.writes.is_empty() {
@@ -134,11 +134,11 @@ pub fn sync_replication_controller(view: View<'_>, streams: &mut Streams, key: &
     let selector = spec.selector.clone().filter(|s| !s.is_empty());
     let selector = selector.map(|s| LabelSelector { match_labels: Some(s), match_expressions: None });
     let pods = claim(view, &owner, selector.as_ref(), out);
-    let wanted = spec.replicas.unwrap_or(1);
     if !deleting(&set.metadata)
         && let Some(template) = &spec.template
     {
-        even_out(view, streams, &owner, template, wanted, &pods, out);
+        let wanted = Wanted { owner: &owner, template, replicas: spec.replicas.unwrap_or(1) };
+        even_out(view, streams, &wanted, &pods, out);
     }
     let counts = count(&pods, spec.template.as_ref(), spec.min_ready_seconds.unwrap_or(0), view.now, out);
     let held = set.status.clone().unwrap_or_default();

@@ -33,17 +33,20 @@ fn canonical(value: &Value) -> String {
     }
 }
 
+/// What the revisions of a controller record, and which of the former ones are kept.
+pub struct History<'a> {
+    pub template: &'a PodTemplateSpec,
+    pub selector: &'a LabelSelector,
+    /// How many that nothing uses are kept.
+    pub limit: i32,
+    /// Their hashes, as pods and statuses name them.
+    pub in_use: &'a [String],
+}
+
 /// The revision of the template as it is, recorded if it is new or not the latest. Old ones that nothing
 /// uses are deleted beyond the limit.
-pub fn record(
-    view: View<'_>,
-    owner: &Owner<'_>,
-    template: &PodTemplateSpec,
-    selector: &LabelSelector,
-    limit: i32,
-    in_use: &[String],
-    out: &mut Out,
-) -> String {
+pub fn record(view: View<'_>, owner: &Owner<'_>, history: &History<'_>, out: &mut Out) -> String {
+    let History { template, selector, limit, in_use } = *history;
     let hash = template_hash(template);
     let revision_name = format!("{}-{hash}", name(owner.meta));
     let key = Key::new(owner.namespace(), revision_name.clone());

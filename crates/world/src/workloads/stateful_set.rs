@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::pods::{Owner, claim, create, delete, from_template};
-use super::revisions::{HASH_LABEL, record};
+use super::revisions::{HASH_LABEL, History, record};
 use crate::actor::{Out, View};
 use crate::effects::Write;
 use crate::kinds::Kind;
@@ -45,8 +45,13 @@ pub fn sync(view: View<'_>, key: &Key, out: &mut Out) {
     let mut in_use: Vec<String> =
         claimed.iter().filter_map(|p| label(&p.metadata, HASH_LABEL)).filter_map(hash_of).collect();
     in_use.extend(held.current_revision.as_deref().and_then(hash_of));
-    let limit = spec.revision_history_limit.unwrap_or(10);
-    let hash = record(view, &owner, &spec.template, &spec.selector, limit, &in_use, out);
+    let history = History {
+        template: &spec.template,
+        selector: &spec.selector,
+        limit: spec.revision_history_limit.unwrap_or(10),
+        in_use: &in_use,
+    };
+    let hash = record(view, &owner, &history, out);
     let update_revision = format!("{}-{hash}", name(&set.metadata));
     let pods = claimed
         .into_iter()

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::fields::{self, Unsupported};
+use super::meta::seconds;
 use super::read::{as_map, list_at, obj_mut, text_at};
 use super::strategy::{Part, Strategy};
 
@@ -48,12 +49,6 @@ fn prepare_create(pod: &mut Value, now: Timestamp) {
     }
     status["qosClass"] = json!(qos::class(pod));
     as_map(pod).insert("status".into(), status);
-}
-
-/// A timestamp as objects carry it: whole seconds.
-pub(super) fn seconds(now: Timestamp) -> String {
-    let whole = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    whole.to_string()
 }
 
 fn prepare_update(old: &Value, new: &mut Value, part: Part, _: Timestamp) {

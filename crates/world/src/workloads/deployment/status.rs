@@ -1,24 +1,16 @@
 //! What a Deployment says about itself.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet};
 
-use super::{Limits, wanted};
-use crate::actor::{Out, View};
+use super::{Roll, wanted};
+use crate::actor::Out;
 use crate::effects::Write;
 use crate::kinds::Kind;
 use crate::objects::{Key, later, name, time};
 
-pub fn write(
-    view: View<'_>,
-    key: &Key,
-    deployment: &Deployment,
-    limits: Limits,
-    new: Option<&Arc<ReplicaSet>>,
-    old: &[Arc<ReplicaSet>],
-    out: &mut Out,
-) {
+pub(super) fn write(roll: &Roll<'_>, key: &Key, out: &mut Out) {
+    let Roll { view, deployment, limits, old, .. } = roll;
+    let new = roll.new.as_ref();
     let held = deployment.status.clone().unwrap_or_default();
     let sum = |of: &dyn Fn(&ReplicaSet) -> i32| -> i32 { old.iter().chain(new).map(|s| of(s)).sum() };
     let status_of = |s: &ReplicaSet| s.status.clone().unwrap_or_default();

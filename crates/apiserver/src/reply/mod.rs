@@ -1,15 +1,36 @@
 //! Answers before they become HTTP.
 
+mod body;
+
 use bytes::Bytes;
 use futures::StreamExt as _;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, VARY, WARNING};
 use http::{Response, StatusCode};
 use serde_json::Value;
 
-use super::body::Body;
-use super::negotiate::Media;
+pub use self::body::Body;
 use crate::protobuf;
 use crate::status::ApiError;
+
+/// The encoding of an answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Media {
+    #[default]
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+impl Media {
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        match text {
+            "application/json" | "*/*" => Some(Self::Json),
+            "application/yaml" => Some(Self::Yaml),
+            protobuf::MEDIA_TYPE => Some(Self::Protobuf),
+            _ => None,
+        }
+    }
+}
 
 /// A finished answer.
 pub struct Reply {

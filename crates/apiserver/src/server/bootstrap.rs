@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::server::Api;
+use super::Api;
+use crate::kinds::meta::seconds;
 
 pub fn fill(api: &Arc<Api>) {
     api.webhooks.follow(&api.store);
@@ -114,7 +115,7 @@ fn put(api: &Arc<Api>, group: &str, version: &str, plural: &str, mut object: Val
     object["apiVersion"] = json!(kind.api_version());
     object["kind"] = json!(kind.kind);
     object["metadata"]["uid"] = json!(api.ids.uid());
-    object["metadata"]["creationTimestamp"] = json!(crate::rest::deletion::seconds(api.now()));
+    object["metadata"]["creationTimestamp"] = json!(seconds(api.now()));
     kind.default(&mut object);
     kind.prepare_create(&mut object, api.now());
     crate::schema::canonical::complete(kind.schema.get(), &mut object);

@@ -1,5 +1,10 @@
 //! The API server as a value: the store, the kinds it serves, its clock, and who may use it.
 
+pub mod backend;
+mod bootstrap;
+pub mod credentials;
+pub(crate) mod documents;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -10,13 +15,15 @@ use http::Request;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use self::backend::Backend;
+use self::credentials::Credentials;
+use self::documents::Documents;
 use crate::ids::Ids;
 use crate::kinds::{Kind, Kinds};
-use crate::rest::documents::Documents;
-use crate::rest::proxy::Backend;
-use crate::rest::reply::Reply;
+use crate::reply::Reply;
 use crate::status::{About, ApiError};
 use crate::store::{Expect, Key, Meta, Object, Stale, Store};
+use crate::webhooks::Dispatcher;
 
 /// What distinguishes one server from another.
 #[derive(Debug, Clone)]
@@ -40,8 +47,8 @@ pub struct Api {
     pub settings: Settings,
     pub(crate) ids: Ids,
     served: RwLock<Arc<Served>>,
-    pub(crate) webhooks: crate::admission::webhooks::Dispatcher,
-    pub(crate) credentials: crate::auth::Credentials,
+    pub(crate) webhooks: Dispatcher,
+    pub(crate) credentials: Credentials,
     /// Other servers that answer for whole groups, by group and version.
     aggregated: RwLock<BTreeMap<(String, String), Aggregated>>,
     /// Who answers for pods with a label, by its key and value.
@@ -75,12 +82,12 @@ impl Api {
             ids: Ids::seeded(settings.seed),
             settings,
             served: RwLock::new(Arc::new(Served::new(Kinds::builtin(), Vec::new()))),
-            webhooks: crate::admission::webhooks::Dispatcher::default(),
-            credentials: crate::auth::Credentials::default(),
+            webhooks: Dispatcher::default(),
+            credentials: Credentials::default(),
             aggregated: RwLock::default(),
             backends: RwLock::default(),
         });
-        crate::bootstrap::fill(&api);
+        bootstrap::fill(&api);
         api
     }
 
@@ -142,7 +149,7 @@ impl Api {
     }
 
     /// In-process answers to admission webhooks that name a service.
-    pub fn webhooks(&self) -> &crate::admission::webhooks::Dispatcher {
+    pub fn webhooks(&self) -> &Dispatcher {
         &self.webhooks
     }
 
@@ -161,10 +168,7 @@ impl Api {
 
     /// Everything stored of a resource in a namespace, now.
     pub(crate) fn read_all(&self, resource: &str, namespace: &str) -> Vec<Object> {
-        self.store
-            .list(resource, namespace, None, None, None, |_| true)
-            .map(|listing| listing.objects)
-            .unwrap_or_default()
+        self.store.all(resource, namespace)
     }
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::cel::rules;
+use super::delete::{self, Deleted};
+use super::deletion::DeleteOptions;
+use crate::kinds::meta::seconds;
 use crate::kinds::{Kind, custom};
-use crate::rest::delete::Deleted;
-use crate::rest::deletion::seconds;
 use crate::schema::crd;
-use crate::schema::{SchemaRef, validate};
+use crate::schema::{SchemaRef, rules, validate};
 use crate::server::{Api, meta_of, storage_of};
 use crate::status::FieldError;
 use crate::store::{Expect, Key, Object};
@@ -231,12 +231,7 @@ fn finish_deletion(api: &Api, definitions: &Kind, definition: &Value) {
     if let Some(kind) = &served {
         for object in api.read_all(&storage_of(kind), "") {
             let key = Key::new(&object.meta.namespace, &object.meta.name);
-            let _ = crate::rest::delete::remove(
-                api,
-                kind,
-                &key,
-                &crate::rest::deletion::DeleteOptions::default(),
-            );
+            let _ = delete::remove(api, kind, &key, &DeleteOptions::default());
         }
         if api.store.count(&storage_of(kind)) > 0 {
             return;

@@ -6,12 +6,12 @@
 
 use serde_json::Value as Json;
 
-use super::check::Variables;
-use super::decl::{Decl, is_embedded};
-use super::types::Type;
-use super::value::{Failure, Val};
-use super::{CompileError, Program};
-use crate::schema::{ListKind, Rule, Schema, Shape};
+use super::{ListKind, Rule, Schema, Shape};
+use crate::cel::check::Variables;
+use crate::cel::decl::{Decl, is_embedded};
+use crate::cel::types::Type;
+use crate::cel::value::{Failure, Val};
+use crate::cel::{CompileError, Program};
 use crate::status::{FieldError, FieldErrorKind};
 
 /// The work all rules together may do on one object.
