@@ -515,14 +515,14 @@ mod tests {
     #[test]
     fn a_migration_says_who_asks_and_carries_no_label_that_would_be_too_long() {
         let asked = |name: &str, asker| {
-            let instance = ObjectRef::new(Kind::Instance, Key::new("d", name), Uid("u".into()));
+            let instance = ObjectRef::new(Kind::Instance, Key::new("d", name), Uid::from("u"));
             let (name, node) = ("m".to_owned(), "n".to_owned());
             body(&call_for(&Action::<()>::Migrate { instance, name, node, asker, dry_run: false }).unwrap())
         };
         let evacuation = asked("a", Asker::Evacuation(Some("system-critical")));
         assert_eq!(evacuation["spec"], json!({"vmiName": "a", "priority": "system-critical"}));
         assert_eq!(evacuation["metadata"]["labels"], json!({names::MIGRATION_SELECTOR: "a"}));
-        let pod = Uid("p".into());
+        let pod = Uid::from("p");
         let drain = asked(&"a".repeat(64), Asker::Drain { owner: "ann".into(), pod });
         assert_eq!(drain["metadata"]["labels"], json!({names::DRAIN: DRAIN_LABEL}));
         assert_eq!(
