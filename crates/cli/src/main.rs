@@ -134,7 +134,8 @@ async fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Status(args) => status::run(&args).await,
         Verb::Explain(args) => explain::run(&args).await,
         Verb::Cancel(args) => cancel::run(&args).await,
-        Verb::Failover(args) => failover::run(&args).await,
+        // Its future is larger than what a stack should carry.
+        Verb::Failover(args) => Box::pin(failover::run(&args)).await,
         Verb::Maintenance(command) => maintenance::run(&command).await,
         Verb::Demo(args) => demo::run(&args).await,
         Verb::Vm(command) => vm::run(&command).await,

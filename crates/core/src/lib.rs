@@ -10,6 +10,8 @@
 //!  cluster ◀─ action ◀─ reasons ◀─ machines ◀─ drain ◀─ maintenance · tenants · failover
 //! ```
 
+#![warn(missing_docs)]
+
 pub mod action;
 pub mod certificates;
 pub mod cluster;

@@ -12,6 +12,7 @@ const BLOCK: usize = 256 * 1024;
 
 /// What arrives of one list.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing about the place of the next byte")]
 pub(crate) struct Items {
     block: usize,
     /// Within `items`, before, between or after its elements.

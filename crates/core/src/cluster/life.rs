@@ -23,7 +23,9 @@ pub struct Life {
 /// The record of the proof, as found on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FencedState {
+    /// It can be read.
     Valid(Box<Fenced>),
+    /// It cannot be read, for this reason.
     Unreadable(String),
 }
 
@@ -31,13 +33,18 @@ pub enum FencedState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Sign {
+    /// The kubelet's lease was renewed.
     Lease,
+    /// The kubelet reported on the node's conditions.
     Report,
+    /// The agent of virtual machines on the node wrote its heartbeat.
     Heartbeat,
+    /// The machine started: it has another boot id.
     Boot,
 }
 
 impl Sign {
+    /// What the node did, as the end of a sentence.
     pub fn words(self) -> &'static str {
         match self {
             Self::Lease => "its kubelet renewed its lease",
@@ -103,7 +110,7 @@ pub enum How {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fenced {
-    /// Its format: [`VERSION`].
+    /// Its format: see `failover::fencing::VERSION`.
     pub version: u32,
     /// The node object it was made for: another of the same name is another node.
     pub node_uid: Uid,

@@ -170,7 +170,7 @@ impl Bench {
                 Answer::Done
             }
             Own::WriteProof { node, proof } => self.write(&node.resource_version, |node| {
-                node.node.life.fenced = Some(FencedState::Valid(proof))
+                node.node.life.fenced = Some(FencedState::Valid(proof));
             }),
             Own::Release { node, proof, how } => {
                 assert_eq!(how, Release::Taint);

@@ -17,7 +17,9 @@ pub const KUBELET_SILENCE: SignedDuration = SignedDuration::from_secs(40);
 pub struct KubeletLease {
     /// When it was renewed, by the node's clock.
     pub renewed: Option<Timestamp>,
+    /// Who renewed it: the kubelet names its node.
     pub holder: String,
+    /// The `metadata.resourceVersion` it was seen at.
     pub version: String,
     /// For how long it is valid.
     pub seconds: i64,
@@ -36,10 +38,12 @@ pub struct Suspect {
 }
 
 impl Suspect {
+    /// Whether the node's condition Ready is true.
     pub fn is_ready(&self) -> bool {
         self.node.health == Health::Ready
     }
 
+    /// Whether the node carries the taint `node.kubernetes.io/out-of-service`.
     pub fn is_out_of_service(&self) -> bool {
         self.node.is_out_of_service()
     }

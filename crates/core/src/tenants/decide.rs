@@ -93,7 +93,7 @@ pub fn say_unread(context: &TenantContext<'_>, key: &Key, words: Option<&str>, n
         Some(words) => conditions.set(Condition::new(UNREAD, true, "CannotRead", words), now),
         None => conditions.remove(UNREAD),
     }
-    let Some(list) = changed(context, conditions) else { return Decision::default() };
+    let Some(list) = changed(context, &conditions) else { return Decision::default() };
     if let Some(at) = context.work.writes_not_before.filter(|at| *at > now) {
         return Decision::default().until(at);
     }
@@ -258,7 +258,7 @@ fn say(
         _ if work.count.is_some() => conditions.remove(BLOCKED),
         _ => {}
     }
-    if let Some(list) = changed(context, conditions) {
+    if let Some(list) = changed(context, &conditions) {
         write(instance, list, &mut decision);
         let before = condition::find(&instance.conditions, BLOCKED).and_then(|known| known.reason.clone());
         if let (Some(trouble), Some(message)) = (&work.trouble, &sentence)
@@ -302,7 +302,7 @@ fn may_write_status(context: &TenantContext<'_>) -> bool {
     !context.index.config.upstream.is_in_charge()
 }
 
-fn changed(context: &TenantContext<'_>, conditions: Conditions) -> Option<Tree> {
+fn changed(context: &TenantContext<'_>, conditions: &Conditions) -> Option<Tree> {
     conditions.changed().filter(|_| may_write_status(context))
 }
 
@@ -316,7 +316,7 @@ fn release(context: &TenantContext<'_>, instance: &Instance, member: Member, now
     }
     let mut conditions = Conditions::of(&instance.conditions);
     conditions.remove(BLOCKED);
-    let list = changed(context, conditions);
+    let list = changed(context, &conditions);
     // First, so that a deadline of this time is not found by the next.
     if marks.are_left() || list.is_some() || context.first.is_some() {
         let mut decision = Decision::default();

@@ -210,7 +210,7 @@ pub async fn pods_on(stage: &Stage, node: &str) -> Result<Vec<String>> {
 }
 
 /// After so many failures a drain gives up giving its lease back.
-const PATIENCE: usize = 3;
+const PATIENCE: usize = 4;
 
 /// The leases that evac keeps while it works on nodes: those with a holder, and records where `records` counts.
 pub async fn leases(stage: &Stage, records: bool) -> Result<Vec<String>> {

@@ -21,6 +21,7 @@ use crate::action::Outcome;
 use crate::cluster::fact::Lease;
 use crate::drain::action::{Action, Own};
 use crate::drain::node::NodePhase;
+use crate::drain::policy::SERVER_FAILED;
 use crate::drain::record::Record;
 use crate::drain::run::{after, failure_text};
 
@@ -229,6 +230,7 @@ impl Claim {
         if by.over && *outcome != Outcome::Done {
             let wait = match outcome {
                 Outcome::Throttled { retry_after } => retry_after.unwrap_or(RETRY_AFTER).min(RETRY_AFTER),
+                outcome if is_away(outcome) => SERVER_FAILED.pause(self.release.failures()),
                 _ => Duration::ZERO,
             };
             self.release.failed_until(after(by.now, wait));
@@ -253,9 +255,7 @@ impl Claim {
     /// A lease that is left behind shows a living drain until it lapses, so a failure that decides nothing is not the end.
     fn record_release(&mut self, outcome: &Outcome, by: &Judged<'_>) {
         let again = match outcome {
-            Outcome::Server { .. } | Outcome::Unknown { .. } | Outcome::Transport { .. } => {
-                Some(Duration::ZERO)
-            }
+            outcome if is_away(outcome) => Some(SERVER_FAILED.pause(self.release.failures())),
             // A question was put at that very moment. A lease that another run holds is theirs and stays.
             Outcome::Conflict { .. } => {
                 by.lease.filter(|lease| Holder::parse(&lease.holder) == *by.ours).map(|_| Duration::ZERO)
@@ -274,6 +274,11 @@ impl Claim {
             None => State::Without,
         };
     }
+}
+
+/// The server failed or could not be reached, which may be over in a moment.
+fn is_away(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Server { .. } | Outcome::Unknown { .. } | Outcome::Transport { .. })
 }
 
 impl Tries {

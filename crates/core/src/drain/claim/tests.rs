@@ -112,12 +112,32 @@ fn a_lease_that_cannot_be_found_out_about_does_not_keep_a_drain_for_ever() {
     let mut asked = held.at(0);
     held.run.stop();
     let mut tries = 0;
-    while let [action] = asked.as_slice() {
-        held.answer(0, action, Outcome::Unknown { message: "broken pipe".into() }, None);
-        asked = held.at(0);
-        tries += 1;
-        assert!(tries < 20);
+    for second in 1..60 {
+        if let [action] = asked.as_slice() {
+            held.answer(second, action, Outcome::Unknown { message: "broken pipe".into() }, None);
+            tries += 1;
+        }
+        asked = held.at(second);
     }
+    assert!(asked.is_empty() && tries < 20, "{tries}: {asked:?}");
+    assert!(held.run.is_over());
+}
+
+#[test]
+fn a_server_that_is_away_for_a_moment_does_not_leave_the_lease_behind() {
+    let mut held = Held::new();
+    let claimed = held.at(0);
+    held.answer(0, &claimed[0], Outcome::Done, Some("me/box:1"));
+    held.run.stop();
+    for second in [1, 2, 4] {
+        let released = held.at(second);
+        assert!(matches!(released.as_slice(), [Action::Release { .. }]), "{second}: {released:?}");
+        held.answer(second, &released[0], Outcome::Transport { message: "refused".into() }, None);
+        assert!(held.at(second).is_empty(), "it rests, longer each time");
+        assert!(!held.run.is_over());
+    }
+    let released = held.at(7);
+    held.answer(7, &released[0], Outcome::Done, None);
     assert!(held.run.is_over());
 }
 

@@ -140,7 +140,7 @@ impl Case {
     fn carry_out(&mut self, action: &Action) {
         match action {
             Action::Own(Own::Finalize { id, held: true, .. }) => {
-                self.edit(&id.name, |object| object.held = true)
+                self.edit(&id.name, |object| object.held = true);
             }
             Action::Own(Own::Finalize { id, uid, held: false, .. }) => {
                 self.apply(MaintenanceFact::ObjectGone(id.clone(), uid.clone()));

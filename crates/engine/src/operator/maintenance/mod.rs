@@ -29,7 +29,7 @@ use self::drain::{Answer, Drain, Order};
 use self::perform::{Done, Performer};
 use super::feeds::{Feed, Feeds, Input, Observation, WatchStates};
 use super::spawner::Spawner;
-use super::work_queue::WorkQueue;
+use super::work_queue::{Ending, WorkQueue};
 use crate::http::Http;
 use crate::metrics::Queues;
 
@@ -163,6 +163,9 @@ impl Maintenance {
     pub fn take(&mut self, index: &mut Index, told: Told, feeds: &mut Feeds<'_>) -> BTreeSet<Subject> {
         match told {
             Told::Done(Done { id, ending, effective, .. }) => {
+                // A mark that was taken off and is there again is put back by another writer: against that it helps only to rest, longer each time.
+                let comes_back = ending == Ending::Done && self.registry.stray(index, &id).is_some();
+                let ending = if comes_back { Ending::Failed } else { ending };
                 self.queue.finish(id, ending, effective, self.clock.now());
             }
             Told::Order(term, order) if term == self.term => self.drain.obey(index, order, feeds),
