@@ -38,7 +38,7 @@ impl Event {
         Self { about: about.into(), warning: false, reason, message: message.into(), after: 0 }
     }
 
-    /// What somebody should look at.
+    /// What a person should look at.
     pub fn warning(about: impl Into<ObjectRef>, reason: &'static str, message: impl Into<String>) -> Self {
         Self { warning: true, ..Self::normal(about, reason, message) }
     }

@@ -2,7 +2,7 @@
 //!
 //! Each role decides in the same form: a [`Decision`] names the [`Action`]s to carry out now, the [`Event`]s to publish, and when to look again.
 //! The requests that several roles make are variants of [`Action`]; what only one role asks for is its own small enum, carried by
-//! [`Action::Own`]. What the server answered is one [`Outcome`], whoever asked.
+//! [`Action::Own`]. What the server answered is one [`Outcome`] for all roles.
 
 pub mod decision;
 pub mod outcome;
@@ -19,7 +19,7 @@ use crate::cluster::mark::{DrainMark, Record};
 use crate::cluster::subject::{Kind, ObjectRef};
 use crate::cluster::version::Version;
 
-/// One wanted change or reading. Actions leave no choice open: whoever performs them obeys, or reports. `O` is what only one role asks for.
+/// One wanted change or reading. Actions leave no choice open: the engine performs them, or reports. `O` is what only one role asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action<O> {
     /// Makes the node unschedulable and writes who did it, with the state before, in one request.

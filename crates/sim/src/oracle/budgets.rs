@@ -23,7 +23,7 @@ impl Oracle for Budgets {
             "pods" if seen.by_evac() => {
                 let (pod, before) = (seen.object(), seen.before());
                 let ends = seen.deleted() || has(pod, "/metadata/deletionTimestamp");
-                // A launcher is ended by whoever controls its machine; that is what I2 is about.
+                // A launcher is ended by the controller of its machine; that is what I2 is about.
                 let launcher = pod["metadata"]["labels"]["kubevirt.io"] == "virt-launcher";
                 if !ends || launcher || has(before, "/metadata/deletionTimestamp") || !is_ready(before) {
                     return;
