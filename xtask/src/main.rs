@@ -123,7 +123,7 @@ fn test(extra: &[&str]) -> Result<()> {
         bail!("tests failed");
     }
     if extra.is_empty() {
-        record::check(&root())?;
+        record::compare(&root())?;
         println!("the picture in README.md is what the demo prints");
     }
     Ok(())
