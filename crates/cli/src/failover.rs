@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use evac_core::drain::give_back::Giver;
-use evac_core::failover::{Release, Return};
+use evac_core::failover::{FailoverSpec, How, ProofFrom, Release, Return, Silence};
 use evac_engine::Http;
 use evac_engine::failover::{
-    Agent, End, Environment, FailoverError, FailoverRequest, Source, failover, fence_by, forget,
+    Agent, End, Environment, FailoverError, FailoverRequest, Fence, failover, fence_by, forget,
 };
 use evac_engine::nodes::NodeError;
 use tokio_util::sync::CancellationToken;
@@ -128,11 +128,12 @@ pub async fn run(args: &FailoverArgs) -> Result<Exit, Failure> {
     }
     let (http, _) = args.cluster.connect().await?;
     let dry_run = args.dry_run.how() != DryRunArg::None;
-    let request = FailoverRequest {
+    let (proof, fence) = proof(args, options, &http);
+    let spec = FailoverSpec {
         node: node.clone(),
         owner: args.owner.name(),
         options: vec!["failover".into(), node.clone()],
-        source: source(args, options, &http),
+        proof,
         release: match args.release {
             ReleaseArg::Auto => None,
             ReleaseArg::Taint => Some(Release::Taint),
@@ -145,8 +146,8 @@ pub async fn run(args: &FailoverArgs) -> Result<Exit, Failure> {
         stall: None,
         drain: args.drain_timeout,
         policy: None,
-        silence: evac_core::failover::Silence::default(),
     };
+    let request = FailoverRequest { spec, fence, silence: Silence::default() };
     let stop = CancellationToken::new();
     let interrupts = tokio::spawn(on_interrupt(stop.clone()));
     let mut renderer = render::Renderer::new(args.output, &node);
@@ -157,7 +158,8 @@ pub async fn run(args: &FailoverArgs) -> Result<Exit, Failure> {
     Ok(exit_of(&end))
 }
 
-fn source(args: &FailoverArgs, options: BTreeMap<String, String>, http: &Http) -> Source {
+/// Where the proof is to come from, and what switches the machine off for it.
+fn proof(args: &FailoverArgs, options: BTreeMap<String, String>, http: &Http) -> (ProofFrom, Option<Fence>) {
     if let Some(program) = &args.fence_agent {
         let agent = Agent {
             program: program.clone(),
@@ -167,12 +169,16 @@ fn source(args: &FailoverArgs, options: BTreeMap<String, String>, http: &Http) -
             timeout: args.fence_timeout,
             clock: http.clock(),
         };
-        return Source::Fence(fence_by(agent, args.fence_tries));
+        let fence = fence_by(agent, args.fence_tries);
+        return (fence.proof(), Some(fence));
     }
-    match (&args.fenced_by, &args.reason) {
-        (Some(by), Some(reason)) => Source::Statement { by: by.clone(), reason: reason.clone() },
-        _ => Source::Nowhere,
-    }
+    let said = match (&args.fenced_by, &args.reason) {
+        (Some(by), Some(reason)) => {
+            ProofFrom::Said(How::Statement { by: by.clone(), reason: reason.clone() })
+        }
+        _ => ProofFrom::Nowhere,
+    };
+    (said, None)
 }
 
 fn exit_of(end: &End) -> Exit {

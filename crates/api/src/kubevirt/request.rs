@@ -9,8 +9,6 @@ use crate::call::{Call, FIELD_MANAGER, escape};
 use crate::failover::definition;
 use crate::maintenance;
 
-pub const JSON_PATCH: &str = "application/json-patch+json";
-
 /// Group and version, kind and plural.
 fn names(kind: Kind) -> (&'static str, &'static str, &'static str) {
     match kind {

@@ -24,7 +24,7 @@ pub use agent::{Agent, Environment};
 pub use evac_core::failover::{End, Event, NodeSnapshot, Report};
 pub use look::{forget, look, look_back};
 pub use power::{Fence, PowerError, PowerState, PowerSwitch};
-pub use request::{FailoverRequest, Source};
+pub use request::FailoverRequest;
 
 use self::perform::Performer;
 use crate::drain::DrainError;
@@ -57,7 +57,7 @@ pub async fn failover(
     tell: Tell<'_>,
 ) -> Result<End, FailoverError> {
     let mut performer = Performer::new(http, request, stop);
-    let mut run = FailoverRun::new(request.spec(), request.silence.clone(), http.clock().now());
+    let mut run = FailoverRun::new(request.spec.clone(), request.silence.clone(), http.clock().now());
     let end = drive(&mut performer, &mut run, tell).await;
     // Where it was given up, what happened until then is still told.
     performer.publish(run.take_notices()).await;
@@ -69,7 +69,7 @@ async fn drive(
     run: &mut FailoverRun,
     tell: Tell<'_>,
 ) -> Result<End, FailoverError> {
-    let (clock, node) = (performer.http.clock(), &performer.request.node);
+    let (clock, node) = (performer.http.clock(), &performer.request.spec.node);
     loop {
         if performer.stop.is_cancelled() {
             run.stop();

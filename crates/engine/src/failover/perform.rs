@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::follow::Follower;
-use super::{Event, FailoverError, FailoverRequest, Source, Tell, look, watch_silence, written};
+use super::{Event, FailoverError, FailoverRequest, Tell, look, watch_silence, written};
 use crate::act;
 use crate::drain::{DrainRequest, drain};
 use crate::events::publish;
@@ -42,7 +42,7 @@ impl<'a> Performer<'a> {
 
     fn not_found(&self, error: HttpError) -> FailoverError {
         if error.is_not_found() {
-            FailoverError::NodeNotFound(self.request.node.clone())
+            FailoverError::NodeNotFound(self.request.spec.node.clone())
         } else {
             error.into()
         }
@@ -55,7 +55,7 @@ impl<'a> Performer<'a> {
         tell: Tell<'_>,
     ) -> Result<Answer, FailoverError> {
         let (http, request) = (self.http, self.request);
-        let name = &request.node;
+        let name = &request.spec.node;
         let own = match action {
             Action::Own(own) => own,
             action => {
@@ -69,7 +69,7 @@ impl<'a> Performer<'a> {
         };
         Ok(match own {
             Own::Look { may_ask } => {
-                let may_ask = may_ask.then_some(request.owner.as_str());
+                let may_ask = may_ask.then_some(request.spec.owner.as_str());
                 let found = look::look(http, name, may_ask).await;
                 self.facts.snapshot = Some(found.map_err(|error| self.not_found(error))?);
                 Answer::Done
@@ -85,7 +85,7 @@ impl<'a> Performer<'a> {
                 Answer::Done
             }
             Own::Note(node) => {
-                nodes::keep_record(http, &node, &request.owner, vec![out_of_service()]).await?;
+                nodes::keep_record(http, &node, &request.spec.owner, vec![out_of_service()]).await?;
                 Answer::Done
             }
             Own::Drain(limit) => Answer::Drained(self.drain(limit, tell).await?),
@@ -115,9 +115,9 @@ impl<'a> Performer<'a> {
     }
 
     async fn read(&mut self, holder: bool) -> Result<Answer, FailoverError> {
-        let (http, name) = (self.http, &self.request.node);
+        let (http, name) = (self.http, &self.request.spec.node);
         let found = if holder {
-            let found = look::held(http, name, Some(&self.request.owner)).await;
+            let found = look::held(http, name, Some(&self.request.spec.owner)).await;
             found.map(|(suspect, holding)| (suspect, Some(holding)))
         } else {
             look::suspect(http, name).await.map(|suspect| (suspect, None))
@@ -136,11 +136,11 @@ impl<'a> Performer<'a> {
 
     async fn drain(&self, limit: Duration, tell: Tell<'_>) -> Result<Option<DrainEnd>, FailoverError> {
         let wanted = DrainRequest {
-            nodes: vec![self.request.node.clone()],
+            nodes: vec![self.request.spec.node.clone()],
             policy: Policy { timeout: Some(limit), ..Policy::thorough() },
-            owner: self.request.owner.clone(),
+            owner: self.request.spec.owner.clone(),
             instance: None,
-            options: self.request.options.clone(),
+            options: self.request.spec.options.clone(),
             page: None,
         };
         let mut pass = |at: Timestamp, event: &step::Event| tell(at, &Event::Drain(Box::new(event.clone())));
@@ -150,7 +150,7 @@ impl<'a> Performer<'a> {
 
     /// Looks at the node, its lease, its policy and who leads.
     async fn look_out(&self) -> Result<Answer, HttpError> {
-        let suspect = Box::new(look::suspect(self.http, &self.request.node).await?);
+        let suspect = Box::new(look::suspect(self.http, &self.request.spec.node).await?);
         let policy = self.policy().await?;
         // Last, because it changes fastest.
         let leads = self.http.gate().is_open(self.http.clock().now());
@@ -158,7 +158,7 @@ impl<'a> Performer<'a> {
     }
 
     async fn policy(&self) -> Result<Option<PolicyNow>, HttpError> {
-        let Some(begun) = &self.request.policy else { return Ok(None) };
+        let Some(begun) = &self.request.spec.policy else { return Ok(None) };
         let path = object_path(Kind::Policy, &Key::new("", begun.name.as_str()));
         let found = match self.http.read_patiently::<PolicyObject>(&Call::get(path)).await {
             Ok(object) => Some(object.into_policy()),
@@ -169,7 +169,7 @@ impl<'a> Performer<'a> {
     }
 
     async fn switch_off(&self) -> Answer {
-        let Source::Fence(fence) = &self.request.source else {
+        let Some(fence) = &self.request.fence else {
             return Answer::NotOff {
                 why: "nothing is there that could switch it off".into(),
                 is_final: true,
@@ -177,7 +177,7 @@ impl<'a> Performer<'a> {
         };
         tokio::select! {
             biased;
-            off = fence.once(&self.request.node) => match off {
+            off = fence.once(&self.request.spec.node) => match off {
                 Ok(()) => Answer::Done,
                 Err(error) => Answer::NotOff { why: error.to_string(), is_final: error.is_final() },
             },

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use evac_core::failover::{FailoverSpec, How, ProofFrom};
 use evac_core::machines::Roles;
 use evac_engine::Http;
 use evac_engine::failover::{
-    End, Event, FailoverError, FailoverRequest, Fence, PowerError, PowerState, PowerSwitch, Source, failover,
+    End, Event, FailoverError, FailoverRequest, Fence, PowerError, PowerState, PowerSwitch, failover,
 };
 use evac_engine::operator::failover as role;
 use evac_engine::operator::install;
@@ -305,16 +306,21 @@ impl Bench {
     }
 }
 
-pub fn statement() -> Source {
-    Source::Statement { by: "kim".into(), reason: "pulled the plug".into() }
+/// Where a proof is to come from, and what switches the machine off for it.
+pub type Proof = (ProofFrom, Option<Fence>);
+
+pub const NO_PROOF: Proof = (ProofFrom::Nowhere, None);
+
+pub fn statement() -> Proof {
+    (ProofFrom::Said(How::Statement { by: "kim".into(), reason: "pulled the plug".into() }), None)
 }
 
-pub fn request(node: &str, source: Source) -> FailoverRequest {
-    FailoverRequest {
+pub fn request(node: &str, (proof, fence): Proof) -> FailoverRequest {
+    let spec = FailoverSpec {
         node: node.into(),
         owner: "kim".into(),
         options: vec!["failover".into()],
-        source,
+        proof,
         release: None,
         allow_control_plane: false,
         dry_run: false,
@@ -322,10 +328,11 @@ pub fn request(node: &str, source: Source) -> FailoverRequest {
         stall: None,
         drain: Duration::from_secs(30),
         policy: None,
-        silence: evac_core::failover::Silence::default(),
-    }
+    };
+    FailoverRequest { spec, fence, silence: evac_core::failover::Silence::default() }
 }
 
-pub fn fence(controllers: &Arc<Controllers>) -> Source {
-    Source::Fence(Fence { switch: controllers.clone(), tries: 3, pause: Duration::from_secs(5) })
+pub fn fence(controllers: &Arc<Controllers>) -> Proof {
+    let fence = Fence { switch: controllers.clone(), tries: 3, pause: Duration::from_secs(5) };
+    (fence.proof(), Some(fence))
 }

@@ -25,12 +25,12 @@ mod wire;
 
 use std::time::Duration;
 
-use bench::{Bench, Controller, fence, request, statement};
+use bench::{Bench, Controller, NO_PROOF, fence, request, statement};
 use evac_apiserver::Service;
 use evac_apiserver::identity::Identity;
 use evac_core::failover::{Refusal, Release};
 use evac_engine::Http;
-use evac_engine::failover::{End, Event, FailoverError, Source, look_back};
+use evac_engine::failover::{End, Event, FailoverError, look_back};
 use machines::VMIS;
 use serde_json::{Value, json};
 use wire::{Fault, Wire};
@@ -44,7 +44,7 @@ async fn without_proof_nothing_is_released_while_the_guest_still_writes() {
     // The node is cut off; its guest goes on.
     bench.cluster.world.kubelet("node-1").stop();
     bench.unreachable("node-1").await;
-    let (end, _) = bench.failover(&request("node-1", Source::Nowhere)).await;
+    let (end, _) = bench.failover(&request("node-1", NO_PROOF)).await;
     assert_eq!(end.unwrap(), End::NoProof { why: None });
     let broken = bench.controllers(Controller::Broken);
     let (end, events) = bench.failover(&request("node-1", fence(&broken))).await;
@@ -175,7 +175,7 @@ async fn d21_what_does_not_come_back_in_time_is_named_and_everything_can_be_take
     bench.cluster.world.kubelet("node-1").power_off();
     bench.unreachable("node-1").await;
     let mut request = request("node-1", statement());
-    request.timeout = Some(Duration::from_secs(90));
+    request.spec.timeout = Some(Duration::from_secs(90));
     let (end, _) = bench.failover(&request).await;
     let End::TimedOut { remains, released: true } = end.unwrap() else { panic!("there is no room") };
     assert!(remains.words()[0].starts_with("vm default/a finds no place: "), "{remains:?}");
@@ -212,7 +212,7 @@ async fn attached_volumes_are_told_and_waited_for_before_the_taint_goes() {
     bench.cluster.world.kubelet("node-1").power_off();
     bench.unreachable("node-1").await;
     let mut wanted = request("node-1", statement());
-    wanted.timeout = Some(Duration::from_secs(120));
+    wanted.spec.timeout = Some(Duration::from_secs(120));
     let (end, events) = bench.failover(&wanted).await;
     let Some((_, Event::Report(report))) = events.first() else { panic!("{events:?}") };
     assert_eq!(report.attachments, ["pv-here"]);
@@ -252,7 +252,7 @@ async fn the_node_object_is_deleted_where_that_is_the_way() {
     bench.cluster.world.kubelet("node-1").power_off();
     bench.unreachable("node-1").await;
     let mut request = request("node-1", statement());
-    request.release = Some(Release::DeleteNode);
+    request.spec.release = Some(Release::DeleteNode);
     let (end, _) = bench.failover(&request).await;
     assert_eq!(end.unwrap(), End::Done { returned: 1, off: 0 });
     assert_eq!(bench.node("node-1").await, json!(null));
@@ -290,7 +290,7 @@ async fn a_node_whose_kubelet_answers_is_drained_in_good_order() {
     bench.machine("a", "Always").await;
     let old = bench.instance("a").await["metadata"]["uid"].clone();
     let http = seeing_it_not_ready(&bench).await;
-    let (end, events) = bench.failover_by(&http, &request("node-1", Source::Nowhere)).await;
+    let (end, events) = bench.failover_by(&http, &request("node-1", NO_PROOF)).await;
     assert_eq!(end.unwrap(), End::Drained);
     assert!(events.iter().any(|(_, event)| matches!(event, Event::Drains { .. })));
     assert!(!events.iter().any(|(_, event)| matches!(event, Event::Released { .. })));

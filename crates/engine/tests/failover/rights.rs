@@ -9,11 +9,11 @@ use evac_apiserver::Service;
 use evac_apiserver::identity::Identity;
 use evac_core::machines::{Role, Roles};
 use evac_engine::Http;
-use evac_engine::failover::{End, Source};
+use evac_engine::failover::End;
 use evac_engine::operator::Operator;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Controller, request};
+use crate::bench::{Bench, Controller, NO_PROOF, request};
 use crate::wire::{Fault, Wire};
 
 const MAINTENANCES: &str = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances";
@@ -101,7 +101,7 @@ async fn the_role_failover_alone_may_drain_a_node_that_answers_before_it_fences_
     bench.machine("a", "Always").await;
     let shown = crate::not_ready(bench.node("node-1").await);
     let (http, refused) = account(&bench, &Roles::of([Role::Failover]), Some(shown)).await;
-    let (end, _) = bench.failover_by(&http, &request("node-1", Source::Nowhere)).await;
+    let (end, _) = bench.failover_by(&http, &request("node-1", NO_PROOF)).await;
     assert_eq!(*refused.lock().unwrap(), Vec::<String>::new());
     assert_eq!(end.unwrap(), End::Drained);
     assert_ne!(bench.node_of("a").await, "node-1", "it was moved and not fenced");

@@ -115,7 +115,7 @@ async fn a_rehearsal_does_not_wait_and_says_what_was_not_observed() {
     bench.cluster.world.kubelet("node-1").stop();
     bench.unreachable("node-1").await;
     let mut rehearsal = request("node-1", statement());
-    rehearsal.dry_run = true;
+    rehearsal.spec.dry_run = true;
     let began = bench.cluster.clock.now();
     let (end, _) = bench.failover(&rehearsal).await;
     assert_eq!(end.unwrap(), End::Rehearsed { proven: true, unwatched: 20 });

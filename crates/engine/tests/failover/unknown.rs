@@ -77,7 +77,7 @@ async fn whoever_chooses_the_release_needs_no_version() {
     let (http, wire) = wired(&bench);
     wire.fail(|_, path| (path == "/version").then(|| Fault::status(500, "InternalError", "etcd is busy")));
     let mut request = request("node-1", statement());
-    request.release = Some(Release::Taint);
+    request.spec.release = Some(Release::Taint);
     let (end, _) = bench.failover_by(&http, &request).await;
     assert_eq!(end.unwrap(), End::Done { returned: 1, off: 0 });
     assert_eq!(wire.count("/version"), 0);

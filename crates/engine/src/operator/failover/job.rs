@@ -10,14 +10,15 @@ use evac_core::Key;
 use evac_core::action;
 use evac_core::cluster::subject::{Kind, ObjectRef};
 use evac_core::drain::explain::span;
-use evac_core::failover::{AcceptedProof, FailoverPolicy, LetGo, Silence};
+use evac_core::failover::suspect::SHUT_DOWN;
+use evac_core::failover::{AcceptedProof, FailoverPolicy, FailoverSpec, How, LetGo, ProofFrom, Silence};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use super::{REST, SHORT_REST, Switches, owner};
 use crate::events::publish_now;
-use crate::failover::{End, Event, FailoverRequest, Fence, Source, failover};
+use crate::failover::{End, Event, FailoverRequest, Fence, failover};
 use crate::http::Http;
 
 /// After a node that answers was emptied: there is nothing on it that could come back elsewhere.
@@ -41,18 +42,18 @@ pub(super) struct Job {
 impl Job {
     /// Carries it out and says how long to leave the node alone then, and who did not return.
     pub async fn carry_out(&self, stop: &CancellationToken) -> (SignedDuration, Option<String>) {
-        let source = match self.source().await {
-            Ok(source) => source,
+        let (proof, fence) = match self.proof().await {
+            Ok(proof) => proof,
             Err(why) => {
                 self.tell(true, "FailoverHeld", &why).await;
                 return (REST, None);
             }
         };
-        let request = FailoverRequest {
+        let spec = FailoverSpec {
             node: self.node.clone(),
             owner: owner(&self.http),
             options: vec![format!("policy {}", self.policy.name)],
-            source,
+            proof,
             release: None,
             allow_control_plane: false,
             dry_run: false,
@@ -60,8 +61,8 @@ impl Job {
             stall: Some(STALL),
             drain: DRAIN,
             policy: Some(self.policy.reference()),
-            silence: self.silence.clone(),
         };
+        let request = FailoverRequest { spec, fence, silence: self.silence.clone() };
         let text = format!("is failed over by policy {}", self.policy.name);
         let mut unwanted = Vec::new();
         let mut log = |_: Timestamp, event: &Event| {
@@ -114,12 +115,13 @@ impl Job {
         publish_now(&self.http, action::Event { warning, ..event }).await;
     }
 
-    async fn source(&self) -> Result<Source, String> {
-        Ok(match &self.policy.proof {
-            AcceptedProof::Statement => Source::Nowhere,
-            AcceptedProof::Provider => Source::Provider,
+    /// Where the proof is to come from, and what switches the machine off for it.
+    async fn proof(&self) -> Result<(ProofFrom, Option<Fence>), String> {
+        let said = match &self.policy.proof {
+            AcceptedProof::Statement => ProofFrom::Nowhere,
+            AcceptedProof::Provider => ProofFrom::Said(How::Provider { signal: SHUT_DOWN.into() }),
             AcceptedProof::Time { after } => {
-                Source::Time { seconds: after.as_secs(), policy: self.policy.name.clone() }
+                ProofFrom::Said(How::Time { seconds: after.as_secs(), policy: self.policy.name.clone() })
             }
             AcceptedProof::Agent(agent) => {
                 let refused = |error: &dyn std::fmt::Display| format!("cannot be switched off: {error}");
@@ -131,9 +133,11 @@ impl Job {
                 let options = agent.options_for(&self.node, &secret).map_err(|error| refused(&error))?;
                 let switch = (self.switches)(agent, options, self.http.clock());
                 let switch = switch.map_err(|error| refused(&error))?;
-                Source::Fence(Fence { switch, tries: agent.tries, pause: PAUSE })
+                let fence = Fence { switch, tries: agent.tries, pause: PAUSE };
+                return Ok((fence.proof(), Some(fence)));
             }
-        })
+        };
+        Ok((said, None))
     }
 
     async fn secret(&self, key: &Key) -> Result<BTreeMap<String, String>, String> {
