@@ -1,5 +1,5 @@
 //! Side-by-side benchmarks. Both sides run in the same process tree on the same machine, by turns, and
-//! the results are ratios: `evac-bench apiserver|beside|compare|drain|evacuate|maintenance|outlook|scale`.
+//! the results are ratios: `evac-bench apiserver|beside|compare|drain|evacuate|maintenance|outlook|plan|scale`.
 // Objects of a real cluster have many fields, and a macro that writes them takes a step for each.
 #![recursion_limit = "512"]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
@@ -15,6 +15,7 @@ mod guests;
 mod maintenance;
 mod operator;
 mod outlook;
+mod plan;
 mod process;
 mod report;
 mod scale;
@@ -50,6 +51,8 @@ async fn main() -> Result<()> {
             let size = outlook::Size { first: first.parse()?, seeds: seeds.parse()?, real: false };
             outlook::run(size, shape.first().copied())
         }
+        ["plan"] => plan::run(100_000),
+        ["plan", "--quick"] => plan::run(10_000),
         ["scale"] => scale::run(100_000).await,
         ["scale", "--quick"] => scale::run(10_000).await,
         // How the bench starts its server.
@@ -57,7 +60,7 @@ async fn main() -> Result<()> {
             scale::serve(scale::Size::of(instances.parse()?), kubeconfig).await
         }
         other => bail!(
-            "unknown benchmark {other:?}; there are: apiserver, beside, compare, drain, evacuate, maintenance, outlook and scale, each with [--quick]"
+            "unknown benchmark {other:?}; there are: apiserver, beside, compare, drain, evacuate, maintenance, outlook, plan and scale, each with [--quick]"
         ),
     }
 }

@@ -4,7 +4,7 @@
 //! roles, and for all roles on clusters of a tenth and a hundredth of the size, which says how its costs grow. There are no kubelets:
 //! nothing changes, and that nothing was written but the operator's own lease is checked.
 
-mod objects;
+pub mod objects;
 mod server;
 
 use std::fs::{self, File};

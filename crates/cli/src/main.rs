@@ -23,6 +23,7 @@ mod manifests;
 mod number;
 mod operator;
 mod output;
+mod plan;
 mod proxy;
 mod render;
 mod sandbox;
@@ -61,6 +62,7 @@ enum Verb {
     Taint(taint::TaintArgs),
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
+    Plan(plan::PlanArgs),
     Cancel(cancel::CancelArgs),
     Failover(failover::FailoverArgs),
     /// Put nodes into maintenance by an object that an operator carries out, and bring them back
@@ -133,6 +135,7 @@ async fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Taint(args) | Verb::Adm(AdmVerb::Taint(args)) => taint::run(&args).await,
         Verb::Status(args) => status::run(&args).await,
         Verb::Explain(args) => explain::run(&args).await,
+        Verb::Plan(args) => Box::pin(plan::run(&args)).await,
         Verb::Cancel(args) => cancel::run(&args).await,
         // Its future is larger than what a stack should carry.
         Verb::Failover(args) => Box::pin(failover::run(&args)).await,

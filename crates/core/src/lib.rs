@@ -7,7 +7,7 @@
 //! Each room knows only those to its left:
 //!
 //! ```text
-//!  cluster ◀─ action ◀─ reasons ◀─ machines ◀─ drain ◀─ maintenance · tenants · failover
+//!  cluster ◀─ action ◀─ reasons ◀─ machines ◀─ drain ◀─ maintenance · tenants · failover · plan
 //! ```
 
 #![cfg_attr(not(test), warn(missing_docs))]
@@ -20,6 +20,7 @@ pub mod failover;
 pub mod leadership;
 pub mod machines;
 pub mod maintenance;
+pub mod plan;
 pub mod reasons;
 pub mod tenants;
 #[cfg(test)]

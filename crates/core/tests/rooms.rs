@@ -1,7 +1,7 @@
 //! The rooms of this crate, and which of them may know which: each knows only those to its left.
 //!
 //! ```text
-//!  cluster ◀─ action ◀─ reasons ◀─ machines ◀─ drain ◀─ maintenance · tenants · failover (not each other)
+//!  cluster ◀─ action ◀─ reasons ◀─ machines ◀─ drain ◀─ maintenance · tenants · failover · plan (not each other)
 //! ```
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
@@ -17,7 +17,7 @@ const ROWS: &[&[&str]] = &[
     &["machines"],
     &["drain"],
     // The operator's own affairs stand beside the roles: no room knows them.
-    &["maintenance", "tenants", "failover", "certificates", "leadership"],
+    &["maintenance", "tenants", "failover", "plan", "certificates", "leadership"],
     &["lib"],
 ];
 

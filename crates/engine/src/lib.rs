@@ -19,6 +19,7 @@ pub mod places;
 mod quorum;
 mod stated;
 pub mod watch;
+pub mod whole;
 
 pub use drain::{DrainError, DrainRequest, drain};
 pub use http::{Http, HttpError};

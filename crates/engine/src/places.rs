@@ -1,7 +1,8 @@
 //! What other nodes have to offer to guests that are to be moved.
 
 use evac_api::call::on_node;
-use evac_api::places::{self, Node, Pod};
+use evac_api::places::{Node, PlacesReader, Pod};
+use evac_core::cluster::place::Places;
 use evac_core::machines::Instance;
 use evac_core::{Fate, Index, Key, Policy, assess};
 
@@ -36,25 +37,37 @@ pub async fn look(
         return Ok(());
     }
     let source = |path: &'static str, query: String| Source { path: path.into(), query, page: 500 };
+    let mut reader = PlacesReader::new(Some(nodes));
     let (all, _) = list::<Node, _>(http, &source("/api/v1/nodes", String::new()), Some).await?;
+    for node in all {
+        reader.node(node);
+    }
     let queries: Vec<String> = match depth {
         Depth::Room => vec![String::new()],
         Depth::Nodes => nodes.iter().filter(|node| moves(node)).map(|node| on_node(node)).collect(),
     };
-    let mut pods: Vec<Pod> = Vec::new();
     for query in queries {
-        pods.extend(list::<Pod, _>(http, &source("/api/v1/pods", query), Some).await?.0);
-    }
-    let mut found = places::places(all, &pods, nodes);
-    for node in nodes {
-        let labels = found.nodes.get(node).map(|place| place.labels.clone()).unwrap_or_default();
-        for pod in index.pods_on(node) {
-            let like_host = index.instance_of(pod).is_some_and(|instance| instance.cpu_model == "host-model");
-            if let Some(wants) = found.wants.get_mut(&pod.key).filter(|_| like_host) {
-                wants.keep_host_model(&labels);
-            }
+        let (pods, _) = list::<Pod, _>(http, &source("/api/v1/pods", query), Some).await?;
+        for pod in pods {
+            reader.pod(pod);
         }
     }
+    let mut found = match depth {
+        Depth::Room => reader.finish(),
+        Depth::Nodes => reader.finish_without_company(),
+    };
+    keep_host_models(&mut found, index, nodes.iter().flat_map(|node| index.pods_on(node)));
     index.set_places(found);
     Ok(())
+}
+
+/// Guests with the CPU of their host have to find it elsewhere.
+pub(crate) fn keep_host_models<'a>(
+    places: &mut Places,
+    index: &'a Index,
+    pods: impl Iterator<Item = &'a evac_core::Pod>,
+) {
+    let like_host =
+        |pod: &&evac_core::Pod| index.instance_of(pod).is_some_and(|guest| guest.cpu_model == "host-model");
+    places.keep_host_models(pods.filter(like_host).map(|pod| (&pod.key, pod.node_name())));
 }

@@ -131,6 +131,7 @@ impl From<wire::VirtualMachineInstance> for Instance {
             names_nodes: vmi.spec.node_selector || vmi.spec.affinity.node_affinity.is_some(),
             eviction_source,
             addresses,
+            backup: status.changed_block_tracking.backup_status.under_way().map(Into::into),
             tenant,
         };
         let launchers = status.active_pods.into_iter();

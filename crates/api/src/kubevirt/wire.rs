@@ -145,6 +145,33 @@ pub struct InstanceStatus {
     #[serde(deserialize_with = "nullable")]
     pub interfaces: Vec<Interface>,
     pub migration_state: Option<MigrationState>,
+    #[serde(deserialize_with = "nullable")]
+    pub changed_block_tracking: ChangedBlockTracking,
+}
+
+/// Of the tracking of changed blocks the backup that was last made by it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ChangedBlockTracking {
+    #[serde(deserialize_with = "nullable")]
+    pub backup_status: BackupStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackupStatus {
+    pub backup_name: String,
+    pub end_timestamp: Option<String>,
+    pub completed: bool,
+    pub failed: bool,
+}
+
+impl BackupStatus {
+    /// The backup, if it is under way.
+    pub fn under_way(self) -> Option<String> {
+        let over = self.completed || self.failed || self.end_timestamp.is_some();
+        Some(self.backup_name).filter(|name| !over && !name.is_empty())
+    }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

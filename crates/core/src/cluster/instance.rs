@@ -224,6 +224,8 @@ pub struct Common {
     pub eviction_source: Option<Text>,
     /// The addresses of the guest.
     pub addresses: Texts,
+    /// The backup of it that is under way, by name.
+    pub backup: Option<Text>,
     /// What is written on it about the tenant cluster it is a node of.
     pub tenant: Option<Box<Marks>>,
 }

@@ -3,7 +3,10 @@
 //! Each kind of object has a file with what decisions need of it. A [`fact::Fact`] is one observation; [`table`] decides whether it is newer than
 //! what is known; the [`index`] arranges all of them and says who has to be looked at again.
 
+pub mod bits;
+pub mod board;
 pub mod budget;
+pub mod company;
 pub mod condition;
 pub mod fact;
 pub mod index;
@@ -21,6 +24,7 @@ pub mod place;
 pub mod pod;
 pub mod pool;
 pub mod replica_set;
+pub mod score;
 pub mod selector;
 pub mod settings;
 pub mod subject;

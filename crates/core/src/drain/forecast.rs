@@ -11,8 +11,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::action::Outcome;
+use crate::cluster::board::{Board, Seat, Seating, Short};
 use crate::cluster::fact::{Health, Key, Pod, PodPhase, Uid};
 use crate::cluster::index::Index;
+use crate::cluster::place::ONE;
 use crate::drain::assess::{Assessment, Fate, Verdict, assess};
 use crate::drain::budget::{Charges, Gate, cut_off, gate};
 use crate::drain::evict::Turn;
@@ -20,7 +22,9 @@ use crate::drain::explain::{explain, leaving, refusal};
 use crate::drain::migrations;
 use crate::drain::policy::Policy;
 use crate::drain::run::Blocker;
-use crate::reasons::{AnswerReason, BudgetReason, GuestReason, Reason, Severity, StoppingReason};
+use crate::reasons::{
+    AnswerReason, BudgetReason, GuestReason, MigrationReason, Reason, Severity, StoppingReason,
+};
 
 /// What becomes of one pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -94,6 +98,28 @@ pub struct PodForecast {
     /// Since when it is on its way out, or now.
     #[serde(skip)]
     pub since: Timestamp,
+    /// Where its guest would go, if it is moved.
+    #[serde(skip)]
+    pub target: Option<Target>,
+}
+
+/// Where a guest would go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The node.
+    pub node: String,
+    /// How sure that is.
+    pub sure: Sure,
+}
+
+/// How sure it is where something goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Sure {
+    /// Only this node would take it, or it is on its way there.
+    Certain,
+    /// The scheduler likes it best of those that would take it, as far as can be seen.
+    Likely,
 }
 
 fn text_of<S: serde::Serializer>(uid: &Uid, serializer: S) -> Result<S::Ok, S::Error> {
@@ -182,6 +208,18 @@ pub enum Expected {
     Unknown,
 }
 
+impl Expected {
+    /// The worse an end, the higher.
+    pub fn rank(self) -> u8 {
+        match self {
+            Self::Drained => 0,
+            Self::Unknown => 1,
+            Self::Blocked => 2,
+            Self::NotStarted => 3,
+        }
+    }
+}
+
 /// How the drain of one node would go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -201,13 +239,7 @@ impl Forecast {
         let mut depends_on: BTreeSet<String> = BTreeSet::new();
         let mut expected = Expected::Drained;
         let mut worsen = |to: Expected| {
-            let rank = |end: Expected| match end {
-                Expected::Drained => 0,
-                Expected::Unknown => 1,
-                Expected::Blocked => 2,
-                Expected::NotStarted => 3,
-            };
-            if rank(to) > rank(expected) {
+            if to.rank() > expected.rank() {
                 expected = to;
             }
         };
@@ -311,10 +343,58 @@ fn held(reason: Reason) -> Prospect {
 
 /// Judges nodes that are drained together, in the order in which they were named.
 pub fn forecast(index: &Index, policy: &Policy, nodes: &[String], now: Timestamp) -> Vec<Forecast> {
+    let mut board = index.places().map(Board::new);
+    forecast_on(&mut Moves::of(board.as_mut(), nodes), index, policy, nodes, now)
+}
+
+/// Where guests may go, and what they have taken so far.
+#[derive(Debug)]
+pub struct Moves<'b, 'a> {
+    /// None where other nodes were not looked at.
+    board: Option<&'b mut Board<'a>>,
+    /// What guests that move take of other nodes.
+    pub seating: Seating,
+}
+
+impl<'b, 'a> Moves<'b, 'a> {
+    /// None has moved off these nodes yet.
+    pub fn of(board: Option<&'b mut Board<'a>>, nodes: &[String]) -> Self {
+        let closed = nodes.iter().map(String::as_str);
+        let seating = board.as_ref().map(|board| board.seating(closed)).unwrap_or_default();
+        Self { board, seating }
+    }
+
+    /// Gives a pod a place; see [`Board::seat`].
+    pub fn seat(&mut self, pod: &Key, is_moved: bool) -> Seat {
+        self.board.as_mut().map_or(Seat::Unlooked, |board| board.seat(&mut self.seating, pod, is_moved))
+    }
+}
+
+impl Moves<'_, '_> {
+    /// Bytes of memory that are free on all other nodes that take new pods; see [`Board::spare`].
+    pub fn spare_memory(&self) -> Option<u64> {
+        let milli = self.board.as_ref()?.spare(&self.seating, "memory")?;
+        u64::try_from(milli / ONE).ok()
+    }
+
+    /// What is missing for a pod; see [`Board::short`].
+    pub fn short(&mut self, pod: &Key) -> Option<Short> {
+        self.board.as_mut()?.short(&self.seating, pod)
+    }
+}
+
+/// The same with a board that is kept for other drains.
+pub fn forecast_on(
+    moves: &mut Moves<'_, '_>,
+    index: &Index,
+    policy: &Policy,
+    nodes: &[String],
+    now: Timestamp,
+) -> Vec<Forecast> {
     let assessments: Vec<Assessment> = nodes.iter().map(|node| assess(index, policy, node, now)).collect();
     let mut prospects: BTreeMap<Key, Prospect> = BTreeMap::new();
     judge_evictions(index, policy, &assessments, now, &mut prospects);
-    judge_moves(index, nodes, &assessments, &mut prospects);
+    let mut targets = judge_moves(moves, index, &assessments, &mut prospects);
     let forecasts = assessments.into_iter().map(|assessment| {
         let pods = assessment.verdicts.into_iter().map(|verdict| {
             let pod = index.pod(&verdict.pod);
@@ -322,6 +402,7 @@ pub fn forecast(index: &Index, policy: &Policy, nodes: &[String], now: Timestamp
             PodForecast {
                 owner: pod.and_then(|pod| pod.controller.as_ref()).map(ToString::to_string),
                 since: pod.and_then(|pod| pod.deletion).map_or(now, |deletion| deletion.requested()),
+                target: targets.remove(&verdict.pod),
                 pod: verdict.pod,
                 uid: verdict.uid,
                 instance: verdict.instance,
@@ -441,13 +522,13 @@ fn through_budgets(
     prospect
 }
 
-/// Guests that are to be moved, the largest first, as a drain goes about it.
+/// Guests that are to be moved, the largest first, as a drain goes about it. Says where they go.
 fn judge_moves(
+    moves: &mut Moves<'_, '_>,
     index: &Index,
-    nodes: &[String],
     assessments: &[Assessment],
     prospects: &mut BTreeMap<Key, Prospect>,
-) {
+) -> BTreeMap<Key, Target> {
     let mut guests = Vec::new();
     for verdict in assessments.iter().flat_map(|assessment| assessment.of_fate(Fate::Migrate)) {
         if let Some(pod) = index.pod(&verdict.pod).filter(|pod| pod.deletion.is_none()) {
@@ -456,43 +537,93 @@ fn judge_moves(
         }
     }
     guests.sort_by(|a, b| (a.0, &a.1.key).cmp(&(b.0, &b.1.key)));
-    let mut room = index.places().cloned();
+    let mut targets = BTreeMap::new();
+    let mut for_others = Vec::new();
     for (_, pod, verdict) in guests {
-        let instance = verdict.instance.clone().unwrap_or_else(|| pod.key.clone());
-        let under_way = migrations::unfinished(index, &instance).is_some();
-        let prospect = if let Some(reason) = silence(index, pod.node.as_deref().unwrap_or_default()) {
-            Prospect::Waits { reason }
-        } else if under_way {
-            Prospect::Migrates
-        } else {
-            match index.places().and_then(|places| places.targets(&pod.key, nodes)) {
-                None => Prospect::Unknown {
-                    why: format!("whether another node takes virtual machine {instance} was not looked at"),
-                },
-                Some(Err(why)) => {
-                    let node = pod.node.as_deref().unwrap_or_default();
-                    let never = index.places().and_then(|places| places.never(&pod.key, node));
-                    let lasting = never.is_some();
-                    let why = never.unwrap_or(why);
-                    held(
-                        GuestReason::VmFitsNowhere { instance: String::from(&instance.name), why, lasting }
-                            .into(),
-                    )
-                }
-                Some(Ok(targets)) => {
-                    if room.as_mut().is_some_and(|room| room.book(&pod.key, &targets)) {
-                        Prospect::Migrates
-                    } else {
-                        Prospect::Unknown {
-                            why: format!(
-                                "other guests may take the room on other nodes that virtual machine {instance} needs"
-                            ),
-                        }
-                    }
-                }
+        match judge_move(moves, index, pod, verdict) {
+            Judged::As(prospect, target) => {
+                prospects.insert(pod.key.clone(), prospect);
+                targets.extend(target.map(|target| (pod.key.clone(), target)));
             }
-        };
-        prospects.insert(pod.key.clone(), prospect);
+            Judged::WaitsForOthers => for_others.push((pod, verdict)),
+        }
+    }
+    // Once others have moved, those may follow that have to be near to them.
+    loop {
+        let waiting = for_others.len();
+        for_others.retain(|(pod, verdict)| match judge_move(moves, index, pod, verdict) {
+            Judged::As(prospect, target) => {
+                prospects.insert(pod.key.clone(), prospect);
+                targets.extend(target.map(|target| (pod.key.clone(), target)));
+                false
+            }
+            Judged::WaitsForOthers => true,
+        });
+        if for_others.len() == waiting {
+            break;
+        }
+    }
+    for (pod, verdict) in for_others {
+        prospects.insert(pod.key.clone(), moves.nowhere(pod, verdict));
+    }
+    targets
+}
+
+enum Judged {
+    As(Prospect, Option<Target>),
+    WaitsForOthers,
+}
+
+fn judge_move(moves: &mut Moves<'_, '_>, index: &Index, pod: &Pod, verdict: &Verdict) -> Judged {
+    let instance = verdict.instance.clone().unwrap_or_else(|| pod.key.clone());
+    if let Some(reason) = silence(index, pod.node_name()) {
+        return Judged::As(Prospect::Waits { reason }, None);
+    }
+    if let Some(migration) = migrations::unfinished(index, &instance) {
+        let account = index.instance(&instance).and_then(|instance| instance.account_of(migration));
+        let goes_to = account.map(|state| state.target_node.clone()).filter(|node| !node.is_empty());
+        let target = goes_to.map(|node| Target { node, sure: Sure::Certain });
+        return Judged::As(Prospect::Migrates, target);
+    }
+    if let Some(other) =
+        index.instance(&instance).and_then(|instance| migrations::left_over(index, instance, pod))
+    {
+        let reason = MigrationReason::VmPodLeft { migration: None, node: other.node_name().to_owned() };
+        return Judged::As(held(reason.into()), None);
+    }
+    match moves.seat(&pod.key, true) {
+        Seat::Unlooked => Judged::As(
+            Prospect::Unknown {
+                why: format!("whether another node takes virtual machine {instance} was not looked at"),
+            },
+            None,
+        ),
+        Seat::Nowhere => Judged::As(moves.nowhere(pod, verdict), None),
+        Seat::Taken => Judged::As(
+            Prospect::Unknown {
+                why: format!(
+                    "other guests may take the room on other nodes that virtual machine {instance} needs"
+                ),
+            },
+            None,
+        ),
+        Seat::Company => Judged::WaitsForOthers,
+        Seat::On { node, only } => {
+            let sure = if only { Sure::Certain } else { Sure::Likely };
+            Judged::As(Prospect::Migrates, Some(Target { node, sure }))
+        }
+    }
+}
+
+impl Moves<'_, '_> {
+    /// Says of a guest why no other node takes it, and whether that can change.
+    fn nowhere(&mut self, pod: &Pod, verdict: &Verdict) -> Prospect {
+        let instance = verdict.instance.clone().unwrap_or_else(|| pod.key.clone());
+        let Some(board) = self.board.as_mut() else { return Prospect::Migrates };
+        let never = board.never(&pod.key, pod.node_name());
+        let lasting = never.is_some();
+        let why = never.unwrap_or_else(|| board.why_nowhere(&pod.key, &self.seating));
+        held(GuestReason::VmFitsNowhere { instance: String::from(&instance.name), why, lasting }.into())
     }
 }
 

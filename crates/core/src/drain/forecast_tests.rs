@@ -166,10 +166,10 @@ fn with_guests(guests: &[Instance], free: i128) -> Index {
     let room = |amount: i128| [("pods".to_owned(), 10_000), ("memory".to_owned(), amount)].into();
     let other = Place { free: room(free), size: room(9), ..Place::default() };
     let wants = Wants { requests: [("memory".to_owned(), 2)].into(), ..Wants::default() };
-    let wants = guests.iter().map(|vmi| (launcher(vmi).key, wants.clone())).collect();
+    let wants = guests.iter().map(|vmi| (launcher(vmi).key, std::sync::Arc::new(wants.clone()))).collect();
     let here = Place { free: room(9), size: room(9), ..Place::default() };
     let nodes = [("n".to_owned(), here), ("m".to_owned(), other)].into();
-    index.set_places(Places { nodes, wants });
+    index.set_places(Places { nodes, wants, companies: Vec::new() });
     index
 }
 
@@ -188,7 +188,9 @@ fn a_guest_moves_only_if_another_node_takes_it() {
     let mut pinned = with_guests(&[guest("a")], 2);
     let mut places = pinned.places().unwrap().clone();
     places.nodes.get_mut("n").unwrap().labels = [("host".to_owned(), "n".to_owned())].into();
-    places.wants.values_mut().for_each(|wants| wants.selector = [("host".to_owned(), "n".to_owned())].into());
+    for wants in places.wants.values_mut() {
+        std::sync::Arc::make_mut(wants).selector = [("host".to_owned(), "n".to_owned())].into();
+    }
     pinned.set_places(places);
     let never = of(&pinned);
     assert_eq!((names(&never), never.expected), (vec!["never"], Expected::Blocked));

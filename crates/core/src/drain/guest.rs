@@ -28,11 +28,22 @@ pub(crate) fn fate(
         VmVisibility::NotYetRead => (settling(name), Fate::Follow),
         VmVisibility::Readable => match index.instance_of(pod).filter(|_| pod.deletion.is_none()) {
             None => (settling(name), Fate::Follow),
-            Some(instance) => instance_fate(index, policy, instance),
+            Some(instance) => {
+                let (reason, fate) = instance_fate(index, policy, instance);
+                reasons.extend(ended_backup(instance, fate));
+                (reason, fate)
+            }
         },
     };
     reasons.push(reason);
     Some(fate)
+}
+
+/// The backup that ends when a guest leaves.
+fn ended_backup(instance: &Instance, fate: Fate) -> Option<Reason> {
+    let backup = instance.backup.as_ref().filter(|_| matches!(fate, Fate::Migrate | Fate::Evict))?;
+    let (instance, backup) = (instance.key.name.to_string(), backup.to_string());
+    Some(GuestReason::VmBackup { instance, backup }.into())
 }
 
 /// The fate of a finished launcher pod. It is cleared away like any finished pod, unless it is all that tells KubeVirt how a guest ended: an instance whose pod is gone

@@ -25,7 +25,7 @@ pub mod forecast;
 pub mod give_back;
 pub mod guest;
 mod keep_empty;
-mod migrations;
+pub(crate) mod migrations;
 pub mod node;
 pub mod outlook;
 pub mod ownership;

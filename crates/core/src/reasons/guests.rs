@@ -50,6 +50,20 @@ family! {
         sentence: ("runs virtual machine {instance}, which is live-migrated"),
     }
 
+    /// A backup of it is under way, which its migration ends: KubeVirt aborts it once for the migrations of a drain.
+    VmBackup {
+        /// The VirtualMachineInstance.
+        instance: String = "db".into(),
+        /// The backup.
+        backup: String = "db-nightly".into(),
+    } => {
+        severity: Warning,
+        sentence: ("runs virtual machine {instance}, whose backup {backup} is under way and is aborted when it leaves"),
+        brief: ("its backup {backup} is aborted"),
+        remedy: ("wait until the backup is done, or repeat it afterwards"),
+        kubectl: ("aborting backups of virtual machines that are under way"),
+    }
+
     /// It must be moved and cannot be: `cause` and `message` are those of its condition LiveMigratable.
     VmStuck {
         /// The VirtualMachineInstance.

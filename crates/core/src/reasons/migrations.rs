@@ -88,15 +88,19 @@ family! {
 
     /// A pod that an earlier migration left is still there, and nothing moves before it is gone.
     VmPodLeft {
-        /// The VirtualMachineInstanceMigration that waits for it.
-        migration: String = "evac-db-2".into(),
+        /// The VirtualMachineInstanceMigration that waits for it, if there is one yet.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        migration: Option<String> = Some("evac-db-2".into()),
         /// The node of that pod.
         node: String = "worker-2".into(),
     } => {
         severity: Slow,
         sentence: (
-            "cannot be live-migrated yet, another pod of it is still there on node {node} (migration \
-             {migration} waits for it to go)"
+            "cannot be live-migrated yet, another pod of it is still there on node {node}{}",
+            match migration {
+                Some(migration) => format!(" (migration {migration} waits for it to go)"),
+                None => String::new(),
+            }
         ),
         brief: ("another pod of it is left on {node}"),
         remedy: (

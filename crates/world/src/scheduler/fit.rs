@@ -1,9 +1,9 @@
 //! Whether one pod may go to one node, by what the two say about themselves: schedulability, name, taints,
-//! node affinity, ports and room.
+//! node affinity, ports and room. The rules are those of `evac_core::cluster::place`, by which a plan foretells what happens here; ports are ours.
 
 use std::collections::BTreeMap;
 
-use evac_apimachinery::labels::Operator;
+use evac_core::cluster::place::{self, Asks, CORDON, Tolerates, keeps_off, lacking, missing_label};
 use k8s_openapi::api::core::v1::{
     Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration,
 };
@@ -30,24 +30,18 @@ impl Refusal {
 }
 
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let effect = toleration.effect.as_deref().unwrap_or_default();
-    if !effect.is_empty() && effect != taint.effect {
-        return false;
-    }
-    let key = toleration.key.as_deref().unwrap_or_default();
-    if !key.is_empty() && key != taint.key {
-        return false;
-    }
-    let wanted = toleration.value.as_deref().unwrap_or_default();
-    let value = taint.value.as_deref().unwrap_or_default();
-    let numbers = || Some((value.parse::<i64>().ok()?, wanted.parse::<i64>().ok()?));
-    match toleration.operator.as_deref().unwrap_or_default() {
-        "Exists" => true,
-        "" | "Equal" => !key.is_empty() && wanted == value,
-        "Lt" => numbers().is_some_and(|(value, wanted)| value < wanted),
-        "Gt" => numbers().is_some_and(|(value, wanted)| value > wanted),
-        _ => false,
-    }
+    covers(toleration, (&taint.key, taint.value.as_deref().unwrap_or_default(), &taint.effect))
+}
+
+/// A taint here is its key, its value and its effect.
+fn covers(toleration: &Toleration, (key, value, effect): (&str, &str, &str)) -> bool {
+    let words = Tolerates {
+        key: toleration.key.as_deref().unwrap_or_default(),
+        operator: toleration.operator.as_deref().unwrap_or_default(),
+        value: toleration.value.as_deref().unwrap_or_default(),
+        effect: toleration.effect.as_deref().unwrap_or_default(),
+    };
+    words.covers(key, value, effect)
 }
 
 pub fn tolerations(pod: &Pod) -> &[Toleration] {
@@ -66,29 +60,25 @@ pub fn untolerated<'a>(node: &'a Node, tolerations: &[Toleration], effects: &[&s
         .find(|taint| !tolerations.iter().any(|t| tolerates(t, taint)))
 }
 
-pub fn unschedulable_taint() -> Taint {
-    Taint {
-        key: "node.kubernetes.io/unschedulable".into(),
-        effect: "NoSchedule".into(),
-        ..Default::default()
-    }
+/// Whether a taint keeps a new pod off the node.
+pub fn repels(node: &Node, tolerations: &[Toleration]) -> bool {
+    let hard = taints(node).iter().filter(|taint| keeps_off(&taint.effect));
+    hard.into_iter().any(|taint| !tolerations.iter().any(|t| tolerates(t, taint)))
 }
 
-fn expression_holds(r: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let values = r.values.as_deref().unwrap_or_default();
-    Operator::of_node_selector(&r.operator).is_some_and(|operator| operator.holds(values, value))
+fn asks(requirements: Option<&Vec<NodeSelectorRequirement>>) -> impl Iterator<Item = Asks<'_>> {
+    requirements.into_iter().flatten().map(|one| Asks {
+        key: &one.key,
+        operator: &one.operator,
+        values: one.values.as_deref().unwrap_or_default(),
+    })
 }
 
-/// A term without any expression matches no node.
 pub fn term_holds(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let labels = node.metadata.labels.as_ref();
-    let expressions = term.match_expressions.as_deref().unwrap_or_default();
-    let fields = term.match_fields.as_deref().unwrap_or_default();
-    (!expressions.is_empty() || !fields.is_empty())
-        && expressions
-            .iter()
-            .all(|r| expression_holds(r, labels.and_then(|l| l.get(&r.key)).map(String::as_str)))
-        && fields.iter().all(|r| r.key == "metadata.name" && expression_holds(r, Some(name(&node.metadata))))
+    let empty = BTreeMap::new();
+    let labels = node.metadata.labels.as_ref().unwrap_or(&empty);
+    let (expressions, fields) = (asks(term.match_expressions.as_ref()), asks(term.match_fields.as_ref()));
+    place::term_holds(expressions, fields, name(&node.metadata), labels)
 }
 
 pub fn node_selector_holds(selector: &NodeSelector, node: &Node) -> bool {
@@ -100,7 +90,7 @@ pub fn wants_node(pod: &Pod, node: &Node) -> bool {
     let Some(spec) = &pod.spec else { return true };
     let empty = BTreeMap::new();
     let labels = node.metadata.labels.as_ref().unwrap_or(&empty);
-    let selected = spec.node_selector.iter().flatten().all(|(k, v)| labels.get(k) == Some(v));
+    let selected = spec.node_selector.as_ref().is_none_or(|asked| missing_label(asked, labels).is_none());
     let required = spec
         .affinity
         .as_ref()
@@ -144,18 +134,18 @@ fn room(mirror: &Mirror, wanted: &Amounts, node: &Node) -> Option<Refusal> {
     let nothing = Amounts::new();
     let allocatable = mirror.allocatable(name(&node.metadata)).unwrap_or(&nothing);
     let load = mirror.load(name(&node.metadata));
-    let mut reasons = Vec::new();
-    let mut fixed = false;
-    let most = allocatable.get("pods").map_or(0, |m| m / 1000);
-    if load.map_or(0, |l| i128::from(l.pods)) + 1 > most {
-        reasons.push("Too many pods".to_owned());
-    }
-    for (resource, amount) in wanted.iter().filter(|(_, amount)| **amount > 0) {
-        let capacity = allocatable.get(resource).copied().unwrap_or(0);
-        let used = load.and_then(|l| l.requested.get(resource)).copied().unwrap_or(0);
-        if used + amount > capacity {
+    let capacity = |resource: &str| allocatable.get(resource).copied().unwrap_or(0);
+    let free = |resource: &str| match resource {
+        "pods" => capacity("pods") - load.map_or(0, |l| i128::from(l.pods)) * place::ONE,
+        other => capacity(other) - load.and_then(|l| l.requested.get(other)).copied().unwrap_or(0),
+    };
+    let (mut reasons, mut fixed) = (Vec::new(), false);
+    for (resource, amount) in lacking(wanted, free) {
+        if resource == "pods" {
+            reasons.push("Too many pods".to_owned());
+        } else {
             reasons.push(format!("Insufficient {resource}"));
-            fixed |= *amount > capacity;
+            fixed |= amount > capacity(resource);
         }
     }
     (!reasons.is_empty()).then_some(Refusal { reasons, fixed })
@@ -165,10 +155,10 @@ fn room(mirror: &Mirror, wanted: &Amounts, node: &Node) -> Option<Refusal> {
 pub fn refusal(mirror: &Mirror, pod: &Pod, key: &Key, node: &Node) -> Option<Refusal> {
     let tolerations = tolerations(pod);
     let closed = node.spec.as_ref().and_then(|s| s.unschedulable) == Some(true);
-    if closed && !tolerations.iter().any(|t| tolerates(t, &unschedulable_taint())) {
+    if closed && !tolerations.iter().any(|t| covers(t, (CORDON.0, "", CORDON.1))) {
         return Some(Refusal::fixed("node(s) were unschedulable"));
     }
-    if untolerated(node, tolerations, &["NoSchedule", "NoExecute"]).is_some() {
+    if repels(node, tolerations) {
         return Some(Refusal::fixed("node(s) had untolerated taint(s)"));
     }
     if !wants_node(pod, node) {
@@ -202,7 +192,7 @@ mod tests {
     fn a_cordoned_node_takes_only_who_tolerates_it() {
         let mut n = node("n", "a");
         n.spec.as_mut().unwrap().unschedulable = Some(true);
-        n.spec.as_mut().unwrap().taints = Some(vec![unschedulable_taint()]);
+        n.spec.as_mut().unwrap().taints = Some(vec![taint(CORDON.0, CORDON.1)]);
         assert_eq!(refused(&pod("ns", "p").make(), &n), Some(Refusal::fixed("node(s) were unschedulable")));
         let daemon = pod("ns", "p").tolerate("node.kubernetes.io/unschedulable", "NoSchedule", None).make();
         assert_eq!(refused(&daemon, &n), None);

@@ -224,4 +224,6 @@ fn report(view: View<'_>, key: &Key, pod: &Pod, message: &str, out: &mut Out) {
 }
 
 #[cfg(test)]
+mod foretold_tests;
+#[cfg(test)]
 mod tests;

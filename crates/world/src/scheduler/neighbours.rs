@@ -1,11 +1,14 @@
-//! Whether one pod may go to one node because of the other pods: affinity, anti-affinity, spreading.
+//! Whether one pod may go to one node because of the other pods: affinity, anti-affinity, spreading. What affinity comes down to is the rule of
+//! `evac_core::cluster::company`; here the pods are found that it is about.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use evac_core::cluster::company::{self, KeptOff};
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::fit::{Refusal, tolerations, untolerated, wants_node};
+use super::fit::{Refusal, repels, tolerations, wants_node};
 use crate::mirror::Mirror;
 use crate::objects::{deleting, finished, label, node_of, required_anti_affinity, selects};
 
@@ -14,12 +17,7 @@ type Counts = BTreeMap<String, i32>;
 /// What must be known of the whole cluster before nodes are judged one by one.
 pub struct Neighbours<'a> {
     pod: &'a Pod,
-    affinity: Vec<(&'a PodAffinityTerm, Counts)>,
-    /// Nothing in the cluster matches, but the pod itself does: the first of a group may go anywhere.
-    first_of_group: bool,
-    anti: Vec<(&'a PodAffinityTerm, Counts)>,
-    /// Topology key → values that running pods keep this pod away from.
-    repelled: BTreeMap<String, Counts>,
+    others: company::Neighbours<'a>,
     spread: Vec<Spread<'a>>,
 }
 
@@ -58,17 +56,12 @@ fn term_matches(mirror: &Mirror, term: &PodAffinityTerm, owner: &Pod, other: &Po
         && selects(term.label_selector.as_ref(), other.metadata.labels.as_ref())
 }
 
-fn count(mirror: &Mirror, term: &PodAffinityTerm, owner: &Pod) -> Counts {
-    let mut counts = Counts::new();
-    for other in mirror.pods.values().filter(|p| !finished(p)) {
-        let Some(node) = node_of(other).and_then(|n| mirror.nodes.named(n)) else { continue };
-        if let Some(value) = domain(node, &term.topology_key)
-            && term_matches(mirror, term, owner, other)
-        {
-            *counts.entry(value.to_owned()).or_default() += 1;
-        }
-    }
-    counts
+/// The values of the term's label where there are pods that it means.
+fn taken<'a>(mirror: &Mirror, term: &'a PodAffinityTerm, owner: &Pod) -> (&'a str, BTreeSet<String>) {
+    let meant = mirror.pods.values().filter(|p| !finished(p) && term_matches(mirror, term, owner, p));
+    let nodes = meant.filter_map(|other| mirror.nodes.named(node_of(other)?));
+    let values = nodes.filter_map(|node| domain(node, &term.topology_key)).map(str::to_owned).collect();
+    (term.topology_key.as_str(), values)
 }
 
 fn required_affinity(pod: &Pod) -> &[PodAffinityTerm] {
@@ -91,30 +84,32 @@ pub fn depends_on_others(pod: &Pod) -> bool {
 }
 
 impl<'a> Neighbours<'a> {
-    pub fn of(mirror: &Mirror, pod: &'a Pod) -> Self {
-        let affinity: Vec<_> = required_affinity(pod).iter().map(|t| (t, count(mirror, t, pod))).collect();
-        let first_of_group = !affinity.is_empty()
-            && affinity.iter().all(|(_, counts)| counts.is_empty())
-            && affinity.iter().all(|(term, _)| term_matches(mirror, term, pod, pod));
-        let anti = required_anti_affinity(pod).iter().map(|t| (t, count(mirror, t, pod))).collect();
-        let mut repelled: BTreeMap<String, Counts> = BTreeMap::new();
+    pub fn of(mirror: &'a Mirror, pod: &'a Pod) -> Self {
+        let near: Vec<_> = required_affinity(pod).iter().map(|t| taken(mirror, t, pod)).collect();
+        // Nothing in the cluster matches, but the pod itself does.
+        let first_of_group = !near.is_empty()
+            && near.iter().all(|(_, values)| values.is_empty())
+            && required_affinity(pod).iter().all(|term| term_matches(mirror, term, pod, pod));
+        let apart = required_anti_affinity(pod).iter().map(|t| taken(mirror, t, pod)).collect();
+        let mut repelled: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         for other in mirror.repelling_pods() {
             let Some(node) = node_of(other).and_then(|n| mirror.nodes.named(n)) else { continue };
             for term in required_anti_affinity(other) {
                 if let Some(value) = domain(node, &term.topology_key)
                     && term_matches(mirror, term, other, pod)
                 {
-                    let values = repelled.entry(term.topology_key.clone()).or_default();
-                    *values.entry(value.to_owned()).or_default() += 1;
+                    repelled.entry(&term.topology_key).or_default().insert(value.to_owned());
                 }
             }
         }
+        let repelled = repelled.into_iter().collect();
+        let others = company::Neighbours { near, first_of_group, apart, repelled };
         let spread = constraints(pod)
             .iter()
             .filter(|c| c.when_unsatisfiable == "DoNotSchedule")
             .map(|constraint| Spread::of(mirror, pod, constraint))
             .collect();
-        Self { pod, affinity, first_of_group, anti, repelled, spread }
+        Self { pod, others, spread }
     }
 
     pub fn refusal(&self, node: &Node) -> Option<Refusal> {
@@ -128,21 +123,12 @@ impl<'a> Neighbours<'a> {
                 return Some(Refusal::movable("node(s) didn't match pod topology spread constraints"));
             }
         }
-        let taken = |counts: &Counts, key: &str| domain(node, key).is_some_and(|v| counts.contains_key(v));
-        let near = self.affinity.iter().all(|(term, counts)| {
-            domain(node, &term.topology_key).is_some()
-                && (self.first_of_group || taken(counts, &term.topology_key))
-        });
-        if !near {
-            return Some(Refusal::fixed("node(s) didn't match pod affinity rules"));
-        }
-        if self.anti.iter().any(|(term, counts)| taken(counts, &term.topology_key)) {
-            return Some(Refusal::movable("node(s) didn't match pod anti-affinity rules"));
-        }
-        if self.repelled.iter().any(|(key, counts)| taken(counts, key)) {
-            return Some(Refusal::movable("node(s) didn't satisfy existing pods anti-affinity rules"));
-        }
-        None
+        let empty = BTreeMap::new();
+        self.others.against(node.metadata.labels.as_ref().unwrap_or(&empty)).map(|rule| match rule {
+            KeptOff::NotNear => Refusal::fixed("node(s) didn't match pod affinity rules"),
+            KeptOff::NotApart => Refusal::movable("node(s) didn't match pod anti-affinity rules"),
+            KeptOff::Repelled => Refusal::movable("node(s) didn't satisfy existing pods anti-affinity rules"),
+        })
     }
 
     pub fn pod(&self) -> &Pod {
@@ -157,8 +143,7 @@ impl<'a> Spread<'a> {
         let honour_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
         for node in mirror.nodes.values() {
             let eligible = (!honour_affinity || wants_node(pod, node))
-                && (!honour_taints
-                    || untolerated(node, tolerations(pod), &["NoSchedule", "NoExecute"]).is_none());
+                && (!honour_taints || !repels(node, tolerations(pod)));
             let Some(value) = domain(node, &constraint.topology_key).filter(|_| eligible) else { continue };
             let here = mirror
                 .pods_on(node.metadata.name.as_deref().unwrap_or_default())

@@ -1,18 +1,16 @@
-//! Among nodes that fit: the emptier one, the preferred one, the one with fewer of the pod's own kind.
+//! Among nodes that fit: the emptier one, the preferred one, the one with fewer of the pod's own kind. What depends on the pod and the node alone is scored by
+//! `evac_core::cluster::score`.
 
 use std::sync::Arc;
+
+use evac_core::cluster::score::{self, Stock, UNSAID_CPU, UNSAID_MEMORY};
 
 use k8s_openapi::api::core::v1::{Node, Pod, WeightedPodAffinityTerm};
 
 use super::fit::{taints, term_holds, tolerates, tolerations};
 use crate::mirror::Mirror;
 use crate::objects::{Key, controlled_by, controller_of, finished, label, name, node_of, selects};
-use crate::quantity::Milli;
 use crate::random::tie_break;
-
-/// What a container without requests counts for, in thousandths: 100m of CPU, 200Mi of memory.
-const UNSAID_CPU: Milli = 100;
-const UNSAID_MEMORY: Milli = 200 * 1024 * 1024 * 1000;
 
 pub fn best<'a>(
     mirror: &Mirror,
@@ -24,31 +22,27 @@ pub fn best<'a>(
     let siblings = controller_of(&pod.metadata).map(|o| o.uid.clone());
     let entity = key.to_string();
     fitting.iter().copied().max_by_key(|node| {
-        let score = emptiness(mirror, key, node)
-            + 2 * preference(pod, node)
-            + 2 * company(mirror, pod, node)
-            + 3 * soft_taints(pod, node)
-            + 2 * apart(mirror, siblings.as_deref(), node);
+        let alone =
+            score::together(emptiness(mirror, key, node), preference(pod, node), soft_taints(pod, node));
+        let score = alone + 2 * company(mirror, pod, node) + 2 * apart(mirror, siblings.as_deref(), node);
         (score, tie_break(seed, &entity, name(&node.metadata)))
     })
 }
 
-/// 0 to 100: the mean free part of CPU and memory once the pod is there.
 fn emptiness(mirror: &Mirror, key: &Key, node: &Node) -> i64 {
     let allocatable = mirror.allocatable(name(&node.metadata));
     let load = mirror.load(name(&node.metadata));
-    let wanted = mirror.requests(key);
-    let free = |resource: &str, unsaid: Milli| -> i64 {
-        let capacity = allocatable.and_then(|a| a.get(resource)).copied().unwrap_or(0);
-        let pods = load.map_or(0, |l| i128::from(l.pods));
-        let said = load.and_then(|l| l.requested.get(resource)).copied().unwrap_or(0);
-        let used = said.max(pods * unsaid) + wanted.and_then(|w| w.get(resource)).copied().unwrap_or(unsaid);
-        if capacity == 0 || used >= capacity { 0 } else { ((capacity - used) * 100 / capacity) as i64 }
+    let wanted = |resource: &str| mirror.requests(key).and_then(|w| w.get(resource)).copied();
+    let stock = |resource: &str, unsaid| Stock {
+        capacity: allocatable.and_then(|a| a.get(resource)).copied().unwrap_or(0),
+        said: load.and_then(|l| l.requested.get(resource)).copied().unwrap_or(0),
+        unsaid,
     };
-    i64::midpoint(free("cpu", UNSAID_CPU), free("memory", UNSAID_MEMORY))
+    let pods = load.map_or(0, |l| i128::from(l.pods));
+    let (cpu, memory) = (stock("cpu", UNSAID_CPU), stock("memory", UNSAID_MEMORY));
+    score::emptiness(cpu, memory, pods, (wanted("cpu"), wanted("memory")))
 }
 
-/// Preferred node affinity, as a part of 100 of all the weight there is.
 fn preference(pod: &Pod, node: &Node) -> i64 {
     let terms = pod
         .spec
@@ -56,10 +50,7 @@ fn preference(pod: &Pod, node: &Node) -> i64 {
         .and_then(|s| s.affinity.as_ref()?.node_affinity.as_ref())
         .and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_deref())
         .unwrap_or_default();
-    let total: i64 = terms.iter().map(|t| i64::from(t.weight)).sum();
-    let held: i64 =
-        terms.iter().filter(|t| term_holds(&t.preference, node)).map(|t| i64::from(t.weight)).sum();
-    if total == 0 { 0 } else { held * 100 / total }
+    score::preference(terms.iter().map(|t| (i64::from(t.weight), term_holds(&t.preference, node))))
 }
 
 /// Preferred pod affinity and anti-affinity: weights of the terms that hold here.
@@ -92,14 +83,13 @@ fn matching(mirror: &Mirror, pod: &Pod, node: &Node, term: &WeightedPodAffinityT
         .count() as i64
 }
 
-/// 100 without soft taints, less with each one that is not tolerated.
 fn soft_taints(pod: &Pod, node: &Node) -> i64 {
     let disliked = taints(node)
         .iter()
         .filter(|t| t.effect == "PreferNoSchedule")
         .filter(|taint| !tolerations(pod).iter().any(|t| tolerates(t, taint)))
-        .count() as i64;
-    100 / (1 + disliked)
+        .count();
+    score::soft_taints(disliked)
 }
 
 /// 100 on a node without pods of the same controller, less with each.

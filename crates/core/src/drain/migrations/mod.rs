@@ -161,7 +161,7 @@ fn has_other_pods(instance: &Instance, pod: &Uid) -> bool {
 }
 
 /// A pod besides the one that runs the guest that has not ended, before a new copy is made.
-fn left_over<'a>(index: &'a Index, instance: &Instance, pod: &Pod) -> Option<&'a Pod> {
+pub(crate) fn left_over<'a>(index: &'a Index, instance: &Instance, pod: &Pod) -> Option<&'a Pod> {
     index.launchers_of(&instance.uid).into_iter().find(|launcher| {
         launcher.uid != pod.uid
             && !launcher.is_finished()
@@ -306,7 +306,7 @@ pub(crate) fn waiting_for(
         let reason = match migration.phase {
             MigrationPhase::Unset | MigrationPhase::Pending => match left_over(index, instance, pod) {
                 Some(other) => {
-                    MigrationReason::VmPodLeft { migration: name, node: other.node_name().to_owned() }
+                    MigrationReason::VmPodLeft { migration: Some(name), node: other.node_name().to_owned() }
                 }
                 None => MigrationReason::VmQueued { migration: name, limit: in_line(index, &instance.node) },
             },

@@ -21,11 +21,11 @@ fn case(guests: &[Instance], pinned: &[&str]) -> Case {
     let mut case = Case::new(guests);
     let wants = guests.iter().map(|vmi| {
         let selector = if pinned.contains(&vmi.key.name.as_str()) { labels("n") } else { BTreeMap::new() };
-        (launcher(vmi).key, Wants { selector, ..Wants::default() })
+        (launcher(vmi).key, std::sync::Arc::new(Wants { selector, ..Wants::default() }))
     });
     let place = |host| Place { labels: labels(host), ..Place::default() };
     let nodes = ["n", "m"].map(|name| (name.to_owned(), place(name))).into();
-    case.index.set_places(Places { nodes, wants: wants.collect() });
+    case.index.set_places(Places { nodes, wants: wants.collect(), companies: Vec::new() });
     case
 }
 
