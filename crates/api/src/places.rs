@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evac_core::cluster::place::{Amounts, Expression, Place, Places, Term, Toleration, Wants};
-use evac_core::{Key, Taint};
+use evac_core::{Index, Key, Taint};
 use serde::Deserialize;
 
 use crate::kubevirt::wire::Quantity;
@@ -167,6 +167,21 @@ impl PodSpec {
             requests: self.takes(),
         }
     }
+}
+
+/// The same as [`places`], where guests that have the CPU of their host ask for nodes with the same model.
+pub fn around(index: &Index, nodes: Vec<Node>, pods: &[Pod], from: &[String]) -> Places {
+    let mut found = places(nodes, pods, from);
+    for node in from {
+        let labels = found.nodes.get(node).map(|place| place.labels.clone()).unwrap_or_default();
+        for pod in index.pods_on(node) {
+            let like_host = index.instance_of(pod).is_some_and(|instance| instance.cpu_model == "host-model");
+            if let Some(wants) = found.wants.get_mut(&pod.key).filter(|_| like_host) {
+                wants.keep_host_model(&labels);
+            }
+        }
+    }
+    found
 }
 
 /// All nodes with the room that these pods leave, and what the pods on the nodes `from` ask for that run guests.

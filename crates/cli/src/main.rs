@@ -3,6 +3,7 @@
 //! Also found as `kubectl-evac`, which makes it `kubectl evac`.
 
 mod cancel;
+mod capture;
 mod cluster;
 mod copy_line;
 mod cordon;
@@ -62,6 +63,7 @@ enum Verb {
     Status(status::StatusArgs),
     Explain(explain::ExplainArgs),
     Cancel(cancel::CancelArgs),
+    Capture(capture::CaptureArgs),
     Failover(failover::FailoverArgs),
     /// Put nodes into maintenance by an object that an operator carries out, and bring them back
     #[command(subcommand)]
@@ -134,6 +136,7 @@ async fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Status(args) => status::run(&args).await,
         Verb::Explain(args) => explain::run(&args).await,
         Verb::Cancel(args) => cancel::run(&args).await,
+        Verb::Capture(args) => capture::run(&args).await,
         // Its future is larger than what a stack should carry.
         Verb::Failover(args) => Box::pin(failover::run(&args)).await,
         Verb::Maintenance(command) => maintenance::run(&command).await,

@@ -45,16 +45,7 @@ pub async fn look(
     for query in queries {
         pods.extend(list::<Pod, _>(http, &source("/api/v1/pods", query), Some).await?.0);
     }
-    let mut found = places::places(all, &pods, nodes);
-    for node in nodes {
-        let labels = found.nodes.get(node).map(|place| place.labels.clone()).unwrap_or_default();
-        for pod in index.pods_on(node) {
-            let like_host = index.instance_of(pod).is_some_and(|instance| instance.cpu_model == "host-model");
-            if let Some(wants) = found.wants.get_mut(&pod.key).filter(|_| like_host) {
-                wants.keep_host_model(&labels);
-            }
-        }
-    }
+    let found = places::around(index, all, &pods, nodes);
     index.set_places(found);
     Ok(())
 }
