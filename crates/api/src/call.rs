@@ -16,7 +16,7 @@ use crate::kubevirt::{self, request};
 
 pub const FIELD_MANAGER: &str = "evac";
 /// Says on a drain's lease which node it is about.
-const LEASE_ANNOTATION: &str = "evac.dev/node";
+pub(crate) const LEASE_ANNOTATION: &str = "evac.dev/node";
 /// On the lease of a drain: when somebody asked whether it is still at work, and the last question that it answered.
 pub(crate) const ASKED_ANNOTATION: &str = "evac.dev/asked";
 pub(crate) const ANSWERED_ANNOTATION: &str = "evac.dev/answered";

@@ -12,6 +12,7 @@ pub mod maintenance;
 pub mod places;
 pub mod project;
 pub mod quantity;
+pub mod snapshot;
 pub mod tenants;
 pub mod wire;
 

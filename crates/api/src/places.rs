@@ -8,7 +8,7 @@ use std::sync::Arc;
 use evac_core::cluster::company::Company;
 use evac_core::cluster::place::{Amounts, Expression, ONE, Place, Places, Term, Toleration, Wants};
 use evac_core::cluster::selector::Selector;
-use evac_core::{Key, Taint};
+use evac_core::{Index, Key, Taint};
 use serde::Deserialize;
 
 use crate::kubevirt::wire::Quantity;
@@ -425,6 +425,17 @@ impl PlacesReader {
         }
         self.places
     }
+}
+
+/// Guests with the CPU of their host have to find it elsewhere.
+pub fn keep_host_models<'a>(
+    places: &mut Places,
+    index: &'a Index,
+    pods: impl Iterator<Item = &'a evac_core::Pod>,
+) {
+    let like_host =
+        |pod: &&evac_core::Pod| index.instance_of(pod).is_some_and(|guest| guest.cpu_model == "host-model");
+    places.keep_host_models(pods.filter(like_host).map(|pod| (&pod.key, pod.node_name())));
 }
 
 #[cfg(test)]

@@ -48,7 +48,9 @@ pub(crate) fn controller(references: &[OwnerReference]) -> Option<Owner> {
 }
 
 /// The agent of virtual machines writes the time here.
-const HEARTBEAT: &str = "kubevirt.io/heartbeat";
+pub(crate) const HEARTBEAT: &str = "kubevirt.io/heartbeat";
+/// The kubelet notes here which file a pod was made of.
+pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 impl From<wire::Node> for Node {
     fn from(node: wire::Node) -> Self {
@@ -129,7 +131,7 @@ impl From<wire::Pod> for Pod {
                 ends,
                 grace_seconds: meta.deletion_grace_period_seconds.unwrap_or(0),
             }),
-            mirror: meta.annotations.contains_key("kubernetes.io/config.mirror"),
+            mirror: meta.annotations.contains_key(MIRROR),
             empty_dir: pod.spec.volumes.iter().any(|volume| volume.empty_dir.is_some()),
             finalizers: texts(meta.finalizers),
             priority_class: pod.spec.priority_class_name.map(Into::into),

@@ -3,6 +3,7 @@
 //! Also found as `kubectl-evac`, which makes it `kubectl evac`.
 
 mod cancel;
+mod capture;
 mod cluster;
 mod copy_line;
 mod cordon;
@@ -64,6 +65,7 @@ enum Verb {
     Explain(explain::ExplainArgs),
     Plan(plan::PlanArgs),
     Cancel(cancel::CancelArgs),
+    Capture(capture::CaptureArgs),
     Failover(failover::FailoverArgs),
     /// Put nodes into maintenance by an object that an operator carries out, and bring them back
     #[command(subcommand)]
@@ -137,6 +139,7 @@ async fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Explain(args) => explain::run(&args).await,
         Verb::Plan(args) => Box::pin(plan::run(&args)).await,
         Verb::Cancel(args) => cancel::run(&args).await,
+        Verb::Capture(args) => capture::run(&args).await,
         // Its future is larger than what a stack should carry.
         Verb::Failover(args) => Box::pin(failover::run(&args)).await,
         Verb::Maintenance(command) => maintenance::run(&command).await,

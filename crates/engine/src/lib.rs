@@ -2,6 +2,7 @@
 
 pub mod act;
 pub mod call_back;
+pub mod capture;
 pub mod drain;
 mod events;
 pub mod failover;

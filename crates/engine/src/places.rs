@@ -1,8 +1,7 @@
 //! What other nodes have to offer to guests that are to be moved.
 
 use evac_api::call::on_node;
-use evac_api::places::{Node, PlacesReader, Pod};
-use evac_core::cluster::place::Places;
+use evac_api::places::{Node, PlacesReader, Pod, keep_host_models};
 use evac_core::machines::Instance;
 use evac_core::{Fate, Index, Key, Policy, assess};
 
@@ -59,15 +58,4 @@ pub async fn look(
     keep_host_models(&mut found, index, nodes.iter().flat_map(|node| index.pods_on(node)));
     index.set_places(found);
     Ok(())
-}
-
-/// Guests with the CPU of their host have to find it elsewhere.
-pub(crate) fn keep_host_models<'a>(
-    places: &mut Places,
-    index: &'a Index,
-    pods: impl Iterator<Item = &'a evac_core::Pod>,
-) {
-    let like_host =
-        |pod: &&evac_core::Pod| index.instance_of(pod).is_some_and(|guest| guest.cpu_model == "host-model");
-    places.keep_host_models(pods.filter(like_host).map(|pod| (&pod.key, pod.node_name())));
 }

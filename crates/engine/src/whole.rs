@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use evac_api::kubevirt::wire as kubevirt;
-use evac_api::places::{self, PlacesReader};
+use evac_api::places::{self, PlacesReader, keep_host_models};
 use evac_api::{Project, wire};
 use evac_core::cluster::fact::Existence;
 use evac_core::cluster::index::ListedAt;
@@ -18,7 +18,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::guests::{INSTANCES, MIGRATIONS, settings};
 use crate::http::{Http, HttpError};
 use crate::nodes;
-use crate::places::keep_host_models;
 use crate::watch::{Source, facts, list};
 
 /// A part of the cluster that could not be read.

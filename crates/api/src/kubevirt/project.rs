@@ -253,7 +253,7 @@ impl Project for wire::ReplicaSet {
 }
 
 /// The annotations of a migration that decisions look at.
-const STEERING: &[&str] = &[
+pub(crate) const STEERING: &[&str] = &[
     names::EVACUATION_MIGRATION,
     names::WORKLOAD_UPDATE_MIGRATION,
     names::UNSCHEDULABLE_TIMEOUT,

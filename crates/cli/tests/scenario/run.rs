@@ -122,8 +122,9 @@ async fn perform(
         // Needs the values to change; it is done where they are kept.
         Step::Remember { .. } => Ok(()),
         Step::Run { words, expect, foreseen } => {
-            let foretold = if *foreseen { foretold::ask(words, cluster).await? } else { None };
-            let running = spawn(words, cluster)?;
+            let words: Vec<String> = words.iter().map(|word| fill(word, values)).collect();
+            let foretold = if *foreseen { foretold::ask(&words, cluster).await? } else { None };
+            let running = spawn(&words, cluster)?;
             let output = finish(running).await?;
             judge(&output, expect)?;
             foretold::estimates(&output.stdout)?;
