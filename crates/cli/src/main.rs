@@ -26,6 +26,7 @@ mod operator;
 mod output;
 mod plan;
 mod proxy;
+mod rehearse;
 mod render;
 mod sandbox;
 mod screen;
@@ -67,6 +68,7 @@ enum Verb {
     Cancel(cancel::CancelArgs),
     Capture(capture::CaptureArgs),
     Failover(failover::FailoverArgs),
+    Rehearse(rehearse::RehearseArgs),
     /// Put nodes into maintenance by an object that an operator carries out, and bring them back
     #[command(subcommand)]
     Maintenance(maintenance::MaintenanceCommand),
@@ -142,6 +144,7 @@ async fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Capture(args) => capture::run(&args).await,
         // Its future is larger than what a stack should carry.
         Verb::Failover(args) => Box::pin(failover::run(&args)).await,
+        Verb::Rehearse(args) => Box::pin(rehearse::run(&args)).await,
         Verb::Maintenance(command) => maintenance::run(&command).await,
         Verb::Demo(args) => demo::run(&args).await,
         Verb::Vm(command) => vm::run(&command).await,

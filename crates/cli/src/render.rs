@@ -153,7 +153,7 @@ fn with_others(blocker: &Blocker, also: &[Key], at: Timestamp) -> String {
 /// Names beyond these add nothing to the sentence.
 const OTHERS_SHOWN: usize = 3;
 
-fn blockers(end: &End) -> &[Blocker] {
+pub fn blockers(end: &End) -> &[Blocker] {
     match end {
         End::Rehearsed { blockers }
         | End::NotStarted { blockers }

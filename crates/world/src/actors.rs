@@ -92,6 +92,7 @@ impl Actors {
 
     pub fn decide(&mut self, actor: Actor, key: &Key, view: View<'_>, out: &mut Out) {
         match actor {
+            Actor::KubeletNode | Actor::HandlerNode if self.on.as_found => {}
             Actor::KubeletNode => self.kubelets.sync_node(view, key, out),
             Actor::KubeletPod => {
                 self.kubelets.sync_pod(view, key, &mut self.handlers, out);

@@ -77,6 +77,8 @@ impl NodeSpec {
 pub struct Options {
     pub seed: u64,
     pub nodes: Vec<NodeSpec>,
+    /// The nodes were stored beforehand, as another cluster had them: kubelets and agents run what is on them, and leave the Node objects as they are.
+    pub as_found: bool,
     pub kubelets: bool,
     pub scheduler: bool,
     /// Deployments, ReplicaSets, ReplicationControllers, DaemonSets, StatefulSets and Jobs.
@@ -109,6 +111,7 @@ impl Default for Options {
         Self {
             seed: 1,
             nodes: Vec::new(),
+            as_found: false,
             kubelets: true,
             scheduler: true,
             workloads: true,

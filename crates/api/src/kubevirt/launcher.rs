@@ -205,7 +205,7 @@ fn compute(spec: &Value) -> Value {
 }
 
 /// What the hypervisor and its helpers need beside the guest's memory.
-fn overhead(guest: u64, processors: u64) -> u64 {
+pub fn overhead(guest: u64, processors: u64) -> u64 {
     let helpers = 25 + 100 + 25 + 40 + 30;
     guest / 512 + (helpers + 8 + 32 + 8 * processors) * MIB
 }

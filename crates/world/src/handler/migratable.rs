@@ -1,9 +1,11 @@
 //! Can this instance move to another node while it runs? The condition `LiveMigratable`, with the first reason against it.
 
+use std::borrow::Cow;
+
 use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 
-use super::volumes;
+use super::{plan, volumes};
 use crate::instance::VirtualMachineInstance;
 use crate::mirror::Mirror;
 use crate::objects::annotation;
@@ -15,13 +17,15 @@ pub struct Verdict {
     /// `LiveMigration`, or `BlockMigration` where local disks are copied along.
     pub method: &'static str,
     /// Reason and message of what stands against it.
-    pub against: Option<(&'static str, String)>,
+    pub against: Option<(Cow<'static, str>, String)>,
 }
 
 pub fn verdict(vmi: &VirtualMachineInstance, node: Option<&Node>, mirror: &Mirror) -> Verdict {
     let (block, disks) = volumes::movable(vmi, mirror);
     let method = if block { "BlockMigration" } else { "LiveMigration" };
-    let against = common(vmi, node).or_else(|| disks.map(|text| ("DisksNotLiveMigratable", text)));
+    let given = plan::not_migratable(vmi).map(|(reason, text)| (reason.into(), text));
+    let found = || common(vmi, node).or_else(|| disks.map(|text| ("DisksNotLiveMigratable", text)));
+    let against = given.or_else(|| found().map(|(reason, text)| (reason.into(), text)));
     Verdict { method, against }
 }
 
@@ -91,7 +95,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn verdict_of(spec: Value, annotate: bool) -> Option<(&'static str, String)> {
+    fn verdict_of(spec: Value, annotate: bool) -> Option<(Cow<'static, str>, String)> {
         let mut vmi =
             VirtualMachineInstance { metadata: crate::build::meta("ns", "vm"), ..Default::default() };
         if annotate {
@@ -123,6 +127,17 @@ mod tests {
     fn host_model_needs_a_node_that_knows_its_model() {
         let spec = json!({ "domain": { "cpu": { "model": "host-model" } } });
         assert_eq!(verdict_of(spec, false).unwrap().0, "CPUModeLiveMigratable");
+    }
+
+    #[test]
+    fn an_instance_that_is_said_not_to_move_does_not_for_the_reason_given() {
+        let mut vmi =
+            VirtualMachineInstance { metadata: crate::build::meta("ns", "vm"), ..Default::default() };
+        let text = "DisksNotLiveMigratable: cannot migrate VMI: PVC a is not shared";
+        vmi.metadata.annotations = Some(crate::build::labels(&[(plan::NOT_MIGRATABLE, text)]));
+        let (reason, message) = verdict(&vmi, None, &Mirror::default()).against.unwrap();
+        assert_eq!(reason, "DisksNotLiveMigratable");
+        assert_eq!(message, "cannot migrate VMI: PVC a is not shared");
     }
 
     #[test]

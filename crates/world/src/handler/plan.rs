@@ -7,6 +7,7 @@
 //! | `evac.dev/dirty-rate` | MiB of memory that become dirty per second | 50 |
 //! | `evac.dev/migration-seconds` | a migration takes this long, whatever memory and network say | – |
 //! | `evac.dev/migration-fails` | `true`: every migration fails · a number: the first so many of them | – |
+//! | `evac.dev/not-migratable` | it cannot be moved, for this reason: a word, a colon and a sentence | – |
 //! | `evac.dev/ignores-acpi` | `true`: the power button does nothing, the guest is killed at the end of its grace | `false` |
 //! | `evac.dev/crash-after-seconds` | the guest crashes so long after the order to start it (0: before it runs) | – |
 //! | `evac.dev/power-off-after-seconds` | the system inside shuts down by itself | – |
@@ -22,6 +23,8 @@ use crate::objects::annotation;
 use crate::quantity;
 use crate::random::between;
 
+/// Says of an instance that it cannot be moved, and why.
+pub const NOT_MIGRATABLE: &str = "evac.dev/not-migratable";
 const MIB: f64 = 1024.0 * 1024.0;
 const DEFAULT_MEMORY: f64 = 1024.0 * MIB;
 const DEFAULT_DIRTY: f64 = 50.0;
@@ -50,6 +53,13 @@ pub fn wants_paused(vmi: &VirtualMachineInstance) -> Option<bool> {
         "Running" => Some(false),
         _ => None,
     }
+}
+
+/// Why the guest cannot be moved, where that is given: the reason and its sentence.
+pub fn not_migratable(vmi: &VirtualMachineInstance) -> Option<(String, String)> {
+    let text = annotation(&vmi.metadata, NOT_MIGRATABLE)?;
+    let (reason, message) = text.split_once(':').unwrap_or((text, ""));
+    Some((reason.trim().to_owned(), message.trim().to_owned()))
 }
 
 pub fn plan(vmi: &VirtualMachineInstance, seed: u64) -> Plan {

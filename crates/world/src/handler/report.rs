@@ -55,7 +55,9 @@ pub fn running(
     match &verdict.against {
         None => draft.condition("LiveMigratable", true, None, None, now),
         Some((reason, text)) => {
-            let known = vmi.condition("LiveMigratable").is_some_and(|c| c["reason"] == *reason);
+            let known = vmi
+                .condition("LiveMigratable")
+                .is_some_and(|c| c["reason"].as_str() == Some(reason.as_ref()));
             if !known && vmi.spec["evictionStrategy"] == "LiveMigrate" {
                 let text = format!("EvictionStrategy is set but vmi is not migratable; {text}");
                 tell(out, vmi, true, "Migrated", &text, now);
