@@ -170,9 +170,7 @@ fn notes_first(context: Context<'_>, node: &Node, run: &mut Run, position: usize
     if !claims || node.mark.is_some() || !run.nodes[position].claim.is_first_try() {
         return false;
     }
-    // A drain of another owner that has noted its own and is about to mark the node would lose its record with the lease. Who marks the node first has it.
-    let life = claim::life(index, &node.name, now);
-    if life.perhaps_alive().is_some_and(|(holder, _)| holder.owner != run.owner) {
+    if claim::is_of_another(index, &node.name, &run.owner, now) {
         return false;
     }
     let mark = ownership::new_mark(node, &run.owner, &run.nodes[position].changes, now);

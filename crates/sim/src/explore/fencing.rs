@@ -325,6 +325,11 @@ impl Fencing {
                 state.read = Some(seen);
                 Answer::Done
             }
+            Action::Own(Own::Watch { .. }) => {
+                let seen = self.shown(state);
+                state.run.silence.see(&seen, at(state.now));
+                Answer::Done
+            }
             Action::Own(Own::AskQuorum) => Answer::Quorum(Ok(())),
             Action::Own(Own::AskVersion) => Answer::Version((1, 33)),
             Action::Own(Own::Drain(_)) => Answer::Drained(None),

@@ -102,9 +102,8 @@ enum Request {
 #[derive(Debug, Clone)]
 enum Move {
     SecondBegins,
-    SeesNode(usize),
-    SeesLease(usize),
-    Answer(usize, usize, Fate),
+    Sees(usize),
+    Answer(usize, usize),
     ReadsNode,
     ReadsRecord,
     Undoes(Fate),
@@ -255,15 +254,10 @@ impl Protocol for GivenBack {
         }
         for (number, worker) in [Some(&state.first), state.second.as_ref()].into_iter().enumerate() {
             let Some(worker) = worker.filter(|worker| !worker.is_over()) else { continue };
-            if worker.node.as_ref() != Some(&state.cluster.node) {
-                moves.push(Move::SeesNode(number));
+            if !worker.knows(&state.cluster) {
+                moves.push(Move::Sees(number));
             }
-            if worker.lease != state.cluster.lease {
-                moves.push(Move::SeesLease(number));
-            }
-            for which in 0..worker.sent.len() {
-                moves.extend(fates(state.faults).iter().map(|fate| Move::Answer(number, which, *fate)));
-            }
+            moves.extend((0..worker.sent.len()).map(|which| Move::Answer(number, which)));
             if state.faults > 0 {
                 moves.push(Move::Dies(number));
             }
@@ -285,35 +279,17 @@ impl Protocol for GivenBack {
                 state.second = Some(Worker::begin(SECOND, 2, &state.cluster));
                 self.decide(state, 1);
             }
-            Move::SeesNode(number) => {
-                let node = state.cluster.node.clone();
+            Move::Sees(number) => {
+                let (node, lease) = (state.cluster.node.clone(), state.cluster.lease.clone());
                 if let Some(worker) = self.worker(state, number) {
-                    worker.node = Some(node);
+                    (worker.node, worker.lease) = (Some(node), lease);
                 }
                 self.decide(state, number);
             }
-            Move::SeesLease(number) => {
-                let lease = state.cluster.lease.clone();
-                if let Some(worker) = self.worker(state, number) {
-                    worker.lease = lease;
-                }
-                self.decide(state, number);
-            }
-            Move::Answer(number, which, fate) => {
+            Move::Answer(number, which) => {
                 let Some(worker) = self.worker(state, number) else { return };
                 let action = worker.sent.remove(which);
-                state.faults -= u8::from(fate.is_fault());
-                let (mut outcome, mut learned) = (Outcome::Done, Vec::new());
-                if fate.arrives() {
-                    (outcome, learned) = self.carry(state, &Request::Of(action.clone()));
-                }
-                if fate.strays() {
-                    state.strays.push(Request::Of(action.clone()));
-                }
-                if !matches!(fate, Fate::Carried | Fate::Twice) {
-                    learned.clear();
-                }
-                outcome = fate.in_place_of(outcome);
+                let (outcome, learned) = self.carry(state, &Request::Of(action.clone()));
                 if let Some(worker) = self.worker(state, number) {
                     worker.hear(&action, outcome, learned, time(0));
                 }

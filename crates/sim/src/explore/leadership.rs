@@ -41,7 +41,7 @@ const NAMES: [&str; 2] = ["a", "b"];
 const MIGRATIONS: u8 = 2;
 /// How far time goes in each step, and how far in all: beyond the end of a lease that was renewed once.
 const TICK: i64 = 5;
-const HORIZON: i64 = 25;
+const HORIZON: i64 = 20;
 const FAULTS: u8 = 1;
 /// How far a clock is ahead, where a flaw goes by it.
 const AHEAD: i64 = 12;
@@ -73,7 +73,6 @@ struct Operator {
     tried: Option<Timestamp>,
     leads_until: Option<Timestamp>,
     renewal: Option<Request>,
-    work: Option<Request>,
     /// The ledger and the migrations as they were last seen.
     ledger: Ledger,
     running: BTreeSet<u8>,
@@ -104,9 +103,8 @@ enum Move {
     /// The operator sees the ledger and the migrations as they are.
     See(usize),
     Renew(usize),
-    Work(usize),
+    Work(usize, Fate),
     Renewal(usize, Fate),
-    Worked(usize, Fate),
     Arrive(usize),
     Finish(u8),
     Dies(usize),
@@ -242,7 +240,7 @@ impl Leadership {
     }
 
     fn worked(&self, state: &mut State, number: usize, fate: Fate) {
-        let Some(request) = state.operators[number].work.take() else { return };
+        let Some(request) = self.work(&state.operators[number]) else { return };
         let arrived = matches!(fate, Fate::Carried | Fate::AnswerLost | Fate::Twice);
         let done = arrived && self.carry(state, &request);
         if matches!(fate, Fate::Late | Fate::Twice) {
@@ -310,9 +308,11 @@ impl Protocol for Leadership {
             if !operator.looked || seen != state.lease.as_ref().map(version) {
                 moves.push(Move::Look(number));
             }
-            if operator.ledger != state.ledger
-                || operator.running != state.running
-                || operator.over != state.over
+            let works = operator.leads(state.now);
+            if works
+                && (operator.ledger != state.ledger
+                    || operator.running != state.running
+                    || operator.over != state.over)
             {
                 moves.push(Move::See(number));
             }
@@ -325,14 +325,10 @@ impl Protocol for Leadership {
                     }
                 }
             }
-            match &operator.work {
-                Some(_) => moves.extend(fates.iter().map(|fate| Move::Worked(number, *fate))),
-                None if operator.leads(state.now) && self.work(operator).is_some() => {
-                    moves.push(Move::Work(number))
-                }
-                None => {}
+            if operator.leads(state.now) && self.work(operator).is_some() {
+                moves.extend(fates.iter().map(|fate| Move::Work(number, *fate)));
             }
-            if state.faults > 0 && operator.life == 0 && operator.looked {
+            if state.faults > 0 && operator.life == 0 && operator.leads(state.now) {
                 moves.push(Move::Dies(number));
             }
         }
@@ -361,12 +357,11 @@ impl Protocol for Leadership {
                 let over = operator.observed.as_ref().map(|seen| seen.lease.resource_version.clone());
                 operator.renewal = Some(Request::Lease { holder: operator.name(*number), over, sent: now });
             }
-            Move::Work(number) => state.operators[*number].work = self.work(&state.operators[*number]),
             Move::Renewal(number, fate) => {
                 state.faults -= u8::from(*fate != Fate::Carried);
                 self.renewed(state, *number, *fate);
             }
-            Move::Worked(number, fate) => {
+            Move::Work(number, fate) => {
                 state.faults -= u8::from(*fate != Fate::Carried);
                 self.worked(state, *number, *fate);
             }
@@ -381,7 +376,7 @@ impl Protocol for Leadership {
             Move::Dies(number) => {
                 state.faults -= 1;
                 let operator = std::mem::take(&mut state.operators[*number]);
-                state.strays.extend(operator.renewal.into_iter().chain(operator.work));
+                state.strays.extend(operator.renewal);
                 state.operators[*number].life = operator.life + 1;
             }
             Move::Tick => state.now += TICK,

@@ -69,17 +69,24 @@ pub fn tell(protocol: Option<&str>, flaw: Option<&str>) -> Result<bool> {
             let explored = (subject.explore)(None);
             right &= explored.complete;
             println!("{:<12} {explored}", subject.name);
+            tell_history(&explored);
         }
         for name in flaws {
             let explored = (subject.explore)(Some(name));
             right &= explored.broken.is_some();
             println!("{:<12} {name}: {explored}", subject.name);
-            if let (Some(_), Some((_, history))) = (flaw, &explored.broken) {
-                history.iter().for_each(|step| println!("  {step}"));
+            if flaw.is_some() {
+                tell_history(&explored);
             }
         }
     }
     Ok(right)
+}
+
+fn tell_history(explored: &Explored) {
+    for step in explored.broken.iter().flat_map(|(_, history)| history) {
+        println!("  {step}");
+    }
 }
 
 pub fn named(name: &str) -> Option<&'static Subject> {

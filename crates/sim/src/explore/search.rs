@@ -84,7 +84,7 @@ pub fn search<P: Protocol>(protocol: &P, most: usize) -> Explored {
                 return explored;
             }
             explored.depth = depth;
-explored.states = known.len();
+            explored.states = known.len();
             queue.push_back((ways.len(), after));
             ways.push(Way { from: number, by: Some(next), depth });
         }
