@@ -22,6 +22,8 @@ SIM = cargo run --quiet --profile sim --package evac-sim --
 sim:
 	$(SIM) run --mode storm --seeds 1..41
 	$(SIM) run --mode calm --seeds 1..6 --twice
+	$(SIM) explore
+	$(SIM) fuzz --mutations 2000
 
 # Hours. SEEDS=1..2001 looks at more.
 SEEDS ?= 1..1001
@@ -30,4 +32,5 @@ sim-long:
 	$(SIM) run --mode pairs --seeds $(SEEDS)
 	$(SIM) run --mode crash --seeds 1..4
 	$(SIM) run --mode single --seeds 1..2
+	$(SIM) fuzz --mutations 1000000
 	$(SIM) mutants --seeds 1..101 --write docs/simulation.md

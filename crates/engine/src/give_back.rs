@@ -1,12 +1,12 @@
 //! Gives nodes back: carries out what [`plan`] says, in its order, and tells what became of it.
 
 use evac_api::{Call, call, wire};
-use evac_core::Node;
 use evac_core::drain::claim;
 pub use evac_core::drain::give_back::Whose;
-use evac_core::drain::give_back::{Evidence, GiveBack, OfGuests, Undo, Undoing, plan};
+use evac_core::drain::give_back::{Evidence, GiveBack, OfGuests, Undo, Undoing, goes_with_mark, plan};
 use evac_core::drain::ownership::{MarkState, lease_key};
 use evac_core::drain::record::Record;
+use evac_core::{Lease, Node};
 
 use crate::call_back::{CalledBack, abort_migrations, clear_marks};
 use crate::http::{Http, HttpError, parse};
@@ -56,14 +56,15 @@ pub async fn give_back(
             Err(error) if error.is_not_found() && request.guests_in_any_case() => None,
             found => Some(found?),
         };
-        let on_lease = match &node {
-            Some(node) if request.node.evidence == Evidence::OnLease => record_of(http, node).await?,
-            _ => None,
+        let noted = match &node {
+            Some(node) if request.node.evidence == Evidence::OnLease => noted(http, node).await?,
+            _ => Noted::default(),
         };
-        let Ok(steps) = plan(node.as_ref(), request, on_lease.as_deref()) else {
+        let Ok(steps) = plan(node.as_ref(), request, noted.record.as_deref()) else {
             tell(Told::NotTheirs);
             return Ok(node);
         };
+        let owner = node.as_ref().and_then(|node| node.mark.as_ref()).and_then(owner_of);
         if let Some(Undoing::Node(undo)) = steps.first()
             && let Some(found) = &node
         {
@@ -75,7 +76,8 @@ pub async fn give_back(
             };
             tell(Told::Node(Undone::by(undo, name)));
         }
-        finish(http, name, steps, request.dry_run, tell).await;
+        let left = Left { node: name, owner, claim: noted.claim, dry_run: request.dry_run };
+        finish(http, left, steps, tell).await;
         return Ok(node);
     }
     Err(NodeError::Contended(TRIES))
@@ -95,7 +97,8 @@ pub async fn call_back(
             done = what;
         }
     };
-    finish(http, node, guests.plan(dry_run), dry_run, &mut hear).await;
+    let left = Left { node, owner: None, claim: None, dry_run };
+    finish(http, left, guests.plan(dry_run), &mut hear).await;
     done
 }
 
@@ -108,19 +111,31 @@ async fn write(http: &Http, node: &Node, undo: &Undo, dry_run: bool) -> Result<N
     parse::<wire::Node>(&http.send(&call).await?).map(Into::into)
 }
 
-/// What follows the node.
-async fn finish(
-    http: &Http,
-    name: &str,
-    steps: Vec<Undoing<'_>>,
+/// What is left to do when the node is given back.
+struct Left<'a> {
+    node: &'a str,
+    /// Whose mark it was.
+    owner: Option<String>,
+    /// The lease of the node's drain as it was read.
+    claim: Option<Lease>,
     dry_run: bool,
-    tell: &mut (dyn FnMut(Told) + Send),
-) {
+}
+
+fn owner_of(mark: &MarkState) -> Option<String> {
+    match mark {
+        MarkState::Valid(mark) => Some(mark.owner.clone()),
+        MarkState::Unreadable(_) => None,
+    }
+}
+
+/// What follows the node.
+async fn finish(http: &Http, left: Left<'_>, steps: Vec<Undoing<'_>>, tell: &mut (dyn FnMut(Told) + Send)) {
+    let Left { node: name, owner, mut claim, dry_run } = left;
     let mut round = Ok(CalledBack::default());
     for step in steps {
         match step {
             Undoing::Node(_) => {}
-            Undoing::Record => drop(http.send(&call::release(&claim::key(name), None)).await),
+            Undoing::Record => remove_record(http, name, owner.as_deref(), claim.take()).await,
             Undoing::Wait(span) => http.clock().sleep(span).await,
             Undoing::Marks => round = clear_marks(http, name, dry_run).await,
             Undoing::Migrations(whose) => {
@@ -135,21 +150,58 @@ async fn finish(
     }
 }
 
-/// What was noted outside the node about the drain whose mark it carries. Without the right to look there is none; a server that fails
-/// has not said that there is none.
-pub(crate) async fn record_of(http: &Http, node: &Node) -> Result<Option<Box<Record>>, HttpError> {
-    let Some(MarkState::Valid(mark)) = &node.mark else { return Ok(None) };
-    for key in [claim::key(&node.name), lease_key(&node.name)] {
-        match http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
-            Ok(lease) => {
-                let record = evac_core::Lease::from(lease).record;
-                if let Some(record) = record.filter(|record| record.owner == mark.owner) {
-                    return Ok(Some(record));
-                }
-            }
-            Err(error) if error.is_transient() => return Err(error),
-            Err(_) => {}
+/// Removes the lease with the record, unless another drain has begun and holds it by now: what is noted there then is about its own mark.
+async fn remove_record(http: &Http, node: &str, owner: Option<&str>, mut known: Option<Lease>) {
+    let key = claim::key(node);
+    for _ in 0..TRIES {
+        let lease = match known.take() {
+            Some(lease) => lease,
+            None => match http.read::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
+                Ok(lease) => lease.into(),
+                // Where there is none, or no right, nothing is lost.
+                Err(_) => return,
+            },
+        };
+        if !goes_with_mark(&lease, owner) {
+            return;
+        }
+        match http.send(&call::release(&key, Some(&lease.resource_version))).await {
+            Ok(answer) if answer.status == 409 => {}
+            _ => return,
         }
     }
-    Ok(None)
+}
+
+/// What leases of a node say about the drain whose mark it carries.
+#[derive(Default)]
+struct Noted {
+    record: Option<Box<Record>>,
+    /// The lease of the node's drain.
+    claim: Option<Lease>,
+}
+
+/// What was noted outside the node about the drain whose mark it carries.
+pub(crate) async fn record_of(http: &Http, node: &Node) -> Result<Option<Box<Record>>, HttpError> {
+    Ok(noted(http, node).await?.record)
+}
+
+/// Without the right to look there is no record; a server that fails has not said that there is none.
+async fn noted(http: &Http, node: &Node) -> Result<Noted, HttpError> {
+    let mut noted = Noted::default();
+    let Some(owner) = node.mark.as_ref().and_then(owner_of) else { return Ok(noted) };
+    for key in [claim::key(&node.name), lease_key(&node.name)] {
+        let lease = match http.read_patiently::<wire::Lease>(&Call::get(call::lease_path(&key))).await {
+            Ok(lease) => Lease::from(lease),
+            Err(error) if error.is_transient() => return Err(error),
+            Err(_) => continue,
+        };
+        noted.record = lease.record.clone().filter(|record| record.owner == owner);
+        if key == claim::key(&node.name) {
+            noted.claim = Some(lease);
+        }
+        if noted.record.is_some() {
+            break;
+        }
+    }
+    Ok(noted)
 }

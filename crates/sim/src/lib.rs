@@ -16,7 +16,9 @@
 
 pub mod book;
 pub mod draw;
+pub mod explore;
 pub mod fault;
+pub mod fuzz;
 pub mod line;
 pub mod mode;
 pub mod mutant;

@@ -16,7 +16,7 @@ use evac_apiserver::identity::Identity;
 use evac_apiserver::server::Api;
 use evac_clock::Clock;
 use futures::stream;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -31,7 +31,9 @@ use tower::ServiceExt;
 use crate::book::{Book, Class};
 use crate::draw;
 use crate::fault::Kind;
-use crate::mutant::{Bug, Instead, Sent};
+use crate::mutant::Bug;
+use crate::mutant::send::{Instead, Sent};
+use crate::mutant::show::Shown;
 use crate::plan::{Plan, Point};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -194,6 +196,7 @@ impl Line {
     async fn carry(self, request: Request<Body>) -> Result<Answer, BoxError> {
         self.awake().await;
         let class = class_of(&request);
+        let path = request.uri().path().to_owned();
         let words = format!("{} {}", request.method(), request.uri().path());
         let number = self.field.book.request(&self.actor, class, &words);
         if number > MOST {
@@ -228,7 +231,7 @@ impl Line {
                 Err("connection refused".into())
             }
             Some(Kind::Lost) => Err("broken pipe".into()),
-            _ if class == Class::Watch => Ok(self.tell(answer, number, kind)),
+            _ if class == Class::Watch => Ok(self.tell(answer, path, number, kind)),
             _ => Ok(answer),
         }
     }
@@ -253,6 +256,9 @@ impl Line {
         }
         let answer = match self.field.bug() {
             Some(bug) if *request.method() != Method::GET => self.send_with(bug, request, number).await?,
+            Some(bug) if bug.is_of_seeing() && class_of(&request) == Class::Read => {
+                self.read_with(bug, request).await?
+            }
             _ => self.send(request).await?,
         };
         let back = match kind {
@@ -268,6 +274,23 @@ impl Line {
         let inner = Box::pin(service.oneshot(request));
         let answer = By { name: self.actor.clone(), book: self.field.book.clone(), inner }.await?;
         Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+    }
+
+    /// What evac would see if it had this bug.
+    async fn read_with(&self, bug: Bug, request: Request<Body>) -> Result<Answer, BoxError> {
+        let path = request.uri().path().to_owned();
+        let answer = self.send(request).await?;
+        if !answer.status().is_success() {
+            return Ok(answer);
+        }
+        let (mut parts, body) = answer.into_parts();
+        let mut bytes = body.collect().await?.to_bytes();
+        if let Ok(mut object) = serde_json::from_slice::<Value>(&bytes) {
+            bug.show(&self.actor, &path, &mut object);
+            bytes = object.to_string().into();
+            parts.headers.remove(CONTENT_LENGTH);
+        }
+        Ok(Response::from_parts(parts, Full::from(bytes).map_err(Into::into).boxed_unsync()))
     }
 
     /// What evac would do if it had this bug.
@@ -293,11 +316,20 @@ impl Line {
                 self.send(request(&sent)?).await?;
                 answer
             }
+            Instead::Both(sent, more) => {
+                let answer = self.send(request(&sent)?).await;
+                self.send(request(&more)?).await?;
+                answer
+            }
             Instead::Send(sent) => {
                 let answer = self.send(request(&sent)?).await?;
                 if bug == Bug::ConflictIsSuccess && answer.status() == StatusCode::CONFLICT {
                     let read = Request::get(parts.uri.path()).body(Body::empty())?;
                     return self.send(read).await;
+                }
+                let refused = answer.status() == StatusCode::TOO_MANY_REQUESTS;
+                if bug == Bug::RefusalIsSuccess && refused && sent.path.contains("/eviction") {
+                    return Ok(done(&asked));
                 }
                 Ok(answer)
             }
@@ -321,7 +353,7 @@ impl Line {
     }
 
     /// A watch as it is told: each event on its way for a while, in order, until a fault ends it.
-    fn tell(&self, answer: Answer, number: usize, kind: Option<Kind>) -> Answer {
+    fn tell(&self, answer: Answer, path: String, number: usize, kind: Option<Kind>) -> Answer {
         if !answer.status().is_success() {
             return answer;
         }
@@ -329,6 +361,7 @@ impl Line {
         let (sender, receiver) = mpsc::unbounded_channel();
         let told = Telling {
             line: self.clone(),
+            path,
             lag: Duration::from_millis(self.draw(number, "lag", 0, 25)),
             stale: (kind == Some(Kind::Stale))
                 .then(|| Duration::from_secs(self.draw(number, "stale", 5, 60))),
@@ -351,6 +384,7 @@ impl Line {
 /// What becomes of the events of one watch.
 struct Telling {
     line: Line,
+    path: String,
     lag: Duration,
     stale: Option<Duration>,
     end: Option<Kind>,
@@ -382,6 +416,12 @@ impl Telling {
                     self.stale.filter(|_| self.opened.elapsed() > BEGINNING && !self.line.field.calm());
                 last = last.max(Instant::now() + stale.unwrap_or(self.lag));
                 let mut event = bytes.slice_ref(event);
+                if let Some(bug) = self.line.field.bug().filter(|bug| bug.is_of_seeing()) {
+                    match self.shown(bug, &event) {
+                        Some(shown) => event = shown,
+                        None => continue,
+                    }
+                }
                 let over = self.end.is_some() && self.opened.elapsed() > BEGINNING && self.take_one();
                 if over {
                     match self.end {
@@ -396,6 +436,13 @@ impl Telling {
                 }
             }
         }
+    }
+
+    /// The event as it is seen with this bug; nothing where it is not seen.
+    fn shown(&self, bug: Bug, event: &Bytes) -> Option<Bytes> {
+        let Ok(mut told) = serde_json::from_slice::<Value>(event) else { return Some(event.clone()) };
+        let shown = bug.show(&self.line.actor, &self.path, &mut told);
+        (shown == Shown::Changed).then(|| format!("{told}\n").into())
     }
 
     /// Whether this was the last event but one.

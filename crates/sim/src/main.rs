@@ -14,6 +14,7 @@ use evac_sim::plan::{Plan, Point};
 use evac_sim::run::{Verdict, run};
 use evac_sim::scenario::{self, Scenario, WINDOW};
 use evac_sim::tally::Tally;
+use evac_sim::{explore, fuzz};
 
 /// Deterministic fault simulation of a cluster with evac in it
 #[derive(Parser)]
@@ -83,6 +84,26 @@ enum What {
         #[arg(long)]
         write: Option<PathBuf>,
     },
+    /// Explore the protocols that are small enough for it completely, and with each bug that they could have
+    Explore {
+        /// Only this one
+        #[arg(long)]
+        protocol: Option<String>,
+        /// Only with this bug, and tell the history that breaks something
+        #[arg(long, requires = "protocol")]
+        flaw: Option<String>,
+    },
+    /// Try texts of others: the corpora, and mutations of them
+    Fuzz {
+        /// Only this target
+        #[arg(long)]
+        target: Option<String>,
+        /// For each target
+        #[arg(long, default_value_t = 100_000)]
+        mutations: u64,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// The scenarios
     List,
 }
@@ -139,6 +160,8 @@ fn work(what: What) -> Result<bool> {
             println!("{:<20} seeds {}..{} {all}", "all", seeds.start, seeds.end);
             Ok(all.failed == 0)
         }
+        What::Fuzz { target, mutations, seed } => tried(target.as_deref(), mutations, seed),
+        What::Explore { protocol, flaw } => explore::tell(protocol.as_deref(), flaw.as_deref()),
         What::Replay { seed, scenario, at, skew, besides, bug, minimise } => {
             let [scenario] = chosen(&scenario)?[..] else { bail!("one scenario is replayed at a time") };
             let mut plan = match at {
@@ -165,6 +188,27 @@ fn work(what: What) -> Result<bool> {
             Ok(verdict.is_clean())
         }
     }
+}
+
+fn tried(target: Option<&str>, mutations: u64, seed: u64) -> Result<bool> {
+    let wanted: Vec<&fuzz::Target> = match target {
+        Some(name) => vec![fuzz::named(name).ok_or_else(|| {
+            let names: Vec<&str> = fuzz::ALL.iter().map(|one| one.name).collect();
+            anyhow!("there is no target '{name}'; there are {}", names.join(", "))
+        })?],
+        None => const { &fuzz::ALL }.iter().collect(),
+    };
+    let mut clean = true;
+    for target in wanted {
+        match target.run(mutations, seed) {
+            Ok(count) => println!("{:<12} {count} texts, nothing is wrong", target.name),
+            Err(wrong) => {
+                clean = false;
+                println!("{wrong}");
+            }
+        }
+    }
+    Ok(clean)
 }
 
 fn threads(jobs: Option<usize>) -> usize {

@@ -1,6 +1,6 @@
 //! The power supply of the simulated machines, and controllers of it that are slow, broken, or say what is not so.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -17,7 +17,13 @@ pub struct Power {
     off: Mutex<BTreeSet<String>>,
     /// How often a controller was told to switch something off.
     told: Mutex<u64>,
+    /// Nodes that are cut off, and since when others answer again, in milliseconds.
+    silent: Mutex<BTreeSet<String>>,
+    back: Mutex<BTreeMap<String, i64>>,
 }
+
+/// Who has answered for longer than this is not switched off: a kubelet says within some seconds that its node is Ready.
+const SEEN: i64 = 60_000;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -26,6 +32,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Power {
     pub fn is_off(&self, node: &str) -> bool {
         lock(&self.off).contains(node)
+    }
+
+    /// Somebody has switched the machine off by hand.
+    pub fn unplug(&self, node: &str) {
+        lock(&self.off).insert(node.to_owned());
+    }
+
+    /// The kubelet of a node is not heard of from now on.
+    pub fn cut_off(&self, node: &str) {
+        lock(&self.silent).insert(node.to_owned());
+    }
+
+    /// The kubelet of a node answers from now on.
+    pub fn answers(&self, node: &str, at: i64) {
+        lock(&self.silent).remove(node);
+        lock(&self.back).insert(node.to_owned(), at);
+    }
+
+    /// How long a node has answered.
+    fn answered_for(&self, node: &str, at: i64) -> Option<i64> {
+        let silent = lock(&self.silent).contains(node);
+        (!silent).then(|| at - lock(&self.back).get(node).copied().unwrap_or_default())
     }
 
     /// Somebody has repaired the machine and switches it on.
@@ -51,6 +79,11 @@ impl Controller {
             *told += 1;
             told.to_string()
         };
+        if let Some(long) = stage.power().answered_for(node, stage.book.millis()).filter(|long| *long > SEEN)
+        {
+            let words = format!("{node} is switched off although it has answered for {} s", long / 1000);
+            stage.book.violate("I1", words);
+        }
         let draw = |what: &str| draw::share(stage.seed, &["power", &told, what]);
         let slow = if draw("slow") < 0.4 { 25.0 * draw("seconds") } else { 0.1 };
         stage.pass(Duration::from_secs_f64(slow)).await;

@@ -5,13 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use anyhow::{Result, bail};
 use evac_clock::Clock;
 use evac_core::Policy;
+use evac_core::drain::give_back::Giver;
 use evac_core::drain::run::End;
+use evac_core::failover::{Refusal, Silence};
+use evac_engine::failover::{self, FailoverRequest, Source};
 use evac_engine::operator::failover as role;
 use evac_engine::operator::leader::Candidate;
 use evac_engine::operator::{Operator, Reviewer, Settings};
-use evac_engine::{DrainRequest, Http, drain};
+use evac_engine::{DrainRequest, Http, drain, nodes};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -243,8 +247,7 @@ pub fn drainer(stage: &Arc<Stage>, name: &str, nodes: &[&str], policy: Policy) -
             if sender.borrow().over {
                 return;
             }
-            let pause = draw::between(stage.seed, &[&name, &run.to_string(), "again"], 1_000, 15_000);
-            stage.pass(Duration::from_millis(pause)).await;
+            pause(&stage, &name, run).await;
         }
     });
     receiver
@@ -253,4 +256,78 @@ pub fn drainer(stage: &Arc<Stage>, name: &str, nodes: &[&str], policy: Policy) -
 /// The beginning of an event, for the log.
 fn words(event: &evac_core::drain::step::Event) -> String {
     format!("{event:?}").chars().take(160).collect()
+}
+
+/// A person who runs `evac failover` until it has come to its end, or is refused because the node is Ready again.
+pub async fn fail_over(stage: &Arc<Stage>, name: &str, node: &str, source: Source) -> Result<()> {
+    let clock = clock_of(stage, name);
+    for run in 1..=RUNS {
+        let line = Line::new(&stage.field, name);
+        let http = Http::new(line.client(), clock, Duration::ZERO);
+        let request = FailoverRequest {
+            node: node.to_owned(),
+            owner: name.to_owned(),
+            options: Vec::new(),
+            source: source.clone(),
+            release: None,
+            allow_control_plane: false,
+            dry_run: false,
+            timeout: Some(Duration::from_secs(300)),
+            stall: None,
+            drain: Duration::from_secs(30),
+            policy: None,
+            silence: Silence::default(),
+        };
+        let stop = CancellationToken::new();
+        let mut hear = |_, event: &failover::Event| {
+            let said: String = format!("{event:?}").chars().take(160).collect();
+            stage.book.note(&format!("{name} says {said}"));
+        };
+        let result = tokio::select! {
+            biased;
+            () = line.died() => None,
+            result = failover::failover(&http, &request, &stop, &mut hear) => Some(result),
+        };
+        stage.book.note(&format!("{name} ends: {result:?}"));
+        let over = matches!(
+            result,
+            Some(Ok(failover::End::Done { .. }
+                | failover::End::Drained
+                | failover::End::Refused(Refusal::Ready { .. })))
+        );
+        if over {
+            return Ok(());
+        }
+        pause(stage, name, run).await;
+    }
+    bail!("{name} has not failed {node} over in {RUNS} runs")
+}
+
+/// A person who gives a node back that has returned, until it is given back.
+pub async fn give_back(stage: &Arc<Stage>, name: &str, node: &str) -> Result<()> {
+    for run in 1..=RUNS {
+        let line = Line::new(&stage.field, name);
+        let http = Http::new(line.client(), stage.clock, Duration::ZERO);
+        let back = async {
+            failover::forget(&http, node, Giver::Owner(name), false).await?;
+            nodes::undo_of(&http, node, name, false).await
+        };
+        let result = tokio::select! {
+            biased;
+            () = line.died() => None,
+            result = back => Some(result),
+        };
+        stage.book.note(&format!("{name} gives back: {result:?}"));
+        // Without an answer it is looked at again: then there is no mark of this owner any more.
+        if matches!(result, Some(Ok(_))) {
+            return Ok(());
+        }
+        pause(stage, name, RUNS + run).await;
+    }
+    bail!("{name} has not given {node} back in {RUNS} runs")
+}
+
+async fn pause(stage: &Stage, name: &str, run: u32) {
+    let pause = draw::between(stage.seed, &[name, &run.to_string(), "again"], 1_000, 15_000);
+    stage.pass(Duration::from_millis(pause)).await;
 }

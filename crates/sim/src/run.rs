@@ -80,8 +80,7 @@ async fn story(stage: &Arc<Stage>, play: &mut dyn Play) -> Result<Option<Duratio
     if stage.field.plan.compacts {
         crate::scenario::upheaval::compact(stage);
     }
-    // Where nodes are fenced for being silent, one that is only cut off would be fenced rightly.
-    if stage.field.plan.flaps && !cast.fences {
+    if stage.field.plan.flaps && !cast.cuts {
         crate::scenario::upheaval::flap(stage, cast.nodes);
     }
     match tokio::time::timeout(WINDOW + BOUND, play.act(stage)).await {

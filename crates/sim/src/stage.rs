@@ -43,6 +43,20 @@ pub struct Cast {
     pub operators: usize,
     /// They also fail nodes over, by the simulated power supply.
     pub fences: bool,
+    /// The story cuts nodes off by itself, and nothing else does: one that is only cut off would be fenced rightly.
+    pub cuts: bool,
+}
+
+impl Cast {
+    /// So many nodes, and nobody but people.
+    pub fn of(nodes: usize) -> Self {
+        Self { nodes, roles: Roles::of([]), operators: 0, fences: false, cuts: false }
+    }
+
+    /// So many nodes, and two operators with all roles.
+    pub fn operated(nodes: usize) -> Self {
+        Self { roles: Roles::all(), operators: 2, ..Self::of(nodes) }
+    }
 }
 
 /// An operator that answers requests.

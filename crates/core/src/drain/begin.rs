@@ -165,9 +165,12 @@ pub(crate) fn tell_foretold(policy: &Policy, foretold: Option<Forecast>, step: &
 /// Whether the record of a node without a mark is still to be written. It comes before the cordon, so that a run that dies right after that leaves
 /// nothing that cannot be taken back. Without the right to write leases, or where that fails, the drain goes on all the same.
 fn notes_first(context: Context<'_>, node: &Node, run: &mut Run, position: usize) -> bool {
-    let Context { policy, now, .. } = context;
+    let Context { index, policy, now } = context;
     let claims = run.instance.is_some() && policy.dry_run == DryRun::None;
     if !claims || node.mark.is_some() || !run.nodes[position].claim.is_first_try() {
+        return false;
+    }
+    if claim::is_of_another(index, &node.name, &run.owner, now) {
         return false;
     }
     let mark = ownership::new_mark(node, &run.owner, &run.nodes[position].changes, now);

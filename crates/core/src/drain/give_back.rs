@@ -20,7 +20,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::cluster::fact::{Node, Taint};
+use crate::cluster::fact::{Lease, Node, Taint};
+use crate::drain::claim::Holder;
 use crate::drain::ownership::MarkState;
 use crate::drain::record::{self, Record};
 use crate::machines::{Instance, Migration, names};
@@ -186,6 +187,12 @@ fn on_node(node: &Node, wanted: &OfNode<'_>, on_lease: Option<&Record>) -> Optio
         undo.left.retain(|what| what != CORDON);
     }
     Some(undo)
+}
+
+/// Whether the lease of a node's drain may be removed with the mark of this owner: nobody holds it, or a drain of that owner. Another drain may have begun
+/// since the mark was taken off, and then the lease is that drain's, with a record of its own.
+pub fn goes_with_mark(lease: &Lease, owner: Option<&str>) -> bool {
+    lease.holder.is_empty() || owner.is_some_and(|owner| Holder::parse(&lease.holder).owner == owner)
 }
 
 /// Whether an instance is marked to be moved away from the node.
@@ -558,5 +565,27 @@ mod tests {
             super::undo(&node, recorded(&node).as_ref()).labels.is_empty(),
             "whoever changed it owns it now"
         );
+    }
+
+    #[test]
+    fn the_lease_goes_with_the_mark_unless_another_drain_holds_it_by_now() {
+        let goes = |holder: &str, owner| {
+            let lease = Lease {
+                key: crate::drain::claim::key("n"),
+                uid: crate::cluster::fact::Uid::from("lease"),
+                holder: holder.into(),
+                renewed: Some(at(0)),
+                duration_seconds: 90,
+                resource_version: "1".into(),
+                transitions: 0,
+                asked: None,
+                answered: None,
+                record: None,
+            };
+            goes_with_mark(&lease, owner)
+        };
+        assert!(goes("", Some("me")) && goes("me/box:7", Some("me")));
+        assert!(!goes("them/box:7", Some("me")));
+        assert!(goes("", None) && !goes("me/box:7", None));
     }
 }

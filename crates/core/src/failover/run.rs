@@ -192,7 +192,7 @@ pub enum Own {
 pub type Action = crate::action::Action<Own>;
 
 /// What became of an action. What cannot be told here, such as a server that fails, ends the run: all its state is on the node.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Answer {
     /// It was carried out.
     Done,
@@ -236,7 +236,7 @@ pub enum Fault {
 }
 
 /// A failover under way. Kill it at any moment: what it did is on the node (cordon, proof, taint), and the next one goes on from there.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct FailoverRun {
     pub(super) spec: FailoverSpec,
     /// What was seen of the node.
@@ -282,7 +282,7 @@ impl FailoverRun {
 }
 
 /// Where a failover is. Its picture is in [`step`](super::step). Each phase has what it needs, and most wait for the outcome of one action.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) enum Phase {
     #[default]
     New,
@@ -324,14 +324,14 @@ pub(super) enum Phase {
 }
 
 /// A failover that may begin.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Begun {
     pub owned: Ownership,
     pub how: Release,
 }
 
 /// A node that is to be cordoned under our mark.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Cordoning {
     pub how: Release,
     pub suspect: Box<Suspect>,
@@ -340,7 +340,7 @@ pub(super) struct Cordoning {
 }
 
 /// A node under our mark, of which is to be proven that it is off.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Proving {
     pub how: Release,
     pub tries: u32,
@@ -352,7 +352,7 @@ pub(super) struct Proving {
 }
 
 /// What is being done for the proof.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum ProofPhase {
     /// The node is being read to see what comes next.
     Reading,
@@ -382,7 +382,7 @@ pub(super) enum ProofPhase {
 }
 
 /// A machine that is being switched off.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Fencing {
     pub program: String,
     pub attempts: Attempts,
@@ -391,7 +391,7 @@ pub(super) struct Fencing {
 }
 
 /// A proof that a sign of life has shown to be wrong.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Refuted {
     pub refusal: Refusal,
     pub sign: Sign,

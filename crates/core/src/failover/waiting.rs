@@ -16,7 +16,7 @@ use crate::cluster::fact::{Key, Pod};
 use crate::cluster::index::Index;
 
 /// The wait, and what was told of it so far.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Waiting {
     after: Recovery,
     how: Release,

@@ -53,9 +53,14 @@ impl Seen<'_> {
     }
 }
 
-/// Whether an actor of this name is evac: its operators are `operator-N`, its drains `drain-…`.
+/// Whether an actor of this name is evac: its operators are `operator-N`, its drains `drain-…`, and failovers of people `failover-…`.
 pub fn is_evac(author: &str) -> bool {
-    author.starts_with("operator-") || author.starts_with("drain-")
+    author.starts_with("operator-") || is_command(author)
+}
+
+/// Whether it is evac as a person runs it. The name is the owner's then.
+pub fn is_command(author: &str) -> bool {
+    author.starts_with("drain-") || author.starts_with("failover-")
 }
 
 /// One rule, or some that look at the same objects.

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use evac_core::machines::Roles;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::common::{
-    self, Guests, MAINTENANCES, deploy, differs, hosts, image, leases, machine, only_first, served,
+    self, Guests, begin_maintenance, deploy, differs, end_maintenance, hosts, image, leases, machine,
+    only_first, served,
 };
-use super::{BOUND, Play, Scenario, WINDOW};
+use super::{Play, Scenario};
 use crate::draw;
 use crate::stage::{Cast, Stage};
 
@@ -34,7 +34,7 @@ struct Cancel {
 
 impl Play for Cancel {
     fn cast(&self) -> Cast {
-        Cast { nodes: NODES, roles: Roles::all(), operators: 2, fences: false }
+        Cast::operated(NODES)
     }
 
     fn furnish<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {
@@ -61,17 +61,10 @@ impl Play for Cancel {
 
     fn act<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {
         async move {
-            let object = json!({
-                "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
-                "metadata": {"name": OBJECT}, "spec": {"nodeName": "node-1", "reason": "none"},
-            });
-            stage.create(MAINTENANCES, &object).await?;
+            let path = begin_maintenance(stage, OBJECT, "node-1").await?;
             let after = draw::between(stage.seed, &["cancel", "after"], 0, 40_000);
             stage.pass(Duration::from_millis(after)).await;
-            let path = format!("{MAINTENANCES}/{OBJECT}");
-            stage.delete(&path).await?;
-            stage.until(&path, WINDOW + BOUND, Value::is_null).await?;
-            Ok(())
+            end_maintenance(stage, &path).await
         }
         .boxed()
     }

@@ -6,7 +6,11 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use tokio::sync::watch;
+
 use super::people::THEIRS;
+use super::{BOUND, WINDOW};
+use crate::process::Ran;
 use crate::stage::Stage;
 
 pub const NODES: &str = "/api/v1/nodes";
@@ -21,13 +25,15 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces";
 /// What has to come about before faults begin comes about within this.
 const SOON: Duration = Duration::from_secs(300);
 
+/// Whether a node says that it is Ready.
+pub fn is_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
+}
+
 pub async fn ready(stage: &Stage, count: usize) -> Result<()> {
-    let ready = |node: &Value| {
-        let conditions = node["status"]["conditions"].as_array();
-        conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
-    };
     for n in 1..=count {
-        stage.until(&format!("{NODES}/node-{n}"), SOON, ready).await?;
+        stage.until(&format!("{NODES}/node-{n}"), SOON, is_ready).await?;
     }
     Ok(())
 }
@@ -43,11 +49,41 @@ pub async fn hosts(stage: &Stage, count: usize) -> Result<()> {
 
 /// Whether what is created now may only start on the first node.
 pub async fn only_first(stage: &Stage, count: usize, only: bool) -> Result<()> {
-    for n in 2..=count {
+    only_firsts(stage, 1, count, only).await
+}
+
+/// Whether what is created now may only start on so many of the first nodes.
+pub async fn only_firsts(stage: &Stage, firsts: usize, count: usize, only: bool) -> Result<()> {
+    for n in firsts + 1..=count {
         let unschedulable = if only { json!(true) } else { Value::Null };
         stage.patch(&format!("{NODES}/node-{n}"), &json!({"spec": {"unschedulable": unschedulable}})).await?;
     }
     stage.pass(Duration::from_millis(500)).await;
+    Ok(())
+}
+
+/// Asks for a maintenance of a node, and gives the path of its object.
+pub async fn begin_maintenance(stage: &Stage, name: &str, node: &str) -> Result<String> {
+    let object = json!({
+        "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": name}, "spec": {"nodeName": node, "reason": "disk swap"},
+    });
+    stage.create(MAINTENANCES, &object).await?;
+    Ok(format!("{MAINTENANCES}/{name}"))
+}
+
+/// Deletes a maintenance, and waits until it is gone.
+pub async fn end_maintenance(stage: &Stage, path: &str) -> Result<()> {
+    stage.delete(path).await?;
+    stage.until(path, WINDOW + BOUND, Value::is_null).await?;
+    Ok(())
+}
+
+/// Waits until every drain has succeeded.
+pub async fn all_over(ran: &mut [watch::Receiver<Ran>]) -> Result<()> {
+    for ran in ran {
+        ran.wait_for(|ran| ran.over).await?;
+    }
     Ok(())
 }
 

@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use evac_core::Policy;
-use evac_core::machines::Roles;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde_json::json;
 use tokio::sync::watch;
 
-use super::common::{self, budget, deploy, leases, pods_on, ready, served};
+use super::common::{all_over, budget, deploy, leases, only_firsts, pods_on, ready, served};
 use super::{Play, Scenario};
 use crate::process::{Ran, drainer};
 use crate::stage::{Cast, Stage};
@@ -32,25 +30,16 @@ struct DrainBudgets {
 
 impl Play for DrainBudgets {
     fn cast(&self) -> Cast {
-        Cast { nodes: NODES, roles: Roles::of([]), operators: 0, fences: false }
+        Cast::of(NODES)
     }
 
     fn furnish<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {
         async move {
             ready(stage, NODES).await?;
-            for n in 3..=NODES {
-                stage
-                    .patch(&format!("{}/node-{n}", common::NODES), &json!({"spec": {"unschedulable": true}}))
-                    .await?;
-            }
-            stage.pass(Duration::from_millis(500)).await;
+            only_firsts(stage, 2, NODES, true).await?;
             deploy(stage, "web", PODS).await?;
             budget(stage, "web", 1).await?;
-            for n in 3..=NODES {
-                stage
-                    .patch(&format!("{}/node-{n}", common::NODES), &json!({"spec": {"unschedulable": null}}))
-                    .await?;
-            }
+            only_firsts(stage, 2, NODES, false).await?;
             stage.pass(Duration::from_secs(5)).await;
             Ok(())
         }
@@ -62,10 +51,7 @@ impl Play for DrainBudgets {
             for (name, node) in [("drain-kim", "node-1"), ("drain-lee", "node-2")] {
                 self.ran.push(drainer(stage, name, &[node], Policy::default()));
             }
-            for ran in &mut self.ran {
-                ran.wait_for(|ran| ran.over).await?;
-            }
-            Ok(())
+            all_over(&mut self.ran).await
         }
         .boxed()
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use evac_core::Policy;
-use evac_core::machines::Roles;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -32,7 +31,7 @@ struct DrainPods {
 
 impl Play for DrainPods {
     fn cast(&self) -> Cast {
-        Cast { nodes: NODES, roles: Roles::of([]), operators: 0, fences: false }
+        Cast::of(NODES)
     }
 
     fn furnish<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {

@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use evac_core::Policy;
-use evac_core::machines::Roles;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde_json::json;
 use tokio::sync::watch;
 
-use super::common::{self, Guests, hosts, leases, machine};
+use super::common::{Guests, all_over, hosts, leases, machine, only_firsts};
 use super::{Play, Scenario};
 use crate::process::{Ran, drainer};
 use crate::stage::{Cast, Stage};
@@ -33,17 +31,17 @@ struct DrainsShare {
 
 impl Play for DrainsShare {
     fn cast(&self) -> Cast {
-        Cast { nodes: NODES, roles: Roles::all(), operators: 2, fences: false }
+        Cast::operated(NODES)
     }
 
     fn furnish<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {
         async move {
             hosts(stage, NODES).await?;
-            cordon(stage, true).await?;
+            only_firsts(stage, 2, NODES, true).await?;
             for n in 1..=GUESTS {
                 machine(stage, &format!("vm-{n}"), 6).await?;
             }
-            cordon(stage, false).await?;
+            only_firsts(stage, 2, NODES, false).await?;
             stage.pass(Duration::from_secs(10)).await;
             self.guests = Guests::seen(stage).await?;
             Ok(())
@@ -56,10 +54,7 @@ impl Play for DrainsShare {
             for (name, node) in [("drain-kim", "node-1"), ("drain-lee", "node-2")] {
                 self.ran.push(drainer(stage, name, &[node], Policy::default()));
             }
-            for ran in &mut self.ran {
-                ran.wait_for(|ran| ran.over).await?;
-            }
-            Ok(())
+            all_over(&mut self.ran).await
         }
         .boxed()
     }
@@ -76,16 +71,4 @@ impl Play for DrainsShare {
         }
         .boxed()
     }
-}
-
-/// Guests start on the first two nodes only.
-async fn cordon(stage: &Stage, closed: bool) -> Result<()> {
-    for n in 3..=NODES {
-        let closed = if closed { json!(true) } else { serde_json::Value::Null };
-        stage
-            .patch(&format!("{}/node-{n}", common::NODES), &json!({"spec": {"unschedulable": closed}}))
-            .await?;
-    }
-    stage.pass(Duration::from_millis(500)).await;
-    Ok(())
 }

@@ -1,10 +1,11 @@
-//! A node is cut off with guests that go on writing: a policy has it switched off, its guests start elsewhere, and it comes back.
+//! A node is cut off with guests that go on writing: it is switched off by a policy, by a person's agent or by hand, its guests start elsewhere, and it
+//! comes back.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use evac_core::machines::Roles;
+use evac_engine::failover::{Fence, Source};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -14,13 +15,41 @@ use super::common::{
 };
 use super::{BOUND, Play, Scenario, WINDOW};
 use crate::draw;
+use crate::power::Controller;
+use crate::process::{fail_over, give_back};
 use crate::stage::{Cast, Stage};
 
-pub const SCENARIO: Scenario = Scenario {
-    name: "failover",
+pub const BY_POLICY: Scenario = Scenario {
+    name: "failover-policy",
     about: "a node is cut off, fenced by a policy's agent that may be slow, broken or lie, and comes back",
-    make: || Box::<Failover>::default(),
+    make: || Failover::by(By::Policy),
 };
+
+pub const BY_AGENT: Scenario = Scenario {
+    name: "failover-agent",
+    about: "a person fails a node over that is cut off, by an agent that may be slow, broken or lie, and gives it back",
+    make: || Failover::by(By::Agent),
+};
+
+pub const BY_STATEMENT: Scenario = Scenario {
+    name: "failover-statement",
+    about: "a person unplugs a node that is cut off, says so, and gives it back when it is repaired",
+    make: || Failover::by(By::Statement),
+};
+
+/// On whose word the machine is taken for off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Policy,
+    Agent,
+    Statement,
+}
+
+const NODE: &str = "node-1";
+/// The person who runs `evac failover`.
+const PERSON: &str = "failover-pat";
+/// A node that was cut off is called unreachable by then.
+const UNREACHABLE: Duration = Duration::from_secs(60);
 
 const NODES: usize = 4;
 const GUESTS: usize = 2;
@@ -28,14 +57,34 @@ const POLICIES: &str = "/apis/evac.dev/v1alpha1/failoverpolicies";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
 
-#[derive(Default)]
 struct Failover {
+    by: By,
     before: Value,
+}
+
+impl Failover {
+    fn by(by: By) -> Box<dyn Play> {
+        Box::new(Self { by, before: Value::Null })
+    }
+
+    /// A person sees that the node is gone, has its machine switched off or does so, and fails it over.
+    async fn by_hand(&self, stage: &Arc<Stage>) -> Result<()> {
+        stage.pass(UNREACHABLE).await;
+        let source = if self.by == By::Agent {
+            let pause = Duration::from_secs(5);
+            Source::Fence(Fence { switch: Controller::of(stage), tries: 3, pause })
+        } else {
+            stage.world.kubelet(NODE).power_off();
+            stage.power().unplug(NODE);
+            Source::Statement { by: "pat".into(), reason: "unplugged".into() }
+        };
+        fail_over(stage, PERSON, NODE, source).await
+    }
 }
 
 impl Play for Failover {
     fn cast(&self) -> Cast {
-        Cast { nodes: NODES, roles: Roles::all(), operators: 2, fences: true }
+        Cast { fences: self.by == By::Policy, cuts: true, ..Cast::operated(NODES) }
     }
 
     fn furnish<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {
@@ -64,9 +113,11 @@ impl Play for Failover {
                     "maxUnhealthy": 1,
                 },
             });
-            stage.create(POLICIES, &policy).await?;
+            if self.by == By::Policy {
+                stage.create(POLICIES, &policy).await?;
+            }
             stage.pass(Duration::from_secs(20)).await;
-            self.before = image(stage, "node-1").await?;
+            self.before = image(stage, NODE).await?;
             Ok(())
         }
         .boxed()
@@ -74,15 +125,22 @@ impl Play for Failover {
 
     fn act<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {
         async move {
-            let kubelet = || stage.world.kubelet("node-1");
+            let kubelet = || stage.world.kubelet(NODE);
             kubelet().stop();
+            stage.power().cut_off(NODE);
             // Sometimes it is only away for a while, and answers again while it is being judged or switched off.
             let away = draw::between(stage.seed, &["failover", "away"], 20, 400);
-            if draw::share(stage.seed, &["failover", "only away"]) < 0.4 {
+            let only_away =
+                self.by != By::Statement && draw::share(stage.seed, &["failover", "only away"]) < 0.4;
+            if only_away {
                 stage.pass(Duration::from_secs(away)).await;
-                if !stage.power().is_off("node-1") {
+                if !stage.power().is_off(NODE) {
                     kubelet().start();
+                    stage.power().answers(NODE, stage.book.millis());
                 }
+            }
+            if self.by != By::Policy {
+                self.by_hand(stage).await?;
             }
             for n in 1..=GUESTS {
                 let runs = |vmi: &Value| vmi["status"]["phase"] == "Running";
@@ -91,10 +149,16 @@ impl Play for Failover {
             // Somebody repairs the machine whenever it is found to be off, until it is in use again.
             for _ in 0..80 {
                 stage.pass(Duration::from_secs(5)).await;
-                if stage.power().is_off("node-1") {
-                    stage.power().on("node-1");
+                if stage.power().is_off(NODE) {
+                    stage.power().on(NODE);
                     kubelet().reboot();
-                } else if stage.field.calm() && image(stage, "node-1").await? == self.before {
+                    stage.power().answers(NODE, stage.book.millis());
+                    if self.by != By::Policy {
+                        let path = format!("{}/{NODE}", common::NODES);
+                        stage.until(&path, WINDOW + BOUND, common::is_ready).await?;
+                        give_back(stage, PERSON, NODE).await?;
+                    }
+                } else if stage.field.calm() && image(stage, NODE).await? == self.before {
                     break;
                 }
             }
@@ -111,7 +175,7 @@ impl Play for Failover {
                     wrong.push(format!("vm-{n} has no instance"));
                 }
             }
-            wrong.extend(differs("node-1", &self.before, &image(stage, "node-1").await?));
+            wrong.extend(differs(NODE, &self.before, &image(stage, NODE).await?));
             wrong.extend(leases(stage, true).await?);
             Ok(wrong)
         }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use evac_core::machines::Roles;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::common::{
-    Guests, MAINTENANCES, deploy, differs, hosts, image, leases, machine, only_first, pods_on, served,
+    Guests, begin_maintenance, deploy, differs, end_maintenance, hosts, image, leases, machine, only_first,
+    pods_on, served,
 };
 use super::{BOUND, Play, Scenario, WINDOW};
 use crate::stage::{Cast, Stage};
@@ -34,7 +34,7 @@ struct Maintenance {
 
 impl Play for Maintenance {
     fn cast(&self) -> Cast {
-        Cast { nodes: NODES, roles: Roles::all(), operators: 2, fences: false }
+        Cast::operated(NODES)
     }
 
     fn furnish<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {
@@ -56,17 +56,10 @@ impl Play for Maintenance {
 
     fn act<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {
         async move {
-            let object = json!({
-                "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
-                "metadata": {"name": OBJECT}, "spec": {"nodeName": "node-1", "reason": "disk swap"},
-            });
-            stage.create(MAINTENANCES, &object).await?;
-            let path = format!("{MAINTENANCES}/{OBJECT}");
+            let path = begin_maintenance(stage, OBJECT, "node-1").await?;
             stage.until(&path, WINDOW + BOUND, |one| one["status"]["phase"] == "Succeeded").await?;
             self.emptied = pods_on(stage, "node-1").await?.is_empty();
-            stage.delete(&path).await?;
-            stage.until(&path, WINDOW + BOUND, Value::is_null).await?;
-            Ok(())
+            end_maintenance(stage, &path).await
         }
         .boxed()
     }

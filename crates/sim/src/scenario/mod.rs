@@ -13,6 +13,7 @@ pub mod people;
 mod replica_set;
 mod restart;
 mod taint;
+mod tug;
 pub mod upheaval;
 
 use std::sync::Arc;
@@ -59,7 +60,7 @@ pub const WINDOW: Duration = Duration::from_secs(90);
 pub const BOUND: Duration = Duration::from_secs(420);
 
 /// All of them.
-pub const ALL: [Scenario; 11] = [
+pub const ALL: [Scenario; 14] = [
     drain_pods::SCENARIO,
     drain_budgets::SCENARIO,
     drains_share::SCENARIO,
@@ -67,10 +68,13 @@ pub const ALL: [Scenario; 11] = [
     eviction::SCENARIO,
     maintenance::SCENARIO,
     cancel::SCENARIO,
-    failover::SCENARIO,
+    failover::BY_POLICY,
+    failover::BY_AGENT,
+    failover::BY_STATEMENT,
     restart::SCENARIO,
     replica_set::SCENARIO,
     own_node::SCENARIO,
+    tug::SCENARIO,
 ];
 
 pub fn named(name: &str) -> Option<Scenario> {

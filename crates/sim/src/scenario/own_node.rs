@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use evac_core::machines::Roles;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::common::{
-    Guests, MAINTENANCES, budget, deploy, differs, hosts, image, leases, machine, only_first, pods_on, served,
+    Guests, begin_maintenance, budget, deploy, differs, end_maintenance, hosts, image, leases, machine,
+    only_first, pods_on, served,
 };
 use super::{BOUND, Play, Scenario, WINDOW};
 use crate::process::operators_in_pods;
@@ -36,7 +36,7 @@ struct OwnNode {
 impl Play for OwnNode {
     fn cast(&self) -> Cast {
         // They are pods here, and started by them.
-        Cast { nodes: NODES, roles: Roles::all(), operators: 0, fences: false }
+        Cast { operators: 0, ..Cast::operated(NODES) }
     }
 
     fn furnish<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {
@@ -59,20 +59,13 @@ impl Play for OwnNode {
 
     fn act<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {
         async move {
-            let object = json!({
-                "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
-                "metadata": {"name": OBJECT}, "spec": {"nodeName": "node-1", "reason": "disk swap"},
-            });
-            stage.create(MAINTENANCES, &object).await?;
-            let path = format!("{MAINTENANCES}/{OBJECT}");
+            let path = begin_maintenance(stage, OBJECT, "node-1").await?;
             stage.until(&path, WINDOW + BOUND, |one| one["status"]["phase"] == "Succeeded").await?;
             let left = pods_on(stage, "node-1").await?;
             if !left.is_empty() {
                 stage.book.violate("end", format!("the node is called empty and has {left:?}"));
             }
-            stage.delete(&path).await?;
-            stage.until(&path, WINDOW + BOUND, Value::is_null).await?;
-            Ok(())
+            end_maintenance(stage, &path).await
         }
         .boxed()
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use evac_core::machines::Roles;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -31,7 +30,7 @@ struct ReplicaSet {
 
 impl Play for ReplicaSet {
     fn cast(&self) -> Cast {
-        Cast { nodes: NODES, roles: Roles::all(), operators: 2, fences: false }
+        Cast::operated(NODES)
     }
 
     fn furnish<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use evac_core::machines::Roles;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -30,7 +29,7 @@ struct Taint {
 
 impl Play for Taint {
     fn cast(&self) -> Cast {
-        Cast { nodes: NODES, roles: Roles::all(), operators: 2, fences: false }
+        Cast::operated(NODES)
     }
 
     fn furnish<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {

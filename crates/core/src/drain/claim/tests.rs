@@ -328,3 +328,22 @@ fn a_question_that_comes_while_the_lease_is_given_back_does_not_keep_it() {
     held.answer(5, &again[0], Outcome::Done, None);
     assert!(held.run.is_over());
 }
+
+#[test]
+fn the_lease_of_another_drain_that_is_about_to_mark_the_node_is_left_to_it_and_the_mark_decides() {
+    let begun = |lease: Lease| {
+        let mut index = Index::new();
+        index.apply(Fact::Node(Box::new(node("n"))));
+        index.reset_pods("n", vec![pod("stays").deleting(0, 3600)], &ListedAt::default());
+        index.apply(Fact::Lease(Box::new(lease)));
+        let mut run = Run::new("me", Vec::new(), ["n".to_owned()]).claiming("box:2");
+        run.answer(true);
+        step(&index, &Policy::default(), &mut run, at(1)).actions
+    };
+    let theirs = begun(lease("ann/box:1", 0));
+    assert!(matches!(theirs[..], [Action::Cordon { .. }]), "its record goes with the lease: {theirs:?}");
+    for free in [lease("ann/box:1", -90), lease("", 0), lease("me/box:1", 0)] {
+        let noted = begun(free);
+        assert!(matches!(noted[..], [Action::Hold { .. }]), "the record comes before the cordon: {noted:?}");
+    }
+}
