@@ -124,7 +124,7 @@ fn test(extra: &[&str]) -> Result<()> {
     }
     if extra.is_empty() {
         record::compare(&root())?;
-        println!("the picture in README.md is what the demo prints");
+        println!("docs/demo.md and docs/demo.svg are what the demo prints");
     }
     Ok(())
 }

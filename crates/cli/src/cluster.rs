@@ -28,7 +28,7 @@ pub struct ClusterArgs {
     #[arg(long)]
     pub user: Option<String>,
     /// The namespace of pods named without one
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', add = crate::complete::namespaces())]
     pub namespace: Option<String>,
     /// Username to impersonate
     #[arg(long = "as", value_name = "USER")]

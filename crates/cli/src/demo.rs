@@ -95,14 +95,18 @@ async fn tell(cluster: &kube::Client, kubeconfig: &str) -> Result<Exit, Failure>
 }
 
 fn say(line: &str) {
-    output::talk(&if line.is_empty() { String::new() } else { format!("# {line}") });
+    if line.is_empty() {
+        output::talk("");
+    } else {
+        output::remark(&format!("# {line}"));
+    }
 }
 
 /// Runs a command of this program as if it had been typed.
 async fn shell(kubeconfig: &str, words: &[&str]) -> Result<Exit, Failure> {
     let typed =
         words.iter().map(|word| if word.contains(' ') { format!("'{word}'") } else { (*word).to_owned() });
-    output::talk(&format!("$ evac {}", typed.collect::<Vec<_>>().join(" ")));
+    output::command(&format!("$ evac {}", typed.collect::<Vec<_>>().join(" ")));
     let mut all = vec!["evac"];
     all.extend_from_slice(words);
     all.extend_from_slice(&["--kubeconfig", kubeconfig]);

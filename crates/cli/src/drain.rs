@@ -14,6 +14,7 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::render::Renderer;
 use crate::select::{NONE_CHOSEN, NodeArgs, from_server, parse_selector};
+use crate::suggest;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
 pub enum Format {
@@ -117,6 +118,9 @@ pub struct DrainArgs {
     /// Output format
     #[arg(long, short, value_enum, default_value = "text", value_name = "FORMAT", help_heading = HOW)]
     pub output: Format,
+    /// Begin each line of text with the time
+    #[arg(long, help_heading = HOW)]
+    pub timestamps: bool,
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }
@@ -145,6 +149,9 @@ const HOW: &str = "How to go about it";
 
 pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     args.nodes.check("drain")?;
+    if args.timestamps {
+        output::begin_lines_with_time();
+    }
     let mut policy = args.policy.policy()?;
     policy.timeout = (!args.timeout.is_zero()).then_some(args.timeout);
     policy.take_over = args.take_over;
@@ -167,7 +174,7 @@ pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     if nodes.is_empty() {
         return Ok(NONE_CHOSEN);
     }
-    let mut renderer = Renderer::new(args.output, dry_run, &nodes);
+    let mut renderer = Renderer::new(args.output, dry_run, &nodes, http.clock());
     policy.measure = renderer.measure();
     let request = DrainRequest {
         nodes,
@@ -179,10 +186,17 @@ pub async fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     };
     let stop = CancellationToken::new();
     let interrupts = tokio::spawn(on_interrupt(stop.clone()));
-    let ends = evac_engine::drain(http, request, stop, &mut |at, event| renderer.event(at, event)).await;
+    let ends =
+        evac_engine::drain(http.clone(), request, stop, &mut |at, event| renderer.event(at, event)).await;
     interrupts.abort();
     renderer.finish();
-    let ends = ends.map_err(|error| failure(&error))?;
+    let ends = match ends {
+        Err(DrainError::NodeNotFound(node)) => {
+            let hint = suggest::node(&http, &node).await;
+            return Err(failure(&DrainError::NodeNotFound(node)).with_hint(hint));
+        }
+        ends => ends.map_err(|error| failure(&error))?,
+    };
     if ends.is_empty() {
         return Ok(Exit::Cancelled);
     }
@@ -236,6 +250,7 @@ pub async fn on_interrupt(stop: CancellationToken) {
     output::talk("stopping: nothing new is started; press Ctrl-C again to leave at once");
     stop.cancel();
     interrupted().await;
+    crate::live::end();
     std::process::exit(Exit::Cancelled as i32);
 }
 

@@ -44,15 +44,26 @@ impl Exit {
 pub struct Failure {
     pub exit: Exit,
     pub message: String,
+    /// A line of its own after the message, so that scripts find that one as kubectl has it.
+    pub hint: Option<String>,
 }
 
 impl Failure {
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), hint: None }
+    }
+
     pub fn usage(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Usage, message: message.into() }
+        Self::new(Exit::Usage, message)
     }
 
     pub fn error(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Error, message: message.into() }
+        Self::new(Exit::Error, message)
+    }
+
+    #[must_use]
+    pub fn with_hint(self, hint: Option<String>) -> Self {
+        Self { hint, ..self }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::drain::{Format, PolicyArgs};
 use crate::exit::{Exit, Failure};
 use crate::look::look;
 use crate::output;
-use crate::select::from_server;
+use crate::select::{self, from_server};
 
 /// Explain how the pods of a node, one pod or one virtual machine may leave and what stands in the way
 ///
@@ -25,7 +25,7 @@ use crate::select::from_server;
 #[derive(Debug, Clone, Args)]
 pub struct ExplainArgs {
     /// NODE, node/NODE, pod/NAME, vm/NAME, vmi/NAME (with -n) or NAMESPACE/NAME of a pod
-    #[arg(value_name = "NODE|POD|VM")]
+    #[arg(value_name = "NODE|POD|VM", add = crate::complete::subjects())]
     pub what: String,
     #[command(flatten)]
     pub policy: PolicyArgs,
@@ -97,7 +97,7 @@ pub async fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
 
 /// Everything that is needed to foretell a drain of a node.
 async fn read_node(http: &Http, policy: &Policy, name: &str) -> Result<Index, Failure> {
-    let node = nodes::get(http, name).await.map_err(|error| from_server(&error))?;
+    let node = select::get(http, name).await?;
     let mut index = look(http, vec![node]).await?;
     if let Err(error) = places::look(http, &mut index, policy, &[name.to_owned()], places::Depth::Room).await
     {

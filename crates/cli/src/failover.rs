@@ -22,6 +22,7 @@ use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::select::{NodeArgs, from_server};
+use crate::suggest;
 
 const PROOF: &str = "Proof that the machine is off";
 const HOW: &str = "How to go about it";
@@ -46,7 +47,7 @@ pub enum ReleaseArg {
 #[command(after_help = EXAMPLES)]
 pub struct FailoverArgs {
     /// The node that failed; node/NAME works too
-    #[arg(value_name = "NODE")]
+    #[arg(value_name = "NODE", add = crate::complete::nodes())]
     pub node: String,
     /// Who states that the machine is off; written on the node
     #[arg(long, value_name = "WHO", requires = "reason", conflicts_with = "fence_agent", help_heading = PROOF)]
@@ -150,10 +151,16 @@ pub async fn run(args: &FailoverArgs) -> Result<Exit, Failure> {
     let request = FailoverRequest { spec, fence, silence: Silence::default() };
     let stop = CancellationToken::new();
     let interrupts = tokio::spawn(on_interrupt(stop.clone()));
-    let mut renderer = render::Renderer::new(args.output, &node);
+    let mut renderer = render::Renderer::new(args.output, &node, http.clock());
     let end = failover(&http, &request, &stop, &mut |at, event| renderer.event(at, event)).await;
     interrupts.abort();
-    let end = end.map_err(|error| failure(&error))?;
+    let end = match end {
+        Err(FailoverError::NodeNotFound(node)) => {
+            let hint = suggest::node(&http, &node).await;
+            return Err(failure(&FailoverError::NodeNotFound(node)).with_hint(hint));
+        }
+        end => end.map_err(|error| failure(&error))?,
+    };
     renderer.end(http.clock().now(), &end);
     Ok(exit_of(&end))
 }

@@ -16,22 +16,22 @@ pub fn arranged(command: &Command, words: impl IntoIterator<Item = OsString>) ->
     let mut rest: Vec<OsString> = words.collect();
     let cluster = ClusterArgs::augment_args(Command::new("cluster"));
     let mut moved = Vec::new();
-    while let Some(first) = rest.first() {
-        let (flag, to) = if let Some(flag) = find(&cluster, first) {
-            (flag, &mut moved)
-        } else if let Some(flag) = find(command, first) {
-            (flag, &mut all)
-        } else {
-            break;
-        };
-        let count = if wants_next(flag, first) { 2 } else { 1 };
-        to.extend(rest.drain(..count.min(rest.len())));
-    }
-    // A verb may consist of several words: `vm list`.
+    // A verb may consist of several words, with flags before each of them: `vm list`.
     let mut verb = command;
-    while let Some(next) =
-        rest.first().and_then(|word| word.to_str()).and_then(|word| verb.find_subcommand(word))
-    {
+    while verb.has_subcommands() {
+        while let Some(first) = rest.first() {
+            let (flag, to) = if let Some(flag) = find(&cluster, first) {
+                (flag, &mut moved)
+            } else if let Some(flag) = find(command, first) {
+                (flag, &mut all)
+            } else {
+                break;
+            };
+            let count = if wants_next(flag, first) { 2 } else { 1 };
+            to.extend(rest.drain(..count.min(rest.len())));
+        }
+        let next = rest.first().and_then(|word| word.to_str()).and_then(|word| verb.find_subcommand(word));
+        let Some(next) = next else { break };
         verb = next;
         all.push(rest.remove(0));
     }
@@ -78,6 +78,7 @@ mod tests {
             words("evac --kubeconfig f -v 6 --token t vm list"),
             "evac -v 6 vm list --kubeconfig f --token t"
         );
+        assert_eq!(words("evac vm --context x -v 6 list"), "evac vm -v 6 list --context x");
         assert_eq!(
             words("evac --insecure-skip-tls-verify adm drain n"),
             "evac adm drain --insecure-skip-tls-verify n"

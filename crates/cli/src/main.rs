@@ -5,7 +5,7 @@
 mod cancel;
 mod capture;
 mod cluster;
-mod copy_line;
+mod complete;
 mod cordon;
 mod demo;
 mod drain;
@@ -17,9 +17,11 @@ mod failover;
 mod holder;
 mod in_process;
 mod leading;
+mod live;
 mod log;
 mod look;
 mod maintenance;
+mod man;
 mod manifests;
 mod number;
 mod operator;
@@ -32,6 +34,7 @@ mod sandbox;
 mod screen;
 mod select;
 mod status;
+mod suggest;
 mod taint;
 mod vm;
 
@@ -84,6 +87,8 @@ enum Verb {
     /// A whole cluster in one process, for trying things out
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
+    Completion(complete::CompletionArgs),
+    Man(man::ManArgs),
 }
 
 /// What `oc adm` calls the same.
@@ -97,6 +102,10 @@ enum AdmVerb {
 }
 
 fn main() -> ExitCode {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    if complete::answer(Cli::command) {
+        return Exit::Done.into();
+    }
     let called_as = std::env::args().next().unwrap_or_default();
     let plugin = std::path::Path::new(&called_as).file_stem().is_some_and(|name| name == "kubectl-evac");
     let command = if plugin { for_kubectl(Cli::command()) } else { Cli::command() };
@@ -106,7 +115,6 @@ fn main() -> ExitCode {
         Err(error) => error.exit(),
     };
     log::requests(cli.verbosity);
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -118,6 +126,9 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(failure) => {
             output::error(&failure.message);
+            if let Some(hint) = &failure.hint {
+                output::talk(hint);
+            }
             failure.exit.into()
         }
     }
@@ -151,6 +162,8 @@ async fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Operator(args) => operator::run(&args).await,
         Verb::Manifests(args) => manifests::run(&args),
         Verb::Sandbox(command) => sandbox::run(command).await,
+        Verb::Completion(args) => complete::run(&args),
+        Verb::Man(args) => man::run(Cli::command(), &args),
     }
 }
 

@@ -87,7 +87,7 @@ pub async fn run(args: &OperatorArgs) -> Result<Exit, Failure> {
     let http = http.at_home_in(&args.home);
     let upstream = upstream(args, &http).await?;
     let arrangement = beside::arrange(args.roles.as_ref(), &upstream)
-        .map_err(|message| Failure { exit: Exit::Refused, message })?;
+        .map_err(|message| Failure::new(Exit::Refused, message))?;
     let roles = arrangement.roles.clone();
     for said in arrangement.said.iter().chain(&arrangement.warning) {
         log::say(said);

@@ -5,42 +5,94 @@
 //! begin another that looks like ours.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::live;
+
+/// Where a line goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Data,
+    Talk,
+}
+
+/// Whether each line begins with the time.
+static TIMESTAMPS: AtomicBool = AtomicBool::new(false);
+
+/// From now on each line of data or talk begins with the time, as the lines of `kubectl logs --timestamps` do.
+pub fn begin_lines_with_time() {
+    TIMESTAMPS.store(true, Ordering::Relaxed);
+}
+
+/// Writes a line, styles and all; above the view of how things are, if there is one.
+fn line(stream: Stream, line: String) {
+    let line = if TIMESTAMPS.load(Ordering::Relaxed) {
+        format!("{:.0} {line}", evac_clock::time_of_day())
+    } else {
+        line
+    };
+    put(stream, line);
+}
+
+fn put(stream: Stream, text: String) {
+    if let Err(text) = live::above(stream, text) {
+        print(stream, &text);
+    }
+}
+
+/// Writes a line where the terminal, the file or the pipe is now.
+pub fn print(stream: Stream, line: &str) {
+    let _ = match stream {
+        Stream::Data => writeln!(anstream::stdout(), "{line}"),
+        Stream::Talk => writeln!(anstream::stderr(), "{line}"),
+    };
+}
 
 /// One line of data.
-pub fn data(line: &str) {
-    let _ = writeln!(anstream::stdout(), "{}", clean(line));
+pub fn data(text: &str) {
+    line(Stream::Data, clean(text));
 }
 
 /// Data in a format: JSON, YAML, a table. Its line breaks are ours: JSON and YAML escape or indent those of others, and the cells of a table are
 /// made by [`clean`]. A script that reads it gets every other character as it is.
 pub fn document(text: &str) {
     let shown = |c: char| if c.is_control() && c != '\n' { '\u{fffd}' } else { c };
-    let _ = writeln!(
-        anstream::stdout(),
-        "{}",
-        text.trim_end_matches('\n').chars().map(shown).collect::<String>()
-    );
+    put(Stream::Data, text.trim_end_matches('\n').chars().map(shown).collect());
 }
 
 /// One line of talk.
-pub fn talk(line: &str) {
-    let _ = writeln!(anstream::stderr(), "{}", clean(line));
+pub fn talk(text: &str) {
+    line(Stream::Talk, clean(text));
 }
 
-pub fn warning(line: &str) {
+/// A remark on what is shown, and a command that is shown.
+pub fn remark(text: &str) {
+    let style = anstyle::Style::new().fg_color(Some(anstyle::AnsiColor::Cyan.into()));
+    line(Stream::Talk, format!("{style}{}{style:#}", clean(text)));
+}
+
+pub fn command(text: &str) {
+    let style = anstyle::Style::new().bold();
+    line(Stream::Talk, format!("{style}{}{style:#}", clean(text)));
+}
+
+pub fn warning(text: &str) {
     let style = anstyle::Style::new().bold().fg_color(Some(anstyle::AnsiColor::Yellow.into()));
-    let _ = writeln!(anstream::stderr(), "{style}Warning:{style:#} {}", clean(line));
+    line(Stream::Talk, format!("{style}Warning:{style:#} {}", clean(text)));
 }
 
-pub fn error(line: &str) {
+pub fn error(text: &str) {
     let style = anstyle::Style::new().bold().fg_color(Some(anstyle::AnsiColor::Red.into()));
-    let line = clean(line);
+    let text = clean(text);
     // Messages of the server come with their own beginning, as kubectl prints them.
-    if line.starts_with("Error from server") {
-        let _ = writeln!(anstream::stderr(), "{style}{line}{style:#}");
-    } else {
-        let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {line}");
-    }
+    line(
+        Stream::Talk,
+        if text.starts_with("Error from server") {
+            format!("{style}{text}{style:#}")
+        } else {
+            format!("{style}error:{style:#} {text}")
+        },
+    );
 }
 
 /// Text on one line that shows what it says. Line breaks and tabs become blanks; other control characters, and those that turn the direction of
@@ -55,14 +107,20 @@ pub fn clean(text: &str) -> String {
     text.trim_end_matches(['\n', '\r']).chars().map(plain).collect()
 }
 
-/// Whether a person is watching: both a terminal and not asked to be plain.
+/// Whether a person reads what is talked: it goes to a terminal, and nobody asked to be plain.
 pub fn is_interactive() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// The columns of the terminal on which a person watches.
-pub fn columns() -> usize {
-    usize::from(console::Term::stderr().size().1)
+/// Whether a view of how things are can be drawn below what is printed: all of it goes to a terminal.
+pub fn is_screen() -> bool {
+    is_interactive() && std::io::stdout().is_terminal()
+}
+
+/// Columns and rows of the terminal.
+pub fn size() -> (usize, usize) {
+    let (rows, columns) = console::Term::stderr().size();
+    (usize::from(columns), usize::from(rows))
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! What a person or a script sees of a drain.
 //!
-//! Text goes out as kubectl writes it, so that scripts find the words they look for. On a terminal a bar per node and the
-//! pods that keep us waiting are shown below. With `-o json` every event is one line of JSON and nothing else is data.
+//! Text goes out as kubectl writes it, so that scripts find the words they look for. On a terminal the view in
+//! `screen/` is shown below. With `-o json` every event is one line of JSON and nothing else is data.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use evac_clock::Clock;
 use evac_core::cluster::fact::Key;
 use evac_core::cluster::tenant::TenantProgress;
 use evac_core::drain::explain::{explain, span};
@@ -32,14 +33,13 @@ pub struct Renderer {
     dry_run: DryRunArg,
     screen: Option<Screen>,
     nodes: Vec<String>,
-    last: Option<Timestamp>,
 }
 
 impl Renderer {
-    pub fn new(format: Format, dry_run: DryRunArg, nodes: &[String]) -> Self {
-        let screen = (format == Format::Text && dry_run == DryRunArg::None && output::is_interactive())
-            .then(|| Screen::new(nodes.len()));
-        Self { format, dry_run, screen, nodes: nodes.to_vec(), last: None }
+    pub fn new(format: Format, dry_run: DryRunArg, nodes: &[String], clock: Clock) -> Self {
+        let screen = (format == Format::Text && dry_run == DryRunArg::None && output::is_screen())
+            .then(|| Screen::begin(clock));
+        Self { format, dry_run, screen, nodes: nodes.to_vec() }
     }
 
     /// How often it is worth reading how far guests have been copied. Lines of text do not show it.
@@ -51,28 +51,23 @@ impl Renderer {
     }
 
     pub fn event(&mut self, at: Timestamp, event: &Event) {
-        self.last = Some(at);
         match self.format {
             Format::Json => json_line(at, event),
             Format::Text => {
-                let lines = text_lines(at, event, self.dry_run);
-                match &mut self.screen {
-                    Some(screen) => {
-                        if !lines.is_empty() {
-                            screen.above(|| lines.iter().for_each(Line::print));
-                        }
-                        screen.show(at, event);
-                    }
-                    None => lines.iter().for_each(Line::print),
+                text_lines(at, event, self.dry_run).iter().for_each(Line::print);
+                if let Some(screen) = &mut self.screen {
+                    screen.show(at, event);
                 }
             }
         }
     }
 
-    /// Takes the bars away.
+    /// Takes the view away, and sums up what was seen in it.
     pub fn finish(&mut self) {
-        if let Some(screen) = self.screen.take() {
-            screen.clear();
+        if let Some(screen) = self.screen.take()
+            && let Some(line) = screen.end()
+        {
+            output::talk(&line);
         }
     }
 

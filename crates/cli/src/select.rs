@@ -1,17 +1,19 @@
 //! Which nodes a command is about: names or a label selector, never both.
 
 use clap::Args;
+use evac_core::cluster::natural::natural;
 use evac_core::cluster::selector::Selector;
 use evac_core::{Node, component};
 use evac_engine::{Http, HttpError, nodes};
 
 use crate::exit::{Exit, Failure};
 use crate::output;
+use crate::suggest;
 
 #[derive(Debug, Clone, Args, Default)]
 pub struct NodeArgs {
     /// Names of nodes; node/NAME works too
-    #[arg(value_name = "NODE")]
+    #[arg(value_name = "NODE", add = crate::complete::nodes())]
     pub names: Vec<String>,
     /// Select nodes by label, such as -l zone=a
     #[arg(long, short = 'l')]
@@ -65,8 +67,7 @@ impl NodeArgs {
     /// Reads every chosen node before anything is changed; one missing name ends the command. That a selector matches no node is said.
     pub async fn resolve(&self, http: &Http, page: u32) -> Result<Vec<Node>, Failure> {
         if let Some(selector) = self.selector.as_ref().filter(|selector| !selector.is_empty()) {
-            let found =
-                nodes::by_selector(http, selector, page).await.map_err(|error| from_server(&error))?;
+            let found = nodes(http, selector, page).await?;
             if found.is_empty() {
                 output::talk(&format!("no nodes matched the selector '{selector}'"));
             }
@@ -74,9 +75,27 @@ impl NodeArgs {
         }
         let mut found = Vec::new();
         for name in self.plain_names()? {
-            found.push(nodes::get(http, &name).await.map_err(|error| from_server(&error))?);
+            found.push(get(http, &name).await?);
         }
         Ok(found)
+    }
+}
+
+/// Nodes with these labels, in the order in which people count.
+pub async fn nodes(http: &Http, selector: &str, page: u32) -> Result<Vec<Node>, Failure> {
+    let mut found = nodes::by_selector(http, selector, page).await.map_err(|error| from_server(&error))?;
+    found.sort_by(|one, other| natural(&one.name, &other.name));
+    Ok(found)
+}
+
+/// Reads one node. If there is none of that name, the failure names the one that was probably meant.
+pub async fn get(http: &Http, name: &str) -> Result<Node, Failure> {
+    match nodes::get(http, name).await {
+        Ok(node) => Ok(node),
+        Err(error) if error.is_not_found() => {
+            Err(from_server(&error).with_hint(suggest::node(http, name).await))
+        }
+        Err(error) => Err(from_server(&error)),
     }
 }
 

@@ -6,14 +6,13 @@ use evac_core::drain::claim::{self, Life};
 use evac_core::drain::explain::span;
 use evac_core::drain::ownership::MarkState;
 use evac_core::{Fate, Index, Key, Node, Policy, assess};
-use evac_engine::nodes;
 use serde_json::json;
 
 use crate::cluster::ClusterArgs;
 use crate::exit::{Exit, Failure};
 use crate::look::look;
 use crate::output;
-use crate::select::{NodeArgs, from_server};
+use crate::select::{self, NodeArgs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
 pub enum StatusFormat {
@@ -41,7 +40,7 @@ pub async fn run(args: &StatusArgs) -> Result<Exit, Failure> {
     let everything = args.nodes.names.is_empty() && args.nodes.selector.is_none();
     let (http, _) = args.cluster.connect().await?;
     let chosen = if everything {
-        let all = nodes::by_selector(&http, "", 500).await.map_err(|error| from_server(&error))?;
+        let all = select::nodes(&http, "", 500).await?;
         all.into_iter().filter(|node| node.unschedulable || node.mark.is_some()).collect()
     } else {
         args.nodes.check("status")?;

@@ -6,6 +6,7 @@ use evac_api::Call;
 use evac_api::call::{escape, labelled};
 use evac_api::kubevirt::request;
 use evac_api::wire::List;
+use evac_core::cluster::natural::natural;
 use evac_core::drain::explain::span;
 use evac_core::machines::Kind;
 use evac_engine::http::parse;
@@ -60,6 +61,7 @@ pub struct ListArgs {
 #[derive(Debug, Clone, Args)]
 pub struct OneArgs {
     /// The virtual machine
+    #[arg(add = crate::complete::vms())]
     pub name: String,
     /// Only say whether it would be accepted
     #[arg(long)]
@@ -245,7 +247,10 @@ fn rows(machines: &[Value], instances: &[Value], with_plain: bool) -> Vec<Row> {
             Row::of("virtualmachineinstance", instance, Some(instance), status)
         }));
     }
-    rows.sort_by(|a, b| (&a.namespace, &a.name, a.kind).cmp(&(&b.namespace, &b.name, b.kind)));
+    rows.sort_by(|a, b| {
+        let by_name = natural(&a.namespace, &b.namespace).then_with(|| natural(&a.name, &b.name));
+        by_name.then_with(|| a.kind.cmp(b.kind))
+    });
     rows
 }
 

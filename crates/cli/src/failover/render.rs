@@ -1,5 +1,6 @@
 //! What a failover says: to people in lines, to programs in JSON.
 
+use evac_clock::Clock;
 use evac_core::drain::explain::span;
 use evac_core::failover::{LetGo, Pending, Release};
 use evac_engine::failover::{End, Event, Report};
@@ -18,8 +19,8 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    pub fn new(format: Format, node: &str) -> Self {
-        let drain = DrainRenderer::new(format, DryRunArg::None, &[node.to_owned()]);
+    pub fn new(format: Format, node: &str, clock: Clock) -> Self {
+        let drain = DrainRenderer::new(format, DryRunArg::None, &[node.to_owned()], clock);
         Self { format, node: node.to_owned(), drain }
     }
 

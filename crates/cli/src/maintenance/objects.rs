@@ -3,6 +3,7 @@
 use evac_api::Call;
 use evac_api::maintenance::{Object, request};
 use evac_api::wire::List;
+use evac_core::cluster::natural::natural;
 use evac_core::maintenance::{Family, Maintenance};
 use evac_engine::{Http, HttpError};
 
@@ -32,7 +33,7 @@ pub async fn known(http: &Http) -> Result<Option<Vec<Maintenance>>, HttpError> {
         }
     }
     if let Some(all) = &mut all {
-        all.sort_by(|a, b| (&a.node, &a.id).cmp(&(&b.node, &b.id)));
+        all.sort_by(|a, b| natural(&a.node, &b.node).then_with(|| a.id.cmp(&b.id)));
     }
     Ok(all)
 }

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+
+fn whole_seconds<S: Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    span.map(|span| span.as_secs()).serialize(to)
+}
 
 /// What became of an action. Every answer of the server has one place here; nothing is "some error".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -17,6 +21,7 @@ pub enum Outcome {
     /// 429 with the cause DisruptionBudget.
     Budget {
         /// How long the server asks to wait.
+        #[serde(serialize_with = "whole_seconds")]
         retry_after: Option<Duration>,
         /// What the server said.
         message: String,
@@ -31,6 +36,7 @@ pub enum Outcome {
     /// 429 by the server's flow control.
     Throttled {
         /// How long the server asks to wait.
+        #[serde(serialize_with = "whole_seconds")]
         retry_after: Option<Duration>,
     },
     /// The namespace is being deleted, so nothing can be made in it.
@@ -90,5 +96,19 @@ impl Outcome {
             self,
             Self::Server { .. } | Self::Unknown { .. } | Self::Transport { .. } | Self::Conflict { .. }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_duration_is_told_in_plain_seconds() {
+        let told = |retry_after| serde_json::to_value(Outcome::Throttled { retry_after }).unwrap();
+        assert_eq!(told(Some(Duration::from_secs(4))), json!({"outcome": "throttled", "retryAfter": 4}));
+        assert_eq!(told(None), json!({"outcome": "throttled", "retryAfter": null}));
     }
 }

@@ -19,6 +19,7 @@ pub mod machine;
 pub mod mark;
 pub mod migration;
 pub mod names;
+pub mod natural;
 pub mod node;
 pub mod place;
 pub mod pod;

@@ -26,7 +26,7 @@ family! {
     } => {
         severity: Slow,
         sentence: ("waits for PodDisruptionBudget {budget}, which needs {needs} healthy pods and has {has}"),
-        brief: ("budget {} has {has} of {needs} healthy", budget.name),
+        brief: ("budget {} needs {needs} healthy pods and has {has}", budget.name),
         remedy: ("{RECOVERING}"),
     }
 
@@ -37,7 +37,7 @@ family! {
     } => {
         severity: Slow,
         sentence: ("waits for its turn: PodDisruptionBudget {budget} has given out all it allows for now"),
-        brief: ("its turn at budget {}", budget.name),
+        brief: ("budget {} has given out all it allows for now", budget.name),
     }
 
     /// An eviction was granted and cut off before the pod was deleted, because its asker was killed; the
