@@ -62,7 +62,9 @@ pub async fn run(args: &CaptureArgs) -> Result<Exit, Failure> {
     refuse_gaps(&captured.header, args.allow_partial, &unwritten)?;
     let size = store(file, &captured, args.force)?;
     let gaps = captured.header.gaps();
-    gaps.iter().for_each(|gap| output::warning(&sentence(gap)));
+    for gap in &gaps {
+        output::warning(&sentence(gap));
+    }
     let count = |kind: &str| captured.header.count(kind);
     output::data(&format!(
         "{}: {} node(s), {} pod(s), {} virtual machine instance(s), {} KiB{}",
@@ -86,7 +88,9 @@ pub fn refuse_gaps(header: &Header, is_allowed: bool, consequence: &str) -> Resu
     if gaps.is_empty() || is_allowed {
         return Ok(());
     }
-    gaps.iter().for_each(|gap| output::error(&sentence(gap)));
+    for gap in &gaps {
+        output::error(&sentence(gap));
+    }
     Err(Failure::error(format!(
         "{consequence}; ask for the right to list what is missing, or use --allow-partial"
     )))

@@ -77,6 +77,7 @@ const POD_SPEC: &[&str] = &[
     "priorityClassName",
     "overhead{}",
     "resources.requests{}",
+    "resourceClaims[].name",
     "restartPolicy",
     "terminationGracePeriodSeconds",
     "hostNetwork",

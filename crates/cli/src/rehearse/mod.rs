@@ -205,11 +205,16 @@ fn show(args: &RehearseArgs, runs: &[Ran], source: &str) {
             output::document(&picture::html(&Chart::of(first), &report.title, &said));
         }
         Format::Text => {
-            report.lines.iter().for_each(|line| output::data(line));
             let columns = if output::is_interactive() { output::columns() } else { 120 };
-            picture::lines(&Chart::of(first), columns).iter().for_each(|line| output::data(line));
-            report.notes.iter().for_each(|note| output::warning(note));
-            report.guesses.iter().for_each(|guess| output::talk(&format!("assumed: {guess}")));
+            for line in report.lines.iter().chain(&picture::lines(&Chart::of(first), columns)) {
+                output::data(line);
+            }
+            for note in &report.notes {
+                output::warning(note);
+            }
+            for guess in &report.guesses {
+                output::talk(&format!("assumed: {guess}"));
+            }
         }
     }
 }

@@ -138,7 +138,10 @@ pub fn svg(chart: &Chart, title: &str) -> String {
 
 /// A page with what was said and the picture, in one file.
 pub fn html(chart: &Chart, title: &str, lines: &[String]) -> String {
-    let said: String = lines.iter().map(|line| format!("<p>{}</p>\n", escape(line))).collect();
+    let mut said = String::new();
+    for line in lines {
+        let _ = writeln!(said, "<p>{}</p>", escape(line));
+    }
     let picture = svg(chart, title);
     let title = escape(title);
     format!(

@@ -63,11 +63,11 @@ pub fn pour(snapshot: &Objects, seed: u64) -> Poured {
         objects.extend(snapshot.of(kind).iter().map(|object| prepared(kind, object, &classes)));
     }
     let launchers = launchers(snapshot);
-    let nodes: BTreeMap<&str, &Value> =
+    let hosts: BTreeMap<&str, &Value> =
         snapshot.of("nodes").iter().map(|node| (text(node, "/metadata/name"), node)).collect();
     for instance in snapshot.of("virtualmachineinstances") {
         let launcher = launchers.get(text(instance, "/metadata/uid")).copied();
-        let node = nodes.get(text(instance, "/status/nodeName")).copied();
+        let node = hosts.get(text(instance, "/status/nodeName")).copied();
         let mut instance = instance.clone();
         hardware(&mut instance["spec"], &classes);
         objects.push(guest(instance, launcher, node, seed));
@@ -94,8 +94,8 @@ pub fn pour(snapshot: &Objects, seed: u64) -> Poured {
     if !snapshot.of("resourcequotas").is_empty() {
         notes.push("quotas are not enforced".into());
     }
-    let nodes = ready.map(|node| NodeSpec::new(text(node, "/metadata/name"))).collect();
-    Poured { objects, nodes, notes }
+    let simulated = ready.map(|node| NodeSpec::new(text(node, "/metadata/name"))).collect();
+    Poured { objects, nodes: simulated, notes }
 }
 
 /// The migrations that are left out although they were under way, by uid.
@@ -194,6 +194,9 @@ fn containers(spec: &mut Value) {
         for container in all.into_iter().flatten() {
             container["image"] = json!(IMAGE);
         }
+    }
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("resourceClaims");
     }
     if !spec["volumes"].is_null() {
         let scratch = |volume: &&Value| !volume["emptyDir"].is_null();

@@ -1,6 +1,7 @@
 //! What is said of some runs of one rehearsal: what they have in common, and in which ranges they differ.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use evac_core::drain::explain::{explain, span};
 use evac_core::drain::run::End;
@@ -46,11 +47,11 @@ impl Report {
         }
         lines.push(of_guests(runs));
         lines.push(of_pods(runs, &nodes));
-        let notes: BTreeSet<String> = runs.iter().flat_map(|run| run.notes.clone()).collect();
+        let deviations: BTreeSet<String> = runs.iter().flat_map(|run| run.notes.clone()).collect();
         Self {
             title: format!("drain of {}, rehearsed with {source}", nodes.join(", ")),
             lines,
-            notes: notes.into_iter().collect(),
+            notes: deviations.into_iter().collect(),
             guesses: guess::assumptions(),
         }
     }
@@ -133,10 +134,10 @@ fn of_guests(runs: &[Ran]) -> String {
     let mut line = format!("guests moved: {}", range(moved, number));
     let targets = targets(runs);
     if !targets.is_empty() {
-        line.push_str(&format!(" ({targets})"));
+        let _ = write!(line, " ({targets})");
     }
-    line.push_str(&format!("; migrations that failed: {}", range(failed, number)));
-    line.push_str(&format!("; at most {} at once", range(peak, number)));
+    let _ = write!(line, "; migrations that failed: {}", range(failed, number));
+    let _ = write!(line, "; at most {} at once", range(peak, number));
     line
 }
 

@@ -166,8 +166,8 @@ async fn fill(api: &Arc<Api>, http: &Http, snapshot: &Objects, objects: &[Value]
     install::kinds(http).await?;
     install::define(http, &[crds::hyperconverged()]).await?;
     let path = format!("/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/kubevirts/kubevirt");
-    let patch = json!({"spec": settings(snapshot)});
-    let answer = http.send(&request::send("PATCH", path, evac_api::call::MERGE_PATCH, &patch)).await?;
+    let body = json!({"spec": settings(snapshot)});
+    let answer = http.send(&request::send("PATCH", path, evac_api::call::MERGE_PATCH, &body)).await?;
     parse::<Value>(&answer)?;
     let kinds = api.kinds();
     for object in objects {

@@ -76,7 +76,9 @@ fn node_like(snapshot: &mut Objects, model: &str) -> Result<(), String> {
         return Err(format!("there is no node {model}"));
     };
     let mut node: Value = found.clone();
-    let name = (1..).map(|number| format!("{model}-more-{number}")).find(|name| !names.contains(name));
+    let name = (1..=names.len() + 1)
+        .map(|number| format!("{model}-more-{number}"))
+        .find(|name| !names.contains(name));
     let name = name.unwrap_or_default();
     let uid = format!("{}-more-{name}", text(&node, "/metadata/uid"));
     node["metadata"]["name"] = json!(name);

@@ -30,7 +30,7 @@ use super::run::{
 };
 use super::silence::Signs;
 use super::step::{StepContext, Turn, seconds};
-use super::suspect::{SHUT_DOWN, Suspect};
+use super::suspect::{SHUT_DOWN, Sign, Suspect};
 use crate::cluster::fact::Uid;
 use crate::cluster::subject::{Kind, ObjectRef};
 
@@ -249,6 +249,10 @@ fn fence(
     context: &mut StepContext<'_>,
 ) -> Turn {
     let answers = run.silence.answered(suspect, context.now).is_some();
+    // It was silent when this began, so nothing was tried to empty it in good order.
+    if answers && !run.drained {
+        return refuse(run, Refusal::Recovered { sign: Sign::Lease });
+    }
     let before =
         SwitchOffConditions { signs: (!answers).then(|| Signs::of(suspect)), owner: run.spec.owner.clone() };
     context.tell(Event::Fencing { by: program.clone() });

@@ -243,6 +243,8 @@ pub struct FailoverRun {
     pub silence: Silence,
     pub(super) deadline: Option<Timestamp>,
     pub(super) stopping: bool,
+    /// The node answered, and was drained as far as that went.
+    pub(super) drained: bool,
     pub(super) phase: Phase,
     pub(super) outcome: Option<Answer>,
     pub(super) notices: Vec<(Timestamp, Event)>,
@@ -254,7 +256,7 @@ impl FailoverRun {
         let limit = spec.timeout.and_then(|limit| SignedDuration::try_from(limit).ok());
         let deadline = limit.and_then(|limit| now.checked_add(limit).ok());
         let (phase, outcome, notices) = (Phase::New, None, Vec::new());
-        Self { spec, silence, deadline, stopping: false, phase, outcome, notices }
+        Self { spec, silence, deadline, stopping: false, drained: false, phase, outcome, notices }
     }
 
     /// Nothing new is begun.

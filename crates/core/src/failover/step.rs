@@ -221,6 +221,7 @@ fn watched(run: &mut FailoverRun, found: &NodeSnapshot, begun: Begun, context: &
 fn noted(run: &mut FailoverRun, found: &NodeSnapshot, begun: Begun, context: &mut StepContext<'_>) -> Turn {
     if run.silence.answered(&found.suspect, context.now).is_some() {
         let limit = run.spec.drain;
+        run.drained = true;
         context.tell(Event::Drains { limit_seconds: limit.as_secs() });
         return Turn::ask(Own::Drain(limit), Phase::Draining { how: begun.how });
     }

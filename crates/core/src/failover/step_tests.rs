@@ -318,6 +318,15 @@ fn a_node_that_gives_a_sign_before_the_release_is_not_released_on_a_statement() 
 }
 
 #[test]
+fn a_node_that_answers_again_before_the_first_try_is_not_switched_off_without_a_try_to_empty_it() {
+    let mut bench = Bench::new(spec(agent(3)));
+    bench.meddling.push(before("read", renews));
+    let end = bench.run();
+    assert!(matches!(end, Ok(End::Refused(Refusal::Recovered { .. }))), "{end:?}");
+    assert_eq!((bench.count("drain"), bench.count("switch off")), (0, 0));
+}
+
+#[test]
 fn exclusion_leadership_and_marks_are_looked_at_before_each_try() {
     let second_try = |change: fn(&mut Bench)| {
         let mut bench = Bench::new(spec(agent(5)));

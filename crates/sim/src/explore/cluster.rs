@@ -34,7 +34,9 @@ pub struct Blind {
 pub struct Cluster {
     pub node: Node,
     pub lease: Option<Lease>,
-    versions: u32,
+    /// How often the node and the lease were written: each counts for itself, so that histories that differ in nothing else meet.
+    node_versions: u32,
+    lease_versions: u32,
 }
 
 impl Cluster {
@@ -43,12 +45,17 @@ impl Cluster {
         let node = serde_json::from_value::<wire::Node>(node).map(Node::from);
         // The text above is a node.
         let Ok(node) = node else { unreachable!("a node that cannot be read") };
-        Self { node, lease: None, versions: 1 }
+        Self { node, lease: None, node_versions: 1, lease_versions: 0 }
     }
 
-    pub fn version(&mut self) -> Version {
-        self.versions += 1;
-        self.versions.to_string().into()
+    pub fn node_version(&mut self) -> Version {
+        self.node_versions += 1;
+        self.node_versions.to_string().into()
+    }
+
+    fn lease_version(&mut self) -> Version {
+        self.lease_versions += 1;
+        self.lease_versions.to_string().into()
     }
 
     /// Who marked the node.
@@ -73,7 +80,7 @@ impl Cluster {
                 if *resource_version != self.node.resource_version && !blind.to_node {
                     return (conflict(), Vec::new());
                 }
-                self.node.resource_version = self.version();
+                self.node.resource_version = self.node_version();
                 self.node.unschedulable = true;
                 self.node.mark = Some(MarkState::Valid(mark.clone()));
                 if let Some(taints) = taints {
@@ -92,7 +99,7 @@ impl Cluster {
                 if *keep && named {
                     lease.holder.clear();
                     (lease.asked, lease.answered) = (None, None);
-                    let version = self.version();
+                    let version = self.lease_version();
                     self.lease.iter_mut().for_each(|lease| lease.resource_version = version.clone());
                 } else {
                     self.lease = None;
@@ -100,7 +107,7 @@ impl Cluster {
                 (Outcome::Done, Vec::new())
             }
             Action::Own(Own::Ask { at, .. }) => {
-                let version = self.version();
+                let version = self.lease_version();
                 let Some(lease) = &mut self.lease else { return (Outcome::Gone, vec![self.lease()]) };
                 (lease.asked, lease.resource_version) = (Some(*at), version);
                 (Outcome::Done, Vec::new())
@@ -125,7 +132,7 @@ impl Cluster {
             }
             (there, _) => there.clone(),
         };
-        let version = self.version();
+        let version = self.lease_version();
         self.lease = Some(Lease {
             key: claim::key(NODE),
             uid: known

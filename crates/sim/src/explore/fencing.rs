@@ -66,8 +66,8 @@ fn explore(flaw: Option<&'static str>) -> Explored {
 const NODE: &str = "n";
 const OWNER: &str = "evac-operator";
 const TICK: i64 = 10;
-const HORIZON: i64 = 90;
-const SIGNS: u8 = 2;
+const HORIZON: i64 = 60;
+const SIGNS: u8 = 1;
 const FAULTS: u8 = 1;
 /// Two intervals of the lease, which is valid for 40 s.
 const WINDOW: i64 = 20;
@@ -106,6 +106,8 @@ struct State {
     looked_out: (u8, bool),
     /// The signs that there were when the proof on the node was made.
     signs_at_proof: u8,
+    /// This run has tried to empty the node.
+    drained: bool,
     strays: Vec<Sent>,
     over: bool,
     broken: Option<String>,
@@ -213,7 +215,9 @@ impl Fencing {
 
     fn see(&self, state: &mut State) -> Suspect {
         let suspect = self.shown(state);
-        let silent = state.run.silence.answered(&suspect, at(state.now)).is_none();
+        let mut silence = state.run.silence.clone();
+        silence.see(&suspect, at(state.now));
+        let silent = silence.answered(&suspect, at(state.now)).is_none();
         state.known = Known { at: state.now, signs: state.signs, last_sign: state.last_sign, silent };
         suspect
     }
@@ -332,7 +336,10 @@ impl Fencing {
             }
             Action::Own(Own::AskQuorum) => Answer::Quorum(Ok(())),
             Action::Own(Own::AskVersion) => Answer::Version((1, 33)),
-            Action::Own(Own::Drain(_)) => Answer::Drained(None),
+            Action::Own(Own::Drain(_)) => {
+                state.drained = true;
+                Answer::Drained(None)
+            }
             Action::Own(Own::LookOut) => {
                 state.looked_out = (state.signs, state.is_ours());
                 let first = state.read.clone().filter(|_| self.has("looks-out-once"));
@@ -343,6 +350,9 @@ impl Fencing {
                 let (signs, ours) = state.looked_out;
                 if sent.known.silent && signs > sent.known.signs {
                     state.breaks("a machine is switched off that has shown that it lives");
+                }
+                if !sent.known.silent && !state.drained {
+                    state.breaks("a machine is switched off that answers, without a try to empty it");
                 }
                 if !ours {
                     state.breaks("a machine is switched off after the failover was cancelled");
@@ -361,7 +371,7 @@ impl Fencing {
     fn begin_anew(&self, state: &mut State) {
         state.run = self.new_run(state.now);
         (state.action, state.snapshot, state.read) = (None, None, None);
-        state.known = Known::default();
+        (state.known, state.drained) = (Known::default(), false);
         self.decide(state);
     }
 
@@ -410,6 +420,7 @@ impl Protocol for Fencing {
             known: Known::default(),
             looked_out: (0, false),
             signs_at_proof: 0,
+            drained: false,
             strays: Vec::new(),
             over: false,
             broken: None,

@@ -153,7 +153,7 @@ impl GivenBack {
                 if let Some(owner) = state.cluster.marked_by().filter(|owner| *owner != FIRST) {
                     state.broken = Some(format!("what {owner} holds is given back"));
                 }
-                let version = state.cluster.version();
+                let version = state.cluster.node_version();
                 let node = &mut state.cluster.node;
                 node.resource_version = version;
                 node.unschedulable = undo.unschedulable.unwrap_or(node.unschedulable);
@@ -337,8 +337,7 @@ impl Protocol for GivenBack {
         if over && state.strays.is_empty() && marked.is_none() && node.unschedulable != self.cordoned {
             return Some("the node was given back and is not as it was".into());
         }
-        let first_is_over = state.first.is_over() && state.strays.is_empty();
-        if over && first_is_over && marked.is_some_and(|owner| owner == FIRST) {
+        if over && state.strays.is_empty() && marked.is_some_and(|owner| owner == FIRST) {
             return Some("the node counts as given back and is not".into());
         }
         None

@@ -9,6 +9,7 @@ use evac_core::machines::Config;
 use evac_core::machines::slots::{Ledger, Room, Slot};
 use jiff::Timestamp;
 
+use super::cluster::{Fate, fates};
 use super::search::{Explored, Protocol, search};
 use super::{MOST, Subject, at, flaw};
 
@@ -41,7 +42,7 @@ const NAMES: [&str; 2] = ["a", "b"];
 const MIGRATIONS: u8 = 2;
 /// How far time goes in each step, and how far in all: beyond the end of a lease that was renewed once.
 const TICK: i64 = 5;
-const HORIZON: i64 = 20;
+const HORIZON: i64 = 15;
 const FAULTS: u8 = 1;
 /// How far a clock is ahead, where a flaw goes by it.
 const AHEAD: i64 = 12;
@@ -54,7 +55,8 @@ struct Leadership {
 struct State {
     now: i64,
     faults: u8,
-    versions: u32,
+    lease_versions: u32,
+    ledger_versions: u32,
     lease: Option<Lease>,
     ledger: Ledger,
     running: BTreeSet<u8>,
@@ -73,27 +75,22 @@ struct Operator {
     tried: Option<Timestamp>,
     leads_until: Option<Timestamp>,
     renewal: Option<Request>,
+    /// The server has carried it out, or refused it, and the answer is on its way.
+    reached: Option<Answer>,
     /// The ledger and the migrations as they were last seen.
     ledger: Ledger,
     running: BTreeSet<u8>,
     over: BTreeSet<u8>,
 }
 
+/// The lease as it was written; none where that was refused.
+type Answer = Option<Lease>;
+
 #[derive(Debug, Clone, PartialEq)]
 enum Request {
     Lease { holder: String, over: Option<Version>, sent: Timestamp },
     Ledger(Ledger),
     Start(u8),
-}
-
-/// What becomes of a request.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Fate {
-    Carried,
-    RequestLost,
-    AnswerLost,
-    Late,
-    Twice,
 }
 
 #[derive(Debug, Clone)]
@@ -104,6 +101,7 @@ enum Move {
     See(usize),
     Renew(usize),
     Work(usize, Fate),
+    Reaches(usize),
     Renewal(usize, Fate),
     Arrive(usize),
     Finish(u8),
@@ -182,14 +180,14 @@ impl Leadership {
                 if !same && !self.has("lease-without-version") {
                     return false;
                 }
-                state.versions += 1;
+                state.lease_versions += 1;
                 state.lease = Some(Lease {
                     key: leadership::key("evac"),
                     uid: Uid::from("lease"),
                     holder: holder.clone(),
                     renewed: Some(*sent),
                     duration_seconds: leadership::DURATION.as_secs() as i64,
-                    resource_version: state.versions.to_string().into(),
+                    resource_version: state.lease_versions.to_string().into(),
                     transitions: 0,
                     asked: None,
                     answered: None,
@@ -200,8 +198,9 @@ impl Leadership {
                 if next.version != state.ledger.version && !self.has("ledger-without-version") {
                     return false;
                 }
-                state.versions += 1;
-                state.ledger = Ledger { version: state.versions.to_string(), slots: next.slots.clone() };
+                state.ledger_versions += 1;
+                state.ledger =
+                    Ledger { version: state.ledger_versions.to_string(), slots: next.slots.clone() };
             }
             Request::Start(migration) => {
                 if !state.over.contains(migration) {
@@ -218,16 +217,20 @@ impl Leadership {
     fn renewed(&self, state: &mut State, number: usize, fate: Fate) {
         let now = at(state.now);
         let Some(request) = state.operators[number].renewal.take() else { return };
-        let arrived = matches!(fate, Fate::Carried | Fate::AnswerLost | Fate::Twice);
-        let done = arrived && self.carry(state, &request);
-        if matches!(fate, Fate::Late | Fate::Twice) {
+        let arrived = fate.arrives();
+        let answer = match state.operators[number].reached.take() {
+            Some(answer) => answer,
+            None if arrived && self.carry(state, &request) => state.lease.clone(),
+            None => None,
+        };
+        if fate.strays() {
             state.strays.push(request.clone());
         }
         let (lease, Request::Lease { sent, .. }) = (state.lease.clone(), request) else { return };
         let operator = &mut state.operators[number];
-        if done && fate != Fate::AnswerLost {
+        if answer.is_some() && fate != Fate::AnswerLost {
             operator.tried = None;
-            ObservedLease::update(&mut operator.observed, lease, sent);
+            ObservedLease::update(&mut operator.observed, answer, sent);
             let from = if self.has("leads-from-the-answer") { now } else { sent };
             operator.leads_until = Some(writes_until(from));
             return;
@@ -241,9 +244,9 @@ impl Leadership {
 
     fn worked(&self, state: &mut State, number: usize, fate: Fate) {
         let Some(request) = self.work(&state.operators[number]) else { return };
-        let arrived = matches!(fate, Fate::Carried | Fate::AnswerLost | Fate::Twice);
+        let arrived = fate.arrives();
         let done = arrived && self.carry(state, &request);
-        if matches!(fate, Fate::Late | Fate::Twice) {
+        if fate.strays() {
             state.strays.push(request.clone());
         }
         let believed = fate == Fate::RequestLost && self.has("lost-is-done");
@@ -284,7 +287,8 @@ impl Protocol for Leadership {
         State {
             now: 0,
             faults: FAULTS,
-            versions: 0,
+            lease_versions: 0,
+            ledger_versions: 0,
             lease: None,
             ledger: Ledger::default(),
             running: BTreeSet::new(),
@@ -297,11 +301,10 @@ impl Protocol for Leadership {
 
     fn moves(&self, state: &State) -> Vec<Move> {
         let mut moves = Vec::new();
-        let fates: &[Fate] = if state.faults > 0 {
-            &[Fate::Carried, Fate::RequestLost, Fate::AnswerLost, Fate::Late, Fate::Twice]
-        } else {
-            &[Fate::Carried]
-        };
+        let fates = fates(state.faults);
+        // Where it is lost and where it is late without ever arriving is the same; a repeated start is one.
+        let of_renewal = |fate: &&Fate| !matches!(fate, Fate::Carried | Fate::RequestLost);
+        let of_work = |fate: &&Fate| **fate != Fate::Twice;
         for (number, operator) in state.operators.iter().enumerate() {
             let version = |lease: &Lease| lease.resource_version.clone();
             let seen = operator.observed.as_ref().map(|observed| version(&observed.lease));
@@ -317,7 +320,12 @@ impl Protocol for Leadership {
                 moves.push(Move::See(number));
             }
             match &operator.renewal {
-                Some(_) => moves.extend(fates.iter().map(|fate| Move::Renewal(number, *fate))),
+                // The answer may take its time.
+                Some(_) if operator.reached.is_some() => moves.push(Move::Renewal(number, Fate::Carried)),
+                Some(_) => {
+                    moves.push(Move::Reaches(number));
+                    moves.extend(fates.iter().filter(of_renewal).map(|fate| Move::Renewal(number, *fate)));
+                }
                 None => {
                     let wish = self.wish(operator, &operator.name(number), state.now);
                     if operator.looked && !matches!(wish, LeaseAction::Wait { .. }) {
@@ -326,7 +334,7 @@ impl Protocol for Leadership {
                 }
             }
             if operator.leads(state.now) && self.work(operator).is_some() {
-                moves.extend(fates.iter().map(|fate| Move::Work(number, *fate)));
+                moves.extend(fates.iter().filter(of_work).map(|fate| Move::Work(number, *fate)));
             }
             if state.faults > 0 && operator.life == 0 && operator.leads(state.now) {
                 moves.push(Move::Dies(number));
@@ -357,6 +365,12 @@ impl Protocol for Leadership {
                 let over = operator.observed.as_ref().map(|seen| seen.lease.resource_version.clone());
                 operator.renewal = Some(Request::Lease { holder: operator.name(*number), over, sent: now });
             }
+            Move::Reaches(number) => {
+                if let Some(request) = state.operators[*number].renewal.clone() {
+                    let done = self.carry(state, &request);
+                    state.operators[*number].reached = Some(state.lease.clone().filter(|_| done));
+                }
+            }
             Move::Renewal(number, fate) => {
                 state.faults -= u8::from(*fate != Fate::Carried);
                 self.renewed(state, *number, *fate);
@@ -376,7 +390,7 @@ impl Protocol for Leadership {
             Move::Dies(number) => {
                 state.faults -= 1;
                 let operator = std::mem::take(&mut state.operators[*number]);
-                state.strays.extend(operator.renewal);
+                state.strays.extend(operator.renewal.filter(|_| operator.reached.is_none()));
                 state.operators[*number].life = operator.life + 1;
             }
             Move::Tick => state.now += TICK,

@@ -84,12 +84,12 @@ impl Bug {
             Self::NeverCallsOff if delete && path.contains("/virtualmachineinstancemigrations/") => {
                 return Instead::Nothing;
             }
-            _ => return self.send_more(sent, &path),
+            _ => return self.send_more(sent, &path, number),
         }
         Instead::Send(sent)
     }
 
-    fn send_more(self, mut sent: Sent, path: &str) -> Instead {
+    fn send_more(self, mut sent: Sent, path: &str, number: usize) -> Instead {
         let node = path.starts_with("/api/v1/nodes/") && sent.method == "PATCH";
         let gives_back = node && sent.body.pointer(MARK).is_some_and(Value::is_null);
         let cordons = node && sent.body["spec"]["unschedulable"] == true;
@@ -117,14 +117,17 @@ impl Bug {
             }
             Self::TakesProgressBack if status => {
                 let progress = sent.body["status"]["drainProgress"].as_i64().unwrap_or_default();
-                if progress > 1 {
+                if progress > 1 && number % 2 == 1 {
                     sent.body["status"]["drainProgress"] = json!(1);
                 }
             }
             Self::TakesPhaseBack if status && sent.body["status"]["phase"] == "Succeeded" => {
                 sent.body["status"]["phase"] = Value::Null;
             }
-            Self::DrainLeaseStays if path.contains("/leases/evac-drain-") && sent.method == "DELETE" => {
+            Self::DrainLeaseStays
+                if path.contains("/leases/evac-drain-")
+                    && sent.body.pointer("/spec/holderIdentity").is_some_and(Value::is_null) =>
+            {
                 return Instead::Nothing;
             }
             Self::ReleasesAtOnce if proves => {

@@ -142,8 +142,12 @@ impl Play for Failover {
             if self.by != By::Policy {
                 self.by_hand(stage).await?;
             }
+            // In most runs nobody repairs the machine before its guests are back elsewhere.
+            let patient = !only_away && draw::share(stage.seed, &["failover", "patient"]) < 0.7;
             for n in 1..=GUESTS {
-                let runs = |vmi: &Value| vmi["status"]["phase"] == "Running";
+                let runs = |vmi: &Value| {
+                    vmi["status"]["phase"] == "Running" && (!patient || vmi["status"]["nodeName"] != NODE)
+                };
                 stage.until(&format!("{INSTANCES}/vm-{n}"), WINDOW + BOUND, runs).await?;
             }
             // Somebody repairs the machine whenever it is found to be off, until it is in use again.

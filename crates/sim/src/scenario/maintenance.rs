@@ -9,8 +9,8 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::common::{
-    Guests, begin_maintenance, deploy, differs, end_maintenance, hosts, image, leases, machine, only_first,
-    pods_on, served,
+    self, Guests, begin_maintenance, deploy, differs, end_maintenance, hosts, image, leases, machine,
+    only_first, pods_on, served,
 };
 use super::{BOUND, Play, Scenario, WINDOW};
 use crate::stage::{Cast, Stage};
@@ -47,6 +47,8 @@ impl Play for Maintenance {
             }
             only_first(stage, NODES, false).await?;
             stage.pass(Duration::from_secs(10)).await;
+            let path = format!("{}/node-1", common::NODES);
+            common::taint(stage, &path, "example.com/pool", Some("PreferNoSchedule")).await?;
             self.before = image(stage, "node-1").await?;
             self.guests = Guests::seen(stage).await?;
             Ok(())

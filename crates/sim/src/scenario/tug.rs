@@ -74,6 +74,9 @@ impl Play for Tug {
 
     fn act<'a>(&'a mut self, stage: &'a Arc<Stage>) -> BoxFuture<'a, Result<()>> {
         async move {
+            // Who holds a node says so again and again.
+            let renewed = json!({"spec": {"renewTime": format!("{:.6}", stage.clock.now())}});
+            stage.patch(&format!("{REMEDIATION}/node-node-2"), &renewed).await?;
             let path = begin_maintenance(stage, OBJECT, "node-2").await?;
             for name in ["drain-kim", "drain-lee"] {
                 self.ran.push(drainer(stage, name, &["node-1"], Policy::default()));

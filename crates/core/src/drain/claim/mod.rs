@@ -17,7 +17,6 @@ use crate::cluster::index::Index;
 use crate::drain::action::Action;
 use crate::drain::context::Context;
 use crate::drain::end::End;
-use crate::drain::node::NodePhase;
 use crate::drain::ownership::MarkState;
 use crate::drain::policy::DryRun;
 use crate::drain::run::Run;
@@ -58,13 +57,14 @@ pub(crate) fn claim(context: Context<'_>, run: &mut Run, step: &mut Step) {
         }
         let lease = index.lease(&key(&node.name));
         let found = index.node(&node.name);
-        if matches!(node.phase, NodePhase::Waiting(_)) && is_of_another(index, &node.name, &holder.owner, now)
-        {
-            continue;
-        }
         match node.claim.next(&node.phase, lease, answers, now) {
             Next::Nothing => {}
             Next::At(at) => step.look_at(at),
+            Next::Hold
+                if !node.phase.is_emptied() && is_of_another(index, &node.name, &holder.owner, now) =>
+            {
+                node.claim.is_left();
+            }
             Next::Release => {
                 let marked = found.is_some_and(
                     |found| matches!(&found.mark, Some(MarkState::Valid(mark)) if mark.owner == holder.owner),
@@ -105,8 +105,8 @@ pub(crate) fn claim(context: Context<'_>, run: &mut Run, step: &mut Step) {
     }
 }
 
-/// Whether a drain of another owner that may live holds the lease of a node. As long as the node has no mark of ours, it is left to that drain: it has noted
-/// how the node was and is about to mark it, and its record goes with the lease. Who marks the node first has it.
+/// Whether a drain of another owner that may live holds the lease of a node. As long as we do not empty the node, it is left to that drain: it
+/// has noted how the node was, has marked it or is about to, and its record goes with the lease. Who marks the node first has it.
 pub(crate) fn is_of_another(index: &Index, node: &str, owner: &str, now: Timestamp) -> bool {
     life(index, node, now).perhaps_alive().is_some_and(|(holder, _)| holder.owner != owner)
 }

@@ -193,6 +193,13 @@ impl Claim {
         self.state = State::Asked { tries };
     }
 
+    /// The lease is another drain's, and left to it: so nothing of ours is there.
+    pub(super) fn is_left(&mut self) {
+        if let State::Wanted { tries, .. } = &mut self.state {
+            tries.trace = Trace::Known;
+        }
+    }
+
     /// The lease is being given back.
     pub(super) fn is_released(&mut self) {
         self.state = State::Releasing;

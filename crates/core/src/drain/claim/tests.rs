@@ -347,3 +347,21 @@ fn the_lease_of_another_drain_that_is_about_to_mark_the_node_is_left_to_it_and_t
         assert!(matches!(noted[..], [Action::Hold { .. }]), "the record comes before the cordon: {noted:?}");
     }
 }
+
+#[test]
+fn who_ends_without_knowing_whether_its_lease_was_written_leaves_that_of_the_drain_that_has_the_node() {
+    let mut held = Held::new();
+    held.run.answer(true);
+    let [asked] = &held.at(0)[..] else { panic!("the lease is asked for") };
+    held.answer(0, asked, Outcome::Transport { message: "broken pipe".into() }, None);
+    let mut theirs = node("n");
+    let mark = new_mark(&theirs, "ann", &crate::drain::ownership::NodeChanges::default(), at(0));
+    (theirs.unschedulable, theirs.resource_version) = (true, "2".into());
+    theirs.mark = Some(MarkState::Valid(Box::new(mark)));
+    held.index.apply(Fact::Node(Box::new(theirs)));
+    held.index.apply(Fact::Lease(Box::new(lease("ann/box:1", 9))));
+    for seconds in [10, 11, 12] {
+        assert_eq!(held.at(seconds), [], "it is not ours");
+    }
+    assert!(held.run.is_over());
+}
