@@ -150,6 +150,12 @@ fn one_node_at_80_columns() {
 }
 
 #[test]
+fn the_page_about_drains_shows_the_view_as_it_is() {
+    let page = include_str!("../../../../docs/drain.md");
+    assert!(page.contains(&format!("```\n{}```\n", seen(&busy(), 80, 24))), "docs/drain.md shows another view");
+}
+
+#[test]
 fn one_node_at_200_columns() {
     is(&seen(&busy(), 200, 50), include_str!("snapshots/busy-200x50.txt"));
 }
