@@ -179,7 +179,7 @@ fn paced(frames: &[Frame], paper: &[Row]) -> Vec<Duration> {
         let new = frame.rows.iter().filter(|row| paper.contains(row) && !before.contains(row));
         let words = new.map(|row| text(row).split_whitespace().count()).sum::<usize>();
         let reading = (WORD * u32::try_from(words).unwrap_or(u32::MAX)).min(LONGEST_READING);
-        shown.push((next.at - frame.at).min(LONGEST_PAUSE).max(reading));
+        shown.push(next.at.saturating_sub(frame.at).min(LONGEST_PAUSE).max(reading));
     }
     shown
 }
