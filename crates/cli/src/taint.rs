@@ -9,7 +9,8 @@ use crate::cluster::ClusterArgs;
 use crate::dry_run::{DryRunArg, DryRunFlag};
 use crate::exit::{Exit, Failure};
 use crate::output;
-use crate::select::{from_server, parse_selector};
+use crate::select::{self, from_server, parse_selector};
+use crate::suggest;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Validate {
@@ -119,8 +120,7 @@ pub async fn run(args: &TaintArgs) -> Result<Exit, Failure> {
     let change = taints::parse(&words).map_err(|error| Failure::usage(error.to_string()))?;
     let (http, _) = args.cluster.connect().await?;
     if args.all || !args.selector.is_empty() {
-        let chosen =
-            nodes::by_selector(&http, &args.selector, 500).await.map_err(|error| from_server(&error))?;
+        let chosen = select::nodes(&http, &args.selector, 500).await?;
         names = chosen.into_iter().map(|node| node.name).collect();
         if names.is_empty() {
             output::talk("no nodes matched");
@@ -144,6 +144,11 @@ pub async fn run(args: &TaintArgs) -> Result<Exit, Failure> {
             },
             Err(NodeError::Http(error)) => {
                 output::error(&from_server(&error).message);
+                if error.is_not_found()
+                    && let Some(hint) = suggest::node(&http, &name).await
+                {
+                    output::talk(&hint);
+                }
                 exit = Exit::Error;
             }
             Err(error) => {

@@ -26,7 +26,7 @@ const END: Duration = Duration::from_secs(8);
 const STYLE: &str = "\
 svg{--back:#fff;--text:#1f2328;--c1:#b42318;--c2:#1a7f37;--c3:#8a5a00;--c4:#0550ae;--c6:#1b6f80}
 @media (prefers-color-scheme:dark){svg{--back:#0d1117;--text:#e6edf3;--c1:#ff7b72;--c2:#56d364;--c3:#e3b341;--c4:#79c0ff;--c6:#76e3ea}}
-rect{fill:var(--back)}
+rect{fill:var(--back);stroke:var(--text);stroke-opacity:.2}
 text{fill:var(--text);font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre}
 .b{font-weight:700}.d{opacity:.65}
 .c1{fill:var(--c1)}.c2{fill:var(--c2)}.c3{fill:var(--c3)}.c4{fill:var(--c4)}.c6{fill:var(--c6)}
@@ -70,7 +70,7 @@ pub fn svg(recording: &Recording, title: &str, size: (u16, u16)) -> String {
 {STYLE}</style>
 <defs>
 {}</defs>
-<rect width=\"{width}\" height=\"{height}\" rx=\"8\"/>
+<rect x=\"1\" y=\"1\" width=\"{}\" height=\"{}\" rx=\"8\"/>
 <svg x=\"{MARGIN}\" width=\"{}\" height=\"{height}\"><g id=\"film\">
 {film}</g></svg>
 </svg>
@@ -78,6 +78,8 @@ pub fn svg(recording: &Recording, title: &str, size: (u16, u16)) -> String {
         escaped(title),
         escaped(&recording.lines),
         stored.defined(),
+        width - 2,
+        height - 2,
         width - 2 * MARGIN,
     )
 }
@@ -177,7 +179,7 @@ fn paced(frames: &[Frame], paper: &[Row]) -> Vec<Duration> {
         let new = frame.rows.iter().filter(|row| paper.contains(row) && !before.contains(row));
         let words = new.map(|row| text(row).split_whitespace().count()).sum::<usize>();
         let reading = (WORD * u32::try_from(words).unwrap_or(u32::MAX)).min(LONGEST_READING);
-        shown.push((next.at - frame.at).min(LONGEST_PAUSE).max(reading));
+        shown.push(next.at.saturating_sub(frame.at).min(LONGEST_PAUSE).max(reading));
     }
     shown
 }
@@ -188,4 +190,39 @@ fn escaped(text: &str) -> String {
 
 fn plain(text: &str) -> String {
     text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+}
+
+#[cfg(test)]
+mod tests {
+    use pty_process::blocking::Command;
+
+    use super::super::terminal::record;
+    use super::*;
+
+    fn picture(script: &str) -> String {
+        let recording = record(Command::new("sh").args(["-c", script]), 4, 20).unwrap();
+        svg(&recording, "a <title>", (4, 20))
+    }
+
+    #[test]
+    fn a_picture_can_be_read_back_with_what_has_scrolled_away_and_what_came_and_went() {
+        let svg = picture(
+            "printf 'a <b> & c\\n1\\n2\\n3\\nwaits'; sleep 0.3; printf '\\r\\033[Ja line that is too wide\\n'",
+        );
+        let shown = read(&svg).unwrap();
+        assert_eq!(shown.lines, "a <b> & c\n1\n2\n3\na line that is too wide\n");
+        assert_eq!(shown.paper, ["a <b> & c", "1", "2", "3", "a line that is too w", "ide"]);
+        assert_eq!(shown.moments, ["waits"]);
+    }
+
+    #[test]
+    fn a_picture_carries_no_program_and_asks_nobody_for_anything() {
+        let svg = picture("printf '\\033[1;33mWarning:\\033[0m x\\n'");
+        let without_name = svg.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+        for word in ["http", "script", "url(", "@import", "href=\"h", " on"] {
+            assert!(!without_name.contains(word), "{word} in {svg}");
+        }
+        assert!(svg.contains("class=\"c3 b\">Warning:</tspan>"), "{svg}");
+        assert!(svg.contains("a &lt;title&gt;"), "{svg}");
+    }
 }

@@ -76,10 +76,11 @@ pub fn record(command: Command, rows: u16, columns: u16) -> Result<Recording> {
     film.keep();
     let status = child.wait().context("the program cannot be waited for")?;
     let paper = (0..PAPER).map(|row| cells(film.paper.screen(), row, columns)).collect();
+    let printed = film.paper.screen().contents();
     Ok(Recording {
         frames: film.frames,
         paper: without_end(paper),
-        lines: film.paper.screen().contents().lines().map(|line| format!("{}\n", line.trim_end())).collect(),
+        lines: printed.lines().flat_map(|line| [line.trim_end(), "\n"]).collect(),
         status,
     })
 }

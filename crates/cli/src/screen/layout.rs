@@ -246,8 +246,8 @@ fn waiting_rows(view: &View, now: Timestamp, columns: usize) -> Vec<Item> {
     groups.sort_by_key(|group| match group.what {
         What::InLine => 0,
         What::Asked => 1,
-        What::NotAsked => 2,
-        What::Failed | What::Tenant(_) | What::Waiting(_) => 3,
+        What::Failed | What::Tenant(_) | What::Waiting(_) => 2,
+        What::NotAsked => 3,
     });
     let mut packed: Vec<(String, usize)> = Vec::new();
     for sentence in groups.iter().map(|group| sentence(group, now)) {

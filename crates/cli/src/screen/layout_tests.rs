@@ -131,7 +131,7 @@ fn many() -> View {
 
 fn seen(view: &View, columns: usize, height: usize) -> String {
     let rows = layout(view, at(20), columns, height);
-    rows.iter().map(|row| format!("{}\n", row.text)).collect()
+    rows.iter().flat_map(|row| [row.text.as_str(), "\n"]).collect()
 }
 
 #[track_caller]
@@ -147,6 +147,15 @@ fn one_node_at_40_columns() {
 #[test]
 fn one_node_at_80_columns() {
     is(&seen(&busy(), 80, 24), include_str!("snapshots/busy-80x24.txt"));
+}
+
+#[test]
+fn the_page_about_drains_shows_the_view_as_it_is() {
+    let page = include_str!("../../../../docs/drain.md");
+    assert!(
+        page.contains(&format!("```\n{}```\n", seen(&busy(), 80, 24))),
+        "docs/drain.md shows another view"
+    );
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub fn summary(view: &View) -> Option<String> {
     let mut parts: Vec<String> =
         left.iter().filter(|(count, _)| *count > 0).map(|(count, how)| format!("{count} {how}")).collect();
     if total > gone {
-        parts.push(format!("{} not gone", total - gone));
+        parts.push(format!("{} still there", total - gone));
     }
     (!parts.is_empty()).then(|| {
         format!("{}: {}, in {}", number_of(total.max(gone), "pod"), parts.join(", "), took(view.seconds()))
@@ -50,10 +50,10 @@ mod tests {
         let view = View { tally, ended_pods: Gone { gone: 1, total: 3 }, ..View::default() };
         assert_eq!(
             summary(&view).as_deref(),
-            Some("3 pods: 1 gone without this drain, 2 not gone, in 0.0 s")
+            Some("3 pods: 1 gone without this drain, 2 still there, in 0.0 s")
         );
         let view = View { ended_pods: Gone { gone: 0, total: 1 }, ..View::default() };
-        assert_eq!(summary(&view).as_deref(), Some("1 pod: 1 not gone, in 0.0 s"));
+        assert_eq!(summary(&view).as_deref(), Some("1 pod: 1 still there, in 0.0 s"));
         assert_eq!(summary(&View::default()), None, "no pod had to leave");
     }
 

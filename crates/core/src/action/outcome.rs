@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-#[allow(clippy::ref_option, reason = "serde hands fields over like this")]
+#[allow(clippy::ref_option, reason = "it is called so by serde")]
 fn whole_seconds<S: Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     span.map(|span| span.as_secs()).serialize(to)
 }
