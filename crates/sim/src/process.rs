@@ -10,8 +10,8 @@ use evac_clock::Clock;
 use evac_core::Policy;
 use evac_core::drain::give_back::Giver;
 use evac_core::drain::run::End;
-use evac_core::failover::{Refusal, Silence};
-use evac_engine::failover::{self, FailoverRequest, Source};
+use evac_core::failover::{FailoverSpec, ProofFrom, Refusal, Silence};
+use evac_engine::failover::{self, FailoverRequest, Fence};
 use evac_engine::operator::failover as role;
 use evac_engine::operator::leader::Candidate;
 use evac_engine::operator::{Operator, Reviewer, Settings};
@@ -258,17 +258,21 @@ fn words(event: &evac_core::drain::step::Event) -> String {
     format!("{event:?}").chars().take(160).collect()
 }
 
+/// Where a proof is to come from, and what switches the machine off for it.
+pub type Proof = (ProofFrom, Option<Fence>);
+
 /// A person who runs `evac failover` until it has come to its end, or is refused because the node is Ready again.
-pub async fn fail_over(stage: &Arc<Stage>, name: &str, node: &str, source: Source) -> Result<()> {
+pub async fn fail_over(stage: &Arc<Stage>, name: &str, node: &str, by: &Proof) -> Result<()> {
     let clock = clock_of(stage, name);
     for run in 1..=RUNS {
         let line = Line::new(&stage.field, name);
         let http = Http::new(line.client(), clock, Duration::ZERO);
-        let request = FailoverRequest {
+        let (proof, fence) = by.clone();
+        let spec = FailoverSpec {
             node: node.to_owned(),
             owner: name.to_owned(),
             options: Vec::new(),
-            source: source.clone(),
+            proof,
             release: None,
             allow_control_plane: false,
             dry_run: false,
@@ -276,8 +280,8 @@ pub async fn fail_over(stage: &Arc<Stage>, name: &str, node: &str, source: Sourc
             stall: None,
             drain: Duration::from_secs(30),
             policy: None,
-            silence: Silence::default(),
         };
+        let request = FailoverRequest { spec, fence, silence: Silence::default() };
         let stop = CancellationToken::new();
         let mut hear = |_, event: &failover::Event| {
             let said: String = format!("{event:?}").chars().take(160).collect();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use evac_engine::failover::{Fence, Source};
+use evac_core::failover::{How, ProofFrom};
+use evac_engine::failover::Fence;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -70,15 +71,16 @@ impl Failover {
     /// A person sees that the node is gone, has its machine switched off or does so, and fails it over.
     async fn by_hand(&self, stage: &Arc<Stage>) -> Result<()> {
         stage.pass(UNREACHABLE).await;
-        let source = if self.by == By::Agent {
+        let proof = if self.by == By::Agent {
             let pause = Duration::from_secs(5);
-            Source::Fence(Fence { switch: Controller::of(stage), tries: 3, pause })
+            let fence = Fence { switch: Controller::of(stage), tries: 3, pause };
+            (fence.proof(), Some(fence))
         } else {
             stage.world.kubelet(NODE).power_off();
             stage.power().unplug(NODE);
-            Source::Statement { by: "pat".into(), reason: "unplugged".into() }
+            (ProofFrom::Said(How::Statement { by: "pat".into(), reason: "unplugged".into() }), None)
         };
-        fail_over(stage, PERSON, NODE, source).await
+        fail_over(stage, PERSON, NODE, &proof).await
     }
 }
 
