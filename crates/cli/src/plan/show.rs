@@ -20,9 +20,9 @@ const WITHOUT_TROUBLE: usize = 3;
 pub fn plan(plan: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
     for node in &plan.nodes {
-        lines.extend(head(node));
+        lines.extend(head(node, plan));
         lines.push(String::new());
-        lines.extend(groups(node, plan.at_once));
+        lines.extend(groups(node));
         lines.push(String::new());
     }
     lines.extend(whole(plan));
@@ -32,7 +32,7 @@ pub fn plan(plan: &Plan) -> Vec<String> {
 
 /// What is said before a table of every pod.
 pub fn heads(plan: &Plan) -> Vec<String> {
-    plan.nodes.iter().flat_map(head).chain(whole(plan)).collect()
+    plan.nodes.iter().flat_map(|node| head(node, plan)).chain(whole(plan)).collect()
 }
 
 fn whole(plan: &Plan) -> Vec<String> {
@@ -65,10 +65,15 @@ fn basis(takes: &Takes) -> &'static str {
     }
 }
 
-fn head(node: &NodePlan) -> Vec<String> {
+fn head(node: &NodePlan, plan: &Plan) -> Vec<String> {
     let time = takes(&node.takes);
     let blocked: Vec<&PodPlan> = node.blocked().collect();
-    let first = if blocked.is_empty() {
+    let seeking = node.pods.iter().filter_map(|pod| pod.forecast.instance.as_ref());
+    let without_place = seeking.filter(|instance| plan.room.without_place.contains(instance)).count();
+    let first = if blocked.is_empty() && without_place > 0 {
+        let (what, find) = (count(without_place, "VM"), if without_place == 1 { "finds" } else { "find" });
+        format!("{} cannot be emptied: {what} {find} no place", node.node)
+    } else if blocked.is_empty() {
         match node.expected {
             Expected::Drained => format!("{} can be emptied in {time}", node.node),
             _ => format!("{} can be emptied as far as can be seen, in {time}", node.node),
@@ -81,7 +86,11 @@ fn head(node: &NodePlan) -> Vec<String> {
         let is = if blocked.len() == 1 { "is" } else { "are" };
         let never = blocked.iter().any(|pod| never(pod));
         let yet = if never { "cannot be emptied" } else { "cannot be emptied yet" };
-        format!("{} {yet}: {} {is} in the way", node.node, what.join(" and "))
+        let rest = match node.takes.at_most {
+            Some(0) => String::new(),
+            _ => format!("; the rest takes {time}"),
+        };
+        format!("{} {yet}: {} {is} in the way{rest}", node.node, what.join(" and "))
     };
     let mut lines = vec![first];
     lines.extend(node.remarks.iter().map(|remark| format!("  {remark}")));
@@ -142,7 +151,7 @@ fn why_stays(pod: &PodPlan) -> String {
     pod.forecast.reasons.first().map(evac_core::Reason::brief).unwrap_or_default()
 }
 
-fn groups(node: &NodePlan, at_once: usize) -> Vec<String> {
+fn groups(node: &NodePlan) -> Vec<String> {
     let mut found: BTreeMap<Group, Vec<&PodPlan>> = BTreeMap::new();
     for pod in &node.pods {
         found.entry(group_of(pod)).or_default().push(pod);
@@ -161,7 +170,7 @@ fn groups(node: &NodePlan, at_once: usize) -> Vec<String> {
         }
         match group.order {
             1 => {
-                parts.push(format!("{} at a time", at_once.min(pods.len())));
+                parts.push(format!("{} at a time", node.at_once));
                 parts.push(goals(&pods));
             }
             7 => {}
@@ -209,7 +218,9 @@ fn goals(pods: &[&PodPlan]) -> String {
     if unknown > 0 {
         parts.push(format!("not known {unknown}"));
     }
-    format!("likely to {}", parts.join(" · "))
+    let certain =
+        pods.iter().all(|pod| pod.target.as_ref().is_some_and(|goal| goal.sure == Sureness::Certain));
+    format!("{} {}", if certain { "to" } else { "likely to" }, parts.join(" · "))
 }
 
 fn name(pod: &PodPlan) -> String {

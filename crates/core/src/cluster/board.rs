@@ -40,6 +40,8 @@ pub struct Board<'a> {
     tainted: Vec<(&'a [Taint], Bits)>,
     /// Nodes that take new pods which tolerate nothing.
     open: Bits,
+    /// By the number of a resource, what is free of it on these while nothing has moved.
+    spare: BTreeMap<usize, i128>,
     labelled: BTreeMap<(&'a str, &'a str), Bits>,
     /// By where what is wanted is in memory: what pods want alike is there once.
     kinds: BTreeMap<usize, Rc<Kind>>,
@@ -147,6 +149,7 @@ impl<'a> Board<'a> {
             nodes,
             resources,
             free,
+            spare: BTreeMap::new(),
             labelled: BTreeMap::new(),
             kinds: BTreeMap::new(),
         }
@@ -320,10 +323,18 @@ impl<'a> Board<'a> {
     }
 
     /// What is free of a resource on all nodes that take new pods, in thousandths.
-    pub fn spare(&self, seating: &Seating, resource: &str) -> Option<i128> {
+    pub fn spare(&mut self, seating: &Seating, resource: &str) -> Option<i128> {
         let number = *self.resources.get(resource)?;
-        let open = self.open.iter().filter(|at| !seating.closed.has(*at));
-        Some(open.map(|at| seating.left.get(&at).unwrap_or(&self.free[at])[number].max(0)).sum())
+        let free = |at: usize| self.free[at][number].max(0);
+        let mut spare = *self.spare.entry(number).or_insert_with(|| self.open.iter().map(free).sum());
+        // A drain changes few of them.
+        for at in seating.closed.iter().filter(|at| self.open.has(*at)) {
+            spare -= free(at);
+        }
+        for (at, left) in seating.left.iter().filter(|(at, _)| self.open.has(**at)) {
+            spare += left[number].max(0) - free(*at);
+        }
+        Some(spare)
     }
 
     /// What the node lacks that comes closest to taking a pod, if nothing but room keeps it off some node.

@@ -372,8 +372,8 @@ impl<'b, 'a> Moves<'b, 'a> {
 
 impl Moves<'_, '_> {
     /// Bytes of memory that are free on all other nodes that take new pods; see [`Board::spare`].
-    pub fn spare_memory(&self) -> Option<u64> {
-        let milli = self.board.as_ref()?.spare(&self.seating, "memory")?;
+    pub fn spare_memory(&mut self) -> Option<u64> {
+        let milli = self.board.as_mut()?.spare(&self.seating, "memory")?;
         u64::try_from(milli / ONE).ok()
     }
 

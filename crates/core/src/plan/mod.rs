@@ -102,7 +102,9 @@ pub struct NodePlan {
     pub remarks: Vec<String>,
     /// How many guests move.
     pub moves: usize,
-    /// In how many waves, as many at once as may leave one node.
+    /// How many of them at once, by what may leave one node.
+    pub at_once: usize,
+    /// In how many waves.
     pub waves: usize,
     /// How long it takes until all have gone that can go.
     pub takes: Takes,
@@ -177,10 +179,16 @@ impl<'a> Planner<'a> {
         let at_once = limits.cluster.min(limits.node * senders).min(total);
         let by_node = planned.iter().map(|node| node.waves).max().unwrap_or(0);
         let by_cluster = if limits.cluster == 0 { 0 } else { total.div_ceil(limits.cluster) };
-        let guests = planned.iter().flat_map(|node| &node.pods).filter(|pod| moves_guest(&pod.forecast));
-        let memory: Vec<u64> = guests.map(|pod| self.memory(&pod.forecast)).collect();
-        let together = self.history.all(&self.index.config, &memory, at_once);
-        let others = planned.iter().map(|node| node.takes.clone());
+        let takes = match planned.as_slice() {
+            [one] => one.takes.clone(),
+            several => {
+                let guests =
+                    several.iter().flat_map(|node| &node.pods).filter(|pod| moves_guest(&pod.forecast));
+                let memory: Vec<u64> = guests.map(|pod| self.memory(&pod.forecast)).collect();
+                let together = self.history.all(&self.index.config, &memory, at_once);
+                several.iter().map(|node| node.takes.clone()).fold(together, Takes::beside)
+            }
+        };
         Plan {
             expected: planned
                 .iter()
@@ -190,7 +198,7 @@ impl<'a> Planner<'a> {
             moves: total,
             at_once,
             waves: by_node.max(by_cluster),
-            takes: others.fold(together, Takes::beside),
+            takes,
             room,
             nodes: planned,
         }
@@ -219,6 +227,7 @@ impl<'a> Planner<'a> {
             depends_on,
             remarks: self.remarks(&node),
             moves: memory.len(),
+            at_once: limits.node.min(memory.len()),
             waves: if limits.node == 0 { 0 } else { memory.len().div_ceil(limits.node) },
             takes: evicted.map(|pod| pod.takes.clone()).fold(moved, Takes::beside),
             budgets: hopeless(&pods),

@@ -109,10 +109,18 @@ fn pod(number: usize, drawn: &DrawnPod, nodes: usize) -> Value {
     })
 }
 
+/// Puts a pod into the mirror as the newest that is known of it.
+fn put(mirror: &mut Mirror, version: &mut u32, pod: &Value) {
+    *version += 1;
+    let mut pod = pod.clone();
+    pod["metadata"]["resourceVersion"] = json!(version.to_string());
+    mirror.put(Object::Pod(Arc::new(read(&pod))));
+}
+
 /// Each guest of the emptied node in turn: the plan gives it a place if and only if the scheduler finds one for its copy, and there is no node that the scheduler likes
 /// better. Then it has moved, for both.
 fn agree(nodes: &[DrawnNode], pods: &[DrawnPod]) -> Result<(), TestCaseError> {
-    let (mut mirror, mut reader) = (Mirror::default(), PlacesReader::new(None));
+    let (mut mirror, mut reader, mut version) = (Mirror::default(), PlacesReader::new(None), 0);
     for (number, drawn) in nodes.iter().enumerate() {
         let value = node(number, drawn);
         reader.node(read(&value));
@@ -122,7 +130,7 @@ fn agree(nodes: &[DrawnNode], pods: &[DrawnPod]) -> Result<(), TestCaseError> {
     for (number, drawn) in pods.iter().enumerate() {
         let value = pod(number, drawn, nodes.len());
         reader.pod(read(&value));
-        mirror.put(Object::Pod(Arc::new(read(&value))));
+        put(&mut mirror, &mut version, &value);
         if value["spec"]["nodeName"] == SOURCE {
             leaving.push(value);
         }
@@ -137,7 +145,7 @@ fn agree(nodes: &[DrawnNode], pods: &[DrawnPod]) -> Result<(), TestCaseError> {
         value["metadata"]["name"] = json!(copy_key.name);
         value["spec"]["nodeName"] = Value::Null;
         let copy: Pod = read(&value);
-        mirror.put(Object::Pod(Arc::new(copy.clone())));
+        put(&mut mirror, &mut version, &value);
         let answers = Answers::new();
         let found = place(View { mirror: &mirror, now: at(0), answers: &answers }, 1, &copy_key, &copy);
         match (&seat, &found) {
@@ -151,17 +159,15 @@ fn agree(nodes: &[DrawnNode], pods: &[DrawnPod]) -> Result<(), TestCaseError> {
                 prop_assert!(may_win, "{name} goes to {chosen}, and never to {node}");
                 // The copy runs where it was said, and the guest's first pod has ended.
                 value["spec"]["nodeName"] = json!(node);
-                mirror.put(Object::Pod(Arc::new(read(&value))));
+                put(&mut mirror, &mut version, &value);
                 value["metadata"]["name"] = json!(name);
                 value["spec"]["nodeName"] = json!(SOURCE);
                 value["status"]["phase"] = json!("Succeeded");
-                mirror.put(Object::Pod(Arc::new(read(&value))));
+                put(&mut mirror, &mut version, &value);
             }
             (Seat::Nowhere | Seat::Taken | Seat::Company, Err(_)) => {
-                mirror.put(Object::Pod(Arc::new(read(&{
-                    value["status"]["phase"] = json!("Failed");
-                    value.clone()
-                }))));
+                value["status"]["phase"] = json!("Failed");
+                put(&mut mirror, &mut version, &value);
             }
             _ => prop_assert!(false, "{name}: the plan says {seat:?}, the scheduler {found:?}"),
         }
