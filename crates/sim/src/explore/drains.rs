@@ -29,14 +29,7 @@ fn explore(flaw: Option<&'static str>) -> Explored {
     if two.broken.is_some() {
         return two;
     }
-    let again = search(&Drains { owners: ["ann", "ann"], flaw }, MOST);
-    Explored {
-        states: two.states + again.states,
-        transitions: two.transitions + again.transitions,
-        depth: two.depth.max(again.depth),
-        complete: two.complete && again.complete,
-        broken: again.broken,
-    }
+    two.and(search(&Drains { owners: ["ann", "ann"], flaw }, MOST))
 }
 
 const FAULTS: u8 = 1;

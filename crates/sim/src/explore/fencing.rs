@@ -42,25 +42,13 @@ pub const SUBJECT: Subject = Subject {
 };
 
 fn explore(flaw: Option<&'static str>) -> Explored {
-    let mut all: Option<Explored> = None;
-    for by in [By::Agent { right: true }, By::Agent { right: false }, By::Person] {
-        let one = search(&Fencing { by, flaw }, MOST);
-        let sum = match all {
-            Some(sum) => Explored {
-                states: sum.states + one.states,
-                transitions: sum.transitions + one.transitions,
-                depth: sum.depth.max(one.depth),
-                complete: sum.complete && one.complete,
-                broken: one.broken,
-            },
-            None => one,
-        };
-        if sum.broken.is_some() {
-            return sum;
+    let mut all = search(&Fencing { by: By::Person, flaw }, MOST);
+    for right in [true, false] {
+        if all.broken.is_none() {
+            all = all.and(search(&Fencing { by: By::Agent { right }, flaw }, MOST));
         }
-        all = Some(sum);
     }
-    all.unwrap_or_else(|| search(&Fencing { by: By::Person, flaw }, MOST))
+    all
 }
 
 const NODE: &str = "n";
@@ -375,6 +363,15 @@ impl Fencing {
         self.decide(state);
     }
 
+    /// What may take its time: to watch, to switch off, to wait, and to write.
+    fn takes_time(sent: &Sent) -> bool {
+        let own = matches!(
+            sent.action,
+            Action::Own(Own::Watch { .. } | Own::SwitchOff | Own::Pause(_) | Own::Drain(_) | Own::LookOut)
+        );
+        own || Self::is_write(sent)
+    }
+
     fn is_write(sent: &Sent) -> bool {
         matches!(
             sent.action,
@@ -447,7 +444,7 @@ impl Protocol for Fencing {
             if state.faults > 0 && Self::is_write(sent) {
                 moves.extend([Move::AnswerLost, Move::Late, Move::Twice]);
             }
-            if state.faults > 0 {
+            if state.faults > 0 && Self::takes_time(sent) {
                 moves.push(Move::Dies);
             }
         }
@@ -465,7 +462,7 @@ impl Protocol for Fencing {
         if state.faults > 0 && state.is_ours() {
             moves.push(Move::Cancelled);
         }
-        if state.now < HORIZON {
+        if state.now < HORIZON && state.action.as_ref().is_some_and(Self::takes_time) {
             moves.push(Move::Tick);
         }
         moves

@@ -35,14 +35,7 @@ fn explore(flaw: Option<&'static str>) -> Explored {
     if open.broken.is_some() {
         return open;
     }
-    let cordoned = search(&GivenBack { cordoned: true, flaw }, MOST);
-    Explored {
-        states: open.states + cordoned.states,
-        transitions: open.transitions + cordoned.transitions,
-        depth: open.depth.max(cordoned.depth),
-        complete: open.complete && cordoned.complete,
-        broken: cordoned.broken,
-    }
+    open.and(search(&GivenBack { cordoned: true, flaw }, MOST))
 }
 
 const FAULTS: u8 = 1;

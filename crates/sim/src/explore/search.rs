@@ -38,6 +38,20 @@ pub struct Explored {
     pub broken: Option<(String, Vec<String>)>,
 }
 
+impl Explored {
+    /// Both together; what is broken in the other.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            states: self.states + other.states,
+            transitions: self.transitions + other.transitions,
+            depth: self.depth.max(other.depth),
+            complete: self.complete && other.complete,
+            broken: other.broken,
+        }
+    }
+}
+
 impl fmt::Display for Explored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { states, transitions, depth, .. } = self;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use evac_apimachinery::backoff::Retry;
 use jiff::Timestamp;
 
-use super::life::Holder;
+use super::life::{Holder, life_of};
 use super::probe::LivenessProbe;
 use crate::action::Outcome;
 use crate::cluster::fact::Lease;
@@ -113,6 +113,13 @@ pub(super) struct Judged<'a> {
     /// The work on the node is over.
     pub over: bool,
     pub now: Timestamp,
+}
+
+impl Judged<'_> {
+    /// Whoever holds the lease may live.
+    fn is_alive(&self) -> bool {
+        self.lease.is_some_and(|lease| life_of(lease, self.now).perhaps_alive().is_some())
+    }
 }
 
 impl Claim {
@@ -304,6 +311,8 @@ impl Tries {
             Some(other) if self.held_before && other.owner == by.ours.owner && other != *by.ours => {
                 State::Lost { instance: other.instance }
             }
+            // It was taken over from us, as the watch will show, and so was the node.
+            Some(other) if self.held_before && other != *by.ours && by.is_alive() => State::Without,
             _ => {
                 let conflicts = self.conflicts + 1;
                 let not_before = (conflicts > CONFLICT_PATIENCE).then(|| after(by.now, RETRY_AFTER));

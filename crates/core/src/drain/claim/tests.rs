@@ -365,3 +365,14 @@ fn who_ends_without_knowing_whether_its_lease_was_written_leaves_that_of_the_dra
     }
     assert!(held.run.is_over());
 }
+
+#[test]
+fn an_answer_that_comes_too_late_does_not_take_the_lease_back_from_the_drain_that_took_the_node_over() {
+    let mut held = answering();
+    held.index.apply(Fact::Lease(Box::new(heard(2, Some(5), 0))));
+    let [answer] = &held.at(20)[..] else { panic!("the question is answered") };
+    let theirs = Lease { holder: "ann/box:9".into(), ..heard(3, None, 20) };
+    held.index.apply(Fact::Lease(Box::new(theirs)));
+    held.answer(20, answer, conflict(), None);
+    assert_eq!(held.at(21), [], "it is theirs");
+}
