@@ -97,8 +97,8 @@ pub fn refuse_gaps(header: &Header, is_allowed: bool, consequence: &str) -> Resu
 }
 
 /// What an answer from an incomplete snapshot does not know has to be said with the answer.
-pub fn warn_of_gaps(header: &Header) {
-    for gap in header.gaps() {
+pub fn warn_of_gaps(gaps: &[Gap]) {
+    for gap in gaps {
         output::warning(&format!(
             "{} could not be read, so it is not known {}: {}",
             gap.what, gap.misses, gap.why

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use evac_api::kubevirt::wire as kubevirt;
 use evac_api::places::{self, PlacesReader, keep_host_models};
+use evac_api::snapshot::Gap;
 use evac_api::{Project, wire};
 use evac_core::cluster::fact::Existence;
 use evac_core::cluster::index::ListedAt;
@@ -13,24 +14,12 @@ use evac_core::cluster::place::Places;
 use evac_core::machines::Kind;
 use evac_core::{Fact, Index, Key, Pod, VmRole, VmVisibility};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 
 use crate::guests::{INSTANCES, MIGRATIONS, machines_that_matter, read_machines, settings};
 use crate::http::{Http, HttpError};
 use crate::nodes;
 use crate::watch::{Source, facts, list};
-
-/// A part of the cluster that could not be read.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Unread {
-    /// What it is, in the plural.
-    pub what: &'static str,
-    /// The answer of the server.
-    pub message: String,
-    /// What is not known without it.
-    pub misses: &'static str,
-}
 
 /// One object, read for its fact and for what it means for places.
 struct Twice<A, B>(A, B);
@@ -69,17 +58,17 @@ async fn read<W: Project + DeserializeOwned>(
 }
 
 /// Everything that a plan looks at. With `leaving` only what pods on these nodes ask for is kept: others do not move.
-pub async fn look(http: &Http, leaving: Option<&[String]>) -> Result<(Index, Vec<Unread>), WholeError> {
+pub async fn look(http: &Http, leaving: Option<&[String]>) -> Result<(Index, Vec<Gap>), WholeError> {
     let mut index = Index::new();
     let mut unread = Vec::new();
     let places = nodes_and_pods(http, &mut index, leaving).await?;
     match read::<wire::Budget>(http, "/apis/policy/v1/poddisruptionbudgets").await {
         Ok((budgets, at)) => drop(index.reset(Kind::Budget, budgets, &at)),
-        Err(source) if source.is_forbidden() => unread.push(Unread {
-            what: "poddisruptionbudgets",
-            message: source.to_string(),
-            misses: "whether a budget keeps a pod, and which can never be met",
-        }),
+        Err(source) if source.is_forbidden() => unread.push(Gap::new(
+            "poddisruptionbudgets",
+            "whether a budget keeps a pod, and which can never be met",
+            source.to_string(),
+        )),
         Err(source) => return Err(WholeError { what: "poddisruptionbudgets", source }),
     }
     daemon_sets(http, &mut index, &mut unread).await;
@@ -124,7 +113,7 @@ async fn nodes_and_pods(
 }
 
 /// Which of the DaemonSets exist that pods belong to.
-async fn daemon_sets(http: &Http, index: &mut Index, unread: &mut Vec<Unread>) {
+async fn daemon_sets(http: &Http, index: &mut Index, unread: &mut Vec<Gap>) {
     let wanted: BTreeSet<Key> = index.pods().filter_map(Pod::daemon_set).collect();
     let mut unreadable = None;
     for key in wanted {
@@ -134,15 +123,13 @@ async fn daemon_sets(http: &Http, index: &mut Index, unread: &mut Vec<Unread>) {
         }
         index.apply(Fact::DaemonSet(key, existence));
     }
-    unread.extend(unreadable.map(|message| Unread {
-        what: "daemonsets",
-        message,
-        misses: "whether the DaemonSets still exist that pods belong to",
+    unread.extend(unreadable.map(|message| {
+        Gap::new("daemonsets", "whether the DaemonSets still exist that pods belong to", message)
     }));
 }
 
 /// Everything about virtual machines, where there are any.
-async fn guests(http: &Http, index: &mut Index, unread: &mut Vec<Unread>) -> Result<(), WholeError> {
+async fn guests(http: &Http, index: &mut Index, unread: &mut Vec<Gap>) -> Result<(), WholeError> {
     if !index.pods().any(|pod| matches!(pod.vm, VmRole::Launcher(_))) {
         return Ok(());
     }
@@ -150,9 +137,9 @@ async fn guests(http: &Http, index: &mut Index, unread: &mut Vec<Unread>) -> Res
         read::<kubevirt::VirtualMachineInstance>(http, INSTANCES),
         read::<kubevirt::Migration>(http, MIGRATIONS)
     );
-    let denied = |index: &mut Index, unread: &mut Vec<Unread>, what, source: HttpError| {
+    let denied = |index: &mut Index, unread: &mut Vec<Gap>, what, source: HttpError| {
         let misses = "how any virtual machine may leave, and whether it can be moved";
-        unread.push(Unread { what, message: source.to_string(), misses });
+        unread.push(Gap::new(what, misses, source.to_string()));
         index.set_vm_visibility(VmVisibility::Denied(source.to_string()));
     };
     match (instances, migrations) {
@@ -186,11 +173,11 @@ async fn guests(http: &Http, index: &mut Index, unread: &mut Vec<Unread>) -> Res
             let wanted = machines_that_matter(index, &nodes);
             let found = read_machines(http, &wanted).await;
             if found.len() < wanted.len() {
-                unread.push(Unread {
-                    what: "virtualmachines",
-                    message: source.to_string(),
-                    misses: "whether machines that are shut down come back",
-                });
+                unread.push(Gap::new(
+                    "virtualmachines",
+                    "whether machines that are shut down come back",
+                    source.to_string(),
+                ));
             }
             for machine in found {
                 index.apply(machine);

@@ -56,12 +56,22 @@ pub enum Reading {
     Unread { why: String },
 }
 
-/// What an answer from this snapshot would miss, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A part of a cluster that could not be read, and what an answer misses without it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Gap {
+    /// What it is, in the plural.
     pub what: String,
+    /// What is not known without it.
     pub misses: String,
+    /// The answer of the server.
+    #[serde(rename = "message")]
     pub why: String,
+}
+
+impl Gap {
+    pub fn new(what: &str, misses: &str, why: String) -> Self {
+        Self { what: what.to_owned(), misses: misses.to_owned(), why }
+    }
 }
 
 impl Header {
@@ -69,16 +79,13 @@ impl Header {
     pub fn gaps(&self) -> Vec<Gap> {
         let mut gaps = Vec::new();
         if let Cluster::Unknown(why) = &self.cluster {
-            gaps.push(Gap {
-                what: "the identity of the cluster".into(),
-                misses: "whether it is about the cluster that is asked later".into(),
-                why: why.clone(),
-            });
+            let misses = "whether it is about the cluster that is asked later";
+            gaps.push(Gap::new("the identity of the cluster", misses, why.clone()));
         }
         for KindState { kind, state } in &self.kinds {
             if let Reading::Unread { why } = state {
                 let misses = SnapshotKind::named(kind).map_or("what they say", |kind| kind.misses);
-                gaps.push(Gap { what: kind.clone(), misses: misses.into(), why: why.clone() });
+                gaps.push(Gap::new(kind, misses, why.clone()));
             }
         }
         gaps

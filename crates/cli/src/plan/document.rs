@@ -1,7 +1,7 @@
 //! A plan for programs: one document, described in `docs/planning.md`.
 
+use evac_api::snapshot::Gap;
 use evac_core::plan::{Plan, Survey};
-use evac_engine::whole::Unread;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ const PLAN: &str = "evac.dev/plan/v1";
 /// The same of a survey of all nodes.
 const SURVEY: &str = "evac.dev/plan-all/v1";
 
-pub fn plan(plan: &Plan, unread: &[Unread], now: Timestamp) -> Value {
+pub fn plan(plan: &Plan, unread: &[Gap], now: Timestamp) -> Value {
     let mut document = json!(plan);
     document["schema"] = json!(PLAN);
     document["kind"] = json!("Plan");
@@ -25,7 +25,7 @@ pub fn plan(plan: &Plan, unread: &[Unread], now: Timestamp) -> Value {
     document
 }
 
-pub fn survey(survey: &Survey, unread: &[Unread]) -> Value {
+pub fn survey(survey: &Survey, unread: &[Gap]) -> Value {
     let mut document = json!(survey);
     document["schema"] = json!(SURVEY);
     document["kind"] = json!("Survey");
@@ -103,7 +103,7 @@ mod tests {
         let index = index();
         let policy = Policy::default();
         let made = Planner::new(&index, &policy, Timestamp::UNIX_EPOCH).plan(&["a".to_owned()]);
-        let unread = Unread { what: "daemonsets", message: "no".into(), misses: "much" };
+        let unread = Gap::new("daemonsets", "much", "no".into());
         let document = plan(&made, &[unread], Timestamp::UNIX_EPOCH);
         assert_eq!(document["schema"], "evac.dev/plan/v1");
         assert_eq!(

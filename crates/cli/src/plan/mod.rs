@@ -3,13 +3,17 @@
 mod document;
 mod show;
 
+use std::path::{Path, PathBuf};
+
 use clap::{Args, ValueEnum};
+use evac_api::snapshot::{Gap, load};
 use evac_core::plan::Planner;
 use evac_core::{Index, Policy};
 use evac_engine::Http;
-use evac_engine::whole::{self, Unread};
+use evac_engine::whole;
 use jiff::Timestamp;
 
+use crate::capture::{read_snapshot, warn_of_gaps};
 use crate::cluster::ClusterArgs;
 use crate::drain::PolicyArgs;
 use crate::exit::{Exit, Failure};
@@ -27,6 +31,9 @@ pub struct PlanArgs {
     /// Each node of the cluster by itself: can it be lost?
     #[arg(long, conflicts_with_all = ["names", "selector"])]
     pub all: bool,
+    /// Take the cluster from a file that `evac capture` wrote
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
     #[command(flatten)]
     pub policy: PolicyArgs,
     /// Output format
@@ -60,6 +67,9 @@ Examples:
   # Can any one node be lost?
   evac plan --all --ignore-daemonsets
 
+  # The same without the cluster, from a file that evac capture wrote
+  evac plan --all --ignore-daemonsets --from production.evac
+
 Exit codes:
   0  can be emptied, as far as can be seen    2  wrong usage
   1  error, or a part could not be read       3  something is in the way";
@@ -67,7 +77,7 @@ Exit codes:
 /// What a plan is made from.
 struct Source {
     index: Index,
-    unread: Vec<Unread>,
+    unread: Vec<Gap>,
     now: Timestamp,
 }
 
@@ -84,24 +94,30 @@ async fn read(http: &Http, leaving: Option<&[String]>) -> Result<Source, Failure
     Ok(Source { index, unread, now })
 }
 
+/// The same from a file that `evac capture` wrote, at the time at which it was.
+fn read_file(file: &Path, leaving: Option<&[String]>) -> Result<Source, Failure> {
+    let mut loaded = read_snapshot(file, load)?;
+    let places = loaded.places(leaving);
+    loaded.index.set_places(places);
+    Ok(Source { unread: loaded.header.gaps(), now: loaded.header.captured, index: loaded.index })
+}
+
 pub async fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     if !args.all {
         args.nodes.check("plan")?;
     }
     let policy = args.policy.policy()?;
     let names = args.nodes.plain_names()?;
-    let (http, _) = args.cluster.connect().await?;
-    let source = read(&http, (!names.is_empty()).then_some(names.as_slice())).await?;
-    for part in &source.unread {
-        output::warning(&format!(
-            "{} could not be read, so this is not known: {} ({})",
-            part.what, part.misses, part.message
-        ));
-    }
+    let leaving = (!names.is_empty()).then_some(names.as_slice());
+    let source = match &args.from {
+        Some(file) => read_file(file, leaving)?,
+        None => read(&args.cluster.connect().await?.0, leaving).await?,
+    };
+    warn_of_gaps(&source.unread);
     if args.all {
         return Ok(survey(&source, &policy, args.output));
     }
-    let names = chosen(&source.index, &args.nodes, names)?;
+    let names = chosen(&source.index, args, names)?;
     if names.is_empty() {
         return Ok(NONE_CHOSEN);
     }
@@ -109,8 +125,8 @@ pub async fn run(args: &PlanArgs) -> Result<Exit, Failure> {
 }
 
 /// The nodes that are meant; each of them is there.
-fn chosen(index: &Index, nodes: &NodeArgs, names: Vec<String>) -> Result<Vec<String>, Failure> {
-    if let Some(text) = nodes.selector.as_ref().filter(|text| !text.is_empty()) {
+fn chosen(index: &Index, args: &PlanArgs, names: Vec<String>) -> Result<Vec<String>, Failure> {
+    if let Some(text) = args.nodes.selector.as_ref().filter(|text| !text.is_empty()) {
         let selector = parse_selector("--selector", text)?;
         let found = index.nodes().filter(|node| node.labels.satisfies(&selector));
         let found: Vec<String> = found.map(|node| node.name.clone()).collect();
@@ -120,9 +136,10 @@ fn chosen(index: &Index, nodes: &NodeArgs, names: Vec<String>) -> Result<Vec<Str
         return Ok(found);
     }
     match names.iter().find(|name| index.node(name).is_none()) {
-        Some(missing) => {
-            Err(Failure::error(format!("Error from server (NotFound): nodes \"{missing}\" not found")))
-        }
+        Some(missing) => Err(Failure::error(match &args.from {
+            Some(file) => format!("there is no node {missing} in {}", file.display()),
+            None => format!("Error from server (NotFound): nodes \"{missing}\" not found"),
+        })),
         None => Ok(names),
     }
 }
@@ -159,7 +176,7 @@ fn survey(source: &Source, policy: &Policy, format: Format) -> Exit {
 }
 
 /// What is in the way is in the way, whatever else could not be read; but where nothing is seen to be, that is no answer before everything was.
-fn exit(drainable: bool, unread: &[Unread]) -> Exit {
+fn exit(drainable: bool, unread: &[Gap]) -> Exit {
     match (drainable, unread.is_empty()) {
         (false, _) => Exit::Blocked,
         (true, false) => Exit::Error,
@@ -173,7 +190,7 @@ mod tests {
 
     #[test]
     fn nothing_in_the_way_is_no_success_while_a_part_is_unread() {
-        let part = || Unread { what: "poddisruptionbudgets", message: "no".into(), misses: "budgets" };
+        let part = || Gap::new("poddisruptionbudgets", "budgets", "no".into());
         assert_eq!(exit(true, &[]), Exit::Done);
         assert_eq!(exit(true, &[part()]), Exit::Error);
         assert_eq!((exit(false, &[part()]), exit(false, &[])), (Exit::Blocked, Exit::Blocked));

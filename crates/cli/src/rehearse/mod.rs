@@ -118,7 +118,7 @@ pub async fn run(args: &RehearseArgs) -> Result<Exit, Failure> {
     let mut policy = args.policy.policy()?;
     policy.timeout = Some(args.within);
     let (mut snapshot, source) = source(args).await?;
-    warn_of_gaps(&snapshot.header);
+    warn_of_gaps(&snapshot.header.gaps());
     for change in &args.what_if {
         change.apply(&mut snapshot).map_err(|why| Failure::usage(format!("--what-if: {why}")))?;
     }
