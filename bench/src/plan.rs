@@ -23,6 +23,11 @@ use crate::scale::objects;
 
 /// Mebibytes that the launchers of guests ask for.
 const SIZES: [usize; 8] = [2300, 4559, 6700, 8800, 13_000, 17_300, 25_800, 34_200];
+/// What launchers and copies of guests like their host ask of nodes, besides what all nodes of these clusters have.
+const LABELS: [&str; 2] = [
+    "cpu-model-migration.node.kubevirt.io/Skylake-Server-IBRS",
+    "machine-type.node.kubevirt.io/pc-q35-rhel9.4.0",
+];
 const GUESTS_ON_A_NODE: usize = 20;
 /// A plan of one node is made of each of so many nodes.
 const SAMPLES: usize = 1000;
@@ -97,7 +102,9 @@ fn filled(guests: usize, nodes: usize) -> Result<Index> {
     for number in 0..nodes {
         let mut node = objects::node(number);
         let labels = &mut node["metadata"]["labels"];
-        labels["cpu-model-migration.node.kubevirt.io/Skylake-Server-IBRS"] = json!("true");
+        for label in LABELS {
+            labels[label] = json!("true");
+        }
         reader.node(serde_json::from_value::<places::Node>(node.clone())?);
         all.push(node);
     }

@@ -26,6 +26,7 @@ pub mod give_back;
 pub mod guest;
 mod keep_empty;
 pub(crate) mod migrations;
+pub mod moves;
 pub mod node;
 pub mod outlook;
 pub mod ownership;

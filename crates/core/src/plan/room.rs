@@ -8,7 +8,8 @@ use crate::cluster::board::{Seat, Short};
 use crate::cluster::fact::Key;
 use crate::cluster::index::Index;
 use crate::drain::assess::Fate;
-use crate::drain::forecast::{Forecast, Moves, Prospect};
+use crate::drain::forecast::{Forecast, Prospect};
+use crate::drain::moves::Moves;
 use crate::reasons::{GuestReason, Reason};
 
 /// The room on the other nodes, by requests.
