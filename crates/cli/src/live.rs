@@ -125,8 +125,8 @@ impl Live {
         };
         let area = Arc::new(Area { state: Mutex::new(state), news: Condvar::new() });
         *locked(&SHOWN) = Some(area.clone());
-        let painted = area.clone();
-        let painter = std::thread::Builder::new().name("screen".into()).spawn(move || painted.paint());
+        let shown = area.clone();
+        let painter = std::thread::Builder::new().name("screen".into()).spawn(move || shown.paint());
         if painter.is_err() {
             area.close();
         }
@@ -192,7 +192,8 @@ impl State {
     fn replace(&mut self, rows: &[Row], columns: usize) {
         let above = std::mem::take(&mut self.above);
         if rows.is_empty() && self.drawn.is_empty() {
-            return above.iter().for_each(|(stream, line)| output::print(*stream, line));
+            print_all(&above);
+            return;
         }
         // Not through what takes styles out where none are wanted: it would take out these, too.
         let terminal = std::io::stderr();
@@ -201,11 +202,17 @@ impl State {
         if !above.is_empty() {
             let _ = terminal.lock().write_all(begin.as_bytes());
             begin.clear();
-            above.iter().for_each(|(stream, line)| output::print(*stream, line));
+            print_all(&above);
         }
         let cursor = if rows.is_empty() { SHOW_CURSOR } else { HIDE_CURSOR };
         let _ = write!(terminal.lock(), "{begin}{}{cursor}{END_UPDATE}", drawn(rows, styled));
         self.drawn = rows.iter().map(|row| width(&row.text)).collect();
+    }
+}
+
+fn print_all(lines: &[(Stream, String)]) {
+    for (stream, line) in lines {
+        output::print(*stream, line);
     }
 }
 

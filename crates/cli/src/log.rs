@@ -64,7 +64,7 @@ pub fn requests(level: u8) {
     if level >= SHOWS_REQUESTS {
         let filter = EnvFilter::new(format!("off,{}=debug", evac_engine::http::REQUESTS));
         let builder = tracing_subscriber::fmt().with_env_filter(filter);
-        let _ = builder.event_format(Klog).with_writer(|| OneLine(io::stderr())).try_init();
+        let _ = builder.event_format(Klog).with_writer(|| OneLine(output::Talk)).try_init();
     }
 }
 

@@ -40,6 +40,20 @@ fn put(stream: Stream, text: String) {
     }
 }
 
+/// Talk that others put into lines, such as a log.
+pub struct Talk;
+
+impl Write for Talk {
+    fn write(&mut self, lines: &[u8]) -> std::io::Result<usize> {
+        put(Stream::Talk, String::from_utf8_lossy(lines).trim_end_matches('\n').to_owned());
+        Ok(lines.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Writes a line where the terminal, the file or the pipe is now.
 pub fn print(stream: Stream, line: &str) {
     let _ = match stream {

@@ -89,7 +89,7 @@ fn of_cluster(what: What) -> Vec<String> {
             What::Vms => request::in_namespace(Kind::Machine, &namespace),
         };
         let source = Source { path: path.into(), query: String::new(), page: 500 };
-        let name = |object: Named| Some(object.metadata.name.to_string());
+        let name = |object: Named| Some(object.metadata.name);
         Some(list(&http, &source, name).await.ok()?.0)
     };
     let names = runtime.block_on(async { tokio::time::timeout(PATIENCE, read).await });

@@ -2,7 +2,7 @@
 
 /// Full only when all is done, and not empty when something is.
 pub fn bar(done: usize, total: usize, columns: usize) -> String {
-    let full = if total == 0 { 0 } else { done.min(total) * columns / total };
+    let full = (done.min(total) * columns).checked_div(total).unwrap_or(0);
     let full = if done > 0 { full.max(1) } else { full };
     "█".repeat(full) + &"░".repeat(columns.saturating_sub(full))
 }

@@ -42,8 +42,7 @@ impl Screen {
     pub fn end(self) -> Option<String> {
         let Self { view, live } = self;
         drop(live);
-        let line = summary::summary(&locked(&view));
-        line
+        summary::summary(&locked(&view))
     }
 }
 

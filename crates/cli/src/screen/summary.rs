@@ -44,7 +44,7 @@ mod tests {
     fn what_left_is_counted_by_how_it_left_and_what_did_not_is_named() {
         let tally = Tally { moved: 30, shut_down: 4, evicted: 15, ..Tally::default() };
         let ended_pods = Gone { gone: 49, total: 49 };
-        let view = View { tally, ended_pods, ..View::default() };
+        let view = View { ended_pods, tally, ..View::default() };
         assert_eq!(summary(&view).as_deref(), Some("49 pods: 30 moved, 4 shut down, 15 evicted, in 0.0 s"));
         let tally = Tally { by_others: 1, ..Tally::default() };
         let view = View { tally, ended_pods: Gone { gone: 1, total: 3 }, ..View::default() };

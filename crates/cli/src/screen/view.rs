@@ -137,8 +137,7 @@ impl View {
                 self.set_machine(at, node, pod, instance, doing);
             }
             Event::Copying { node, pod, instance, attempt, copied, .. } => {
-                let doing =
-                    Doing::Moving { phase: "Running".into(), copied: Some((*attempt, copied.clone())) };
+                let doing = Doing::Moving { phase: "Running".into(), copied: Some((*attempt, *copied)) };
                 self.set_machine(at, node, pod, instance, doing);
             }
             Event::MoveFailed { node, pod, instance, failures, retry_at, .. } => {
@@ -190,18 +189,15 @@ impl View {
     }
 
     fn set(&mut self, at: Timestamp, node: &str, pod: &Key, doing: Doing) {
-        match self.pods.get_mut(pod) {
-            Some(known) => {
-                if std::mem::discriminant(&known.doing) != std::mem::discriminant(&doing) {
-                    known.since = at;
-                }
-                known.doing = doing;
+        if let Some(known) = self.pods.get_mut(pod) {
+            if std::mem::discriminant(&known.doing) != std::mem::discriminant(&doing) {
+                known.since = at;
             }
+            known.doing = doing;
+        } else {
             // It came after the plan.
-            None => {
-                let new = PodView { node: node.to_owned(), instance: None, since: at, doing };
-                self.pods.insert(pod.clone(), new);
-            }
+            let new = PodView { node: node.to_owned(), instance: None, since: at, doing };
+            self.pods.insert(pod.clone(), new);
         }
     }
 
