@@ -205,7 +205,7 @@ fn show(args: &RehearseArgs, runs: &[Ran], source: &str) {
             output::document(&picture::html(&Chart::of(first), &report.title, &said));
         }
         Format::Text => {
-            let columns = if output::is_interactive() { output::columns() } else { 120 };
+            let columns = if output::is_interactive() { output::size().0 } else { 120 };
             for line in report.lines.iter().chain(&picture::lines(&Chart::of(first), columns)) {
                 output::data(line);
             }
