@@ -78,7 +78,7 @@ impl Failover {
             stage.power().unplug(NODE);
             Source::Statement { by: "pat".into(), reason: "unplugged".into() }
         };
-        fail_over(stage, PERSON, NODE, source).await
+        fail_over(stage, PERSON, NODE, source).boxed().await
     }
 }
 
