@@ -33,4 +33,4 @@ sim-long:
 	$(SIM) run --mode crash --seeds 1..4
 	$(SIM) run --mode single --seeds 1..2
 	$(SIM) fuzz --mutations 1000000
-	$(SIM) mutants --seeds 1..101 --write docs/simulation.md
+	$(SIM) mutants --seeds 1..101 --write docs/safety.md

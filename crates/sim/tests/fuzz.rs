@@ -10,7 +10,6 @@ fn no_text_of_others_stops_evac_or_is_believed() {
     for target in const { &ALL } {
         let tried = target.run(MUTATIONS, 1).unwrap_or_else(|wrong| panic!("{wrong}"));
         assert!(tried > MUTATIONS + 10, "{}: {tried}", target.name);
-        println!("{}: {tried} texts", target.name);
     }
 }
 

@@ -112,8 +112,14 @@ fn read(spec: Value) -> Result<PolicySpec, PolicyError> {
     serde_json::from_value(Value::Object(fields)).map_err(|_| unreadable("it"))
 }
 
+/// As much of a text with words of others in it as is repeated: one line.
+fn shown(text: &str) -> String {
+    const SHOWN: usize = 400;
+    text.chars().filter(|letter| !letter.is_control()).take(SHOWN).collect()
+}
+
 fn duration(field: &'static str, text: &str) -> Result<SignedDuration, PolicyError> {
-    let wrong = || PolicyError::Duration { field, text: text.to_owned() };
+    let wrong = || PolicyError::Duration { field, text: shown(text) };
     text.parse::<SignedDuration>()
         .map_err(|_| wrong())
         .and_then(|found| if found.is_negative() { Err(wrong()) } else { Ok(found) })
@@ -127,7 +133,7 @@ fn at_least(
 ) -> Result<SignedDuration, PolicyError> {
     let found = duration(field, text)?;
     if found < least {
-        return Err(PolicyError::TooShort { field, text: text.to_owned(), least: words });
+        return Err(PolicyError::TooShort { field, text: shown(text), least: words });
     }
     Ok(found)
 }
@@ -194,7 +200,7 @@ impl PolicyObject {
         let selector = spec
             .node_selector
             .selector()
-            .map_err(|error| PolicyError::Selector { message: error.to_string() })?;
+            .map_err(|error| PolicyError::Selector { message: shown(&error.to_string()) })?;
         if selector.is_everything() {
             return Err(PolicyError::NoSelector);
         }
@@ -384,6 +390,7 @@ mod tests {
             (with("proof", json!({"assumeOffAfter": "1m"})), "less than 3m is not possible"),
             (with("proof", json!({"agent": {"command": " "}})), "spec.proof.agent.command is empty"),
             (with("stormCooldown", json!("-1m")), "which is not a duration"),
+            (with("notReadyFor", json!("1\nnode n is fenced")), "'1node n is fenced', which"),
         ] {
             let said = policy(&spec).expect_err(&spec.to_string()).to_string();
             assert!(said.contains(words), "{said}");

@@ -17,7 +17,6 @@ pub const SUBJECT: Subject = Subject {
         flaw("silence-is-death", "a drain that has not been asked yet is taken for dead"),
         flaw("answers-nobody", "a drain does not answer the question whether it lives"),
         flaw("keeps-a-lost-lease", "a drain does not see that another run has taken its lease over"),
-        flaw("conflict-is-done", "a conflict counts as done"),
         flaw("lost-is-done", "a request that was lost counts as done"),
     ],
     explore,
@@ -152,8 +151,7 @@ impl Drains {
             learned.clear();
         }
         outcome = fate.in_place_of(outcome);
-        let conflict = matches!(outcome, Outcome::Conflict { .. }) && self.has("conflict-is-done");
-        if conflict || fate == Fate::RequestLost && self.has("lost-is-done") {
+        if fate == Fate::RequestLost && self.has("lost-is-done") {
             outcome = Outcome::Done;
         }
         let now = time(state.now);
@@ -176,6 +174,14 @@ fn next_look(state: &State) -> Option<i64> {
     let at = awake.filter_map(|worker| worker.look_again).min()?;
     let millis = at.duration_since(time(0)).as_millis() as i64;
     (millis > state.now && millis <= HORIZON).then_some(millis)
+}
+
+/// Nobody who is awake tries anything again soon: what was lost is tried again after some seconds.
+fn is_settled(state: &State) -> bool {
+    const SOON: i64 = 60_000;
+    let awake = state.workers.iter().flatten().filter(|worker| worker.alive && !worker.frozen);
+    let mut looks = awake.filter_map(|worker| worker.look_again);
+    is_still(state) && looks.all(|at| at > time(state.now + SOON))
 }
 
 impl Protocol for Drains {
@@ -286,7 +292,7 @@ impl Protocol for Drains {
         }
         let working: Vec<&Worker> =
             state.workers.iter().flatten().filter(|worker| worker.works() && !worker.frozen).collect();
-        if working.len() > 1 {
+        if working.len() > 1 && is_settled(state) {
             return Some("two drains work on the node and know it".into());
         }
         if let Some(worker) = working.first()

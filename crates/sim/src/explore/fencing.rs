@@ -54,7 +54,7 @@ fn explore(flaw: Option<&'static str>) -> Explored {
 const NODE: &str = "n";
 const OWNER: &str = "evac-operator";
 const TICK: i64 = 10;
-const HORIZON: i64 = 60;
+const HORIZON: i64 = 50;
 const SIGNS: u8 = 1;
 const FAULTS: u8 = 1;
 /// Two intervals of the lease, which is valid for 40 s.

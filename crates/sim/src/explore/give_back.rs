@@ -110,12 +110,12 @@ impl GivenBack {
         self.flaw == Some(name)
     }
 
-    fn worker<'a>(&self, state: &'a mut State, number: usize) -> Option<&'a mut Worker> {
+    fn worker(state: &mut State, number: usize) -> Option<&mut Worker> {
         if number == 0 { Some(&mut state.first) } else { state.second.as_mut() }
     }
 
-    fn decide(&self, state: &mut State, number: usize) {
-        if let Some(worker) = self.worker(state, number) {
+    fn decide(state: &mut State, number: usize) {
+        if let Some(worker) = Self::worker(state, number) {
             worker.decide(time(0), |worker| worker.lease.clone());
         }
     }
@@ -270,23 +270,23 @@ impl Protocol for GivenBack {
         match *next {
             Move::SecondBegins => {
                 state.second = Some(Worker::begin(SECOND, 2, &state.cluster));
-                self.decide(state, 1);
+                Self::decide(state, 1);
             }
             Move::Sees(number) => {
                 let (node, lease) = (state.cluster.node.clone(), state.cluster.lease.clone());
-                if let Some(worker) = self.worker(state, number) {
+                if let Some(worker) = Self::worker(state, number) {
                     (worker.node, worker.lease) = (Some(node), lease);
                 }
-                self.decide(state, number);
+                Self::decide(state, number);
             }
             Move::Answer(number, which) => {
-                let Some(worker) = self.worker(state, number) else { return };
+                let Some(worker) = Self::worker(state, number) else { return };
                 let action = worker.sent.remove(which);
                 let (outcome, learned) = self.carry(state, &Request::Of(action.clone()));
-                if let Some(worker) = self.worker(state, number) {
+                if let Some(worker) = Self::worker(state, number) {
                     worker.hear(&action, outcome, learned, time(0));
                 }
-                self.decide(state, number);
+                Self::decide(state, number);
             }
             Move::ReadsNode => state.person.doing = Doing::Read(Box::new(state.cluster.node.clone())),
             Move::ReadsRecord => {
@@ -309,11 +309,11 @@ impl Protocol for GivenBack {
             }
             Move::Dies(number) => {
                 state.faults -= 1;
-                let Some(worker) = self.worker(state, number) else { return };
+                let Some(worker) = Self::worker(state, number) else { return };
                 worker.alive = false;
                 (worker.node, worker.lease) = (None, None);
                 let sent: Vec<Action> = worker.sent.drain(..).collect();
-                state.strays.extend(sent.into_iter().map(|action| Request::Of(action)));
+                state.strays.extend(sent.into_iter().map(Request::Of));
             }
         }
     }

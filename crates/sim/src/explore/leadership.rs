@@ -37,18 +37,18 @@ pub const SUBJECT: Subject = Subject {
 };
 
 fn explore(flaw: Option<&'static str>) -> Explored {
-    let lease = search(&Leadership { part: Part::Lease, flaw }, MOST);
-    if lease.broken.is_some() {
-        return lease;
+    let ledger = search(&Leadership { part: Part::Ledger, flaw }, MOST);
+    if ledger.broken.is_some() {
+        return ledger;
     }
-    lease.and(search(&Leadership { part: Part::Ledger, flaw }, MOST))
+    ledger.and(search(&Leadership { part: Part::Lease, flaw }, MOST))
 }
 
 const NAMES: [&str; 2] = ["a", "b"];
 const MIGRATIONS: u8 = 2;
 /// How far time goes in each step, and how far in all: beyond the end of a lease that was renewed once.
 const TICK: i64 = 5;
-const HORIZON: i64 = 20;
+const HORIZON: i64 = 15;
 const FAULTS: u8 = 1;
 /// How far a clock is ahead, where a flaw goes by it.
 const AHEAD: i64 = 12;
@@ -115,7 +115,7 @@ enum Move {
     /// The operator sees the ledger and the migrations as they are.
     See(usize),
     Renew(usize),
-    Work(usize, Fate),
+    Work(usize, u8, Fate),
     Reaches(usize),
     Renewal(usize, Fate),
     Arrive(usize),
@@ -160,28 +160,23 @@ impl Leadership {
         decide(name, observed.as_ref(), operator.tried, at(now))
     }
 
-    /// What an operator that leads does next about the first migration that is not over.
-    fn work(&self, operator: &Operator) -> Option<Request> {
-        let waiting =
-            (0..MIGRATIONS).filter(|one| !operator.over.contains(one) && !operator.running.contains(one));
-        for migration in waiting {
-            if operator.ledger.holds(&slot(migration).uid) || self.has("starts-before-the-ledger") {
-                return Some(Request::Start(migration));
-            }
-            let number = |slot: &Slot| (0..MIGRATIONS).find(|one| slot.uid == Uid::from(format!("m{one}")));
-            let over = |slot: &Slot| {
-                number(slot).is_some_and(|one| {
-                    operator.over.contains(&one)
-                        || self.has("unseen-is-over") && !operator.running.contains(&one)
-                })
-            };
-            let mut next = operator.ledger.without(over);
-            next.acknowledge(operator.running.iter().map(|one| slot(*one)));
-            if next.enter(slot(migration), &config()) == Room::Free {
-                return Some(Request::Ledger(next));
-            }
+    /// What an operator that acts does next about a migration.
+    fn work(&self, operator: &Operator, migration: u8) -> Option<Request> {
+        if operator.over.contains(&migration) || operator.running.contains(&migration) {
+            return None;
         }
-        None
+        if operator.ledger.holds(&slot(migration).uid) || self.has("starts-before-the-ledger") {
+            return Some(Request::Start(migration));
+        }
+        let number = |slot: &Slot| (0..MIGRATIONS).find(|one| slot.uid == Uid::from(format!("m{one}")));
+        let over = |slot: &Slot| {
+            number(slot).is_some_and(|one| {
+                operator.over.contains(&one) || self.has("unseen-is-over") && !operator.running.contains(&one)
+            })
+        };
+        let mut next = operator.ledger.without(over);
+        next.acknowledge(operator.running.iter().map(|one| slot(*one)));
+        (next.enter(slot(migration), &config()) == Room::Free).then_some(Request::Ledger(next))
     }
 
     /// The server carries a request out, or refuses it for its version.
@@ -257,8 +252,8 @@ impl Leadership {
         }
     }
 
-    fn worked(&self, state: &mut State, number: usize, fate: Fate) {
-        let Some(request) = self.work(&state.operators[number]) else { return };
+    fn worked(&self, state: &mut State, number: usize, migration: u8, fate: Fate) {
+        let Some(request) = self.work(&state.operators[number], migration) else { return };
         let arrived = fate.arrives();
         let done = arrived && self.carry(state, &request);
         if fate.strays() {
@@ -317,8 +312,8 @@ impl Protocol for Leadership {
     fn moves(&self, state: &State) -> Vec<Move> {
         let mut moves = Vec::new();
         let fates = fates(state.faults);
-        // Where it is lost and where it is late without ever arriving is the same; a repeated start is one.
-        let of_renewal = |fate: &&Fate| !matches!(fate, Fate::Carried | Fate::RequestLost);
+        // That a request is lost is that it is late and never arrives; one that is repeated is refused for its version, or starts what runs already.
+        let of_renewal = |fate: &&Fate| matches!(fate, Fate::AnswerLost | Fate::Late);
         let of_work = |fate: &&Fate| **fate != Fate::Twice;
         for (number, operator) in state.operators.iter().enumerate() {
             if self.part == Part::Ledger {
@@ -326,8 +321,8 @@ impl Protocol for Leadership {
                 if !seen || operator.over != state.over {
                     moves.push(Move::See(number));
                 }
-                if self.work(operator).is_some() {
-                    moves.extend(fates.iter().filter(of_work).map(|fate| Move::Work(number, *fate)));
+                for one in (0..MIGRATIONS).filter(|one| self.work(operator, *one).is_some()) {
+                    moves.extend(fates.iter().filter(of_work).map(|fate| Move::Work(number, one, *fate)));
                 }
                 continue;
             }
@@ -350,7 +345,7 @@ impl Protocol for Leadership {
                     }
                 }
             }
-            if state.faults > 0 && operator.life == 0 && operator.looked {
+            if state.faults > 0 && operator.life == 0 && operator.leads(state.now) {
                 moves.push(Move::Dies(number));
             }
         }
@@ -389,9 +384,9 @@ impl Protocol for Leadership {
                 state.faults -= u8::from(*fate != Fate::Carried);
                 self.renewed(state, *number, *fate);
             }
-            Move::Work(number, fate) => {
+            Move::Work(number, migration, fate) => {
                 state.faults -= u8::from(*fate != Fate::Carried);
-                self.worked(state, *number, *fate);
+                self.worked(state, *number, *migration, *fate);
             }
             Move::Arrive(number) => {
                 let request = state.strays.remove(*number);

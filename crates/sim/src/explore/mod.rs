@@ -24,7 +24,7 @@ use anyhow::{Result, anyhow, bail};
 pub use search::{Explored, Protocol, search};
 
 /// A search that needs more states than this is not small any more.
-pub const MOST: usize = 400_000;
+pub const MOST: usize = 500_000;
 
 /// A bug that the protocol could have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -78,10 +78,11 @@ impl Bug {
             {
                 set(object, "/status/phase", json!("Succeeded"));
             }
-            Self::CopyingLooksOver if path.contains("/virtualmachineinstances") => {
-                if object["status"]["migrationState"]["startTimestamp"].is_string() {
-                    object["status"]["migrationState"]["endTimestamp"] = json!("2026-01-01T00:00:00Z");
-                }
+            Self::CopyingLooksOver
+                if path.contains("/virtualmachineinstances")
+                    && object["status"]["migrationState"]["startTimestamp"].is_string() =>
+            {
+                object["status"]["migrationState"]["endTimestamp"] = json!("2026-01-01T00:00:00Z");
             }
             Self::ReadinessUnseen if node => condition(object, "Ready", "Unknown"),
             Self::SignsUnseen

@@ -80,7 +80,7 @@ impl Failover {
             stage.power().unplug(NODE);
             (ProofFrom::Said(How::Statement { by: "pat".into(), reason: "unplugged".into() }), None)
         };
-        Box::pin(fail_over(stage, PERSON, NODE, &proof)).await
+        fail_over(stage, PERSON, NODE, &proof).boxed().await
     }
 }
 
