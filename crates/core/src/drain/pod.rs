@@ -35,6 +35,8 @@ const fn seconds(first: u64, longest: u64) -> Backoff {
 const BUDGET: Backoff = seconds(2, 300);
 const BUDGET_BROKEN: Backoff = seconds(30, 300);
 const WEBHOOK: Backoff = seconds(5, 120);
+/// The guest has left the pod, and a webhook that still speaks for it has not seen that yet. It will in a moment.
+const LEFT_BEHIND: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
 const THROTTLED: Backoff = seconds(1, 30);
 const NAMESPACE_TERMINATING: Backoff = seconds(5, 60);
 /// A migration exists already, or the guest is not what we think: the watch will tell.
@@ -197,6 +199,9 @@ impl PodRun {
                 held_until = retry_after.map(|wait| after(now, wait));
                 BUDGET.until(now, earlier).max(held_until.unwrap_or(now))
             }
+            Outcome::Webhook { .. } if self.guest && self.trail.gone.is_some() => {
+                LEFT_BEHIND.until(now, earlier)
+            }
             Outcome::Webhook { .. } => WEBHOOK.until(now, earlier),
             Outcome::Throttled { retry_after } => busy(*retry_after, earlier, now),
             Outcome::NamespaceTerminating => NAMESPACE_TERMINATING.until(now, earlier),
@@ -277,6 +282,19 @@ mod tests {
         }
         assert_eq!(pauses, [5_000, 10_000, 20_000, 500, 5_000]);
         assert_eq!(pod.attempt(), 2);
+    }
+
+    #[test]
+    fn a_webhook_that_refuses_what_a_guest_has_left_behind_is_asked_again_soon() {
+        let mut pod = PodRun::new(&pod("launcher"), "n");
+        pod.guest = true;
+        let mut pause = |gone| {
+            pod.trail.gone = gone;
+            pod.state = PodState::InFlight;
+            pod.record_eviction(webhook(), Revision::default(), at(0));
+            not_before(&pod).unwrap().duration_since(at(0)).as_millis()
+        };
+        assert_eq!((pause(None), pause(Some(at(0)))), (5_000, 1_000), "the second answer in a row");
     }
 
     #[test]
