@@ -464,8 +464,12 @@ mod tests {
             pod("over", "c", "600Mi", "Succeeded"),
         ];
         let mut reader = PlacesReader::new(Some(&["a".to_owned()]));
-        ["a", "b", "c"].into_iter().for_each(|name| reader.node(node(name)));
-        pods.into_iter().for_each(|pod| reader.pod(pod));
+        for name in ["a", "b", "c"] {
+            reader.node(node(name));
+        }
+        for pod in pods {
+            reader.pod(pod);
+        }
         let places = reader.finish();
         let guest = Key::new("d", "guest");
         assert_eq!(places.targets(&guest, &["a".to_owned()]), Some(Ok(vec!["c".to_owned()])));
@@ -492,7 +496,9 @@ mod tests {
                 [{"topologyKey": "host", "labelSelector": {"matchLabels": {"app": app}}}]})
         };
         let mut reader = PlacesReader::new(None);
-        ["a", "b", "c"].into_iter().for_each(|name| reader.node(node(name)));
+        for name in ["a", "b", "c"] {
+            reader.node(node(name));
+        }
         reader.pod(pod("follower", "a", "web", json!({"podAffinity": term("db")})));
         reader.pod(pod("db", "b", "db", json!({})));
         reader.pod(pod("shy", "c", "shy", json!({"podAntiAffinity": term("web")})));
