@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Runs the side-by-side benchmarks: ours and the peer in one run, on one machine, reported as ratios.
-# Usage: bench/run.sh [apiserver|beside|compare|drain|evacuate|maintenance|outlook|scale] [ARGUMENTS]
+# Usage: bench/run.sh [apiserver|beside|compare|drain|evacuate|maintenance|outlook|plan|scale] [ARGUMENTS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what="${1:-apiserver}"
 shift || true
 # One by one: the benchmarks need a runtime whose time can be simulated, and what is measured must not be built with it.
 cargo build --release --quiet --package evac-bench
-if [ "$what" = outlook ]; then
+if [ "$what" = outlook ] || [ "$what" = plan ]; then
   exec target/release/evac-bench "$what" "$@"
 fi
 cargo build --release --quiet --package evac

@@ -2,7 +2,7 @@
 //!
 //! The rules of kube-scheduler that depend on one pod and one node: cordon, taints, node selector, node affinity and room. CPU models are among
 //! them, because KubeVirt states those as labels of nodes. What depends on other pods is in [`super::company`], which of the nodes that fit is preferred in
-//! [`super::score`]; [`super::board`] asks all of these of a whole cluster. Volumes are not judged here, so "yes" means "as far as can be seen"; "no" is what the
+//! [`super::score`]; [`super::board`] asks all of these of a whole cluster. Volumes and ports of hosts are not judged here, so "yes" means "as far as can be seen"; "no" is what the
 //! scheduler would say, too. The sandbox's scheduler goes by the same functions.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -30,7 +30,7 @@ pub enum Basis {
     GracePeriods,
     /// Copies that were measured in this cluster.
     Measured,
-    /// A network between [`SLOW`] and [`FAST`], because no copy was measured.
+    /// A network of 1 to 25 Gbit/s, because no copy was measured.
     Assumed,
 }
 
