@@ -6,12 +6,13 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
+use arcstr::ArcStr;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Text that is never changed in place. No text at all takes no memory of its own.
+/// Text that is never changed in place, one word wide. No text at all takes no memory of its own.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Text(Option<Arc<str>>);
+pub struct Text(ArcStr);
 
 /// A short list of such texts, which many objects have alike.
 pub type Texts = Arc<[Text]>;
@@ -19,12 +20,12 @@ pub type Texts = Arc<[Text]>;
 impl Text {
     /// As a plain string slice.
     pub fn as_str(&self) -> &str {
-        self.0.as_deref().unwrap_or_default()
+        self.0.as_str()
     }
 
     /// Whether nothing but a pool holds it.
     pub(super) fn is_unused(&self) -> bool {
-        self.0.as_ref().is_none_or(|text| Arc::strong_count(text) == 1)
+        ArcStr::strong_count(&self.0).is_none_or(|holders| holders == 1)
     }
 }
 
@@ -57,7 +58,7 @@ impl AsRef<str> for Text {
 
 impl From<&str> for Text {
     fn from(text: &str) -> Self {
-        Self((!text.is_empty()).then(|| text.into()))
+        Self(ArcStr::from(text))
     }
 }
 
@@ -163,5 +164,26 @@ impl Visitor<'_> for Reader {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
         Ok(text.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_one_word_wide_and_so_is_one_that_may_be_missing() {
+        assert_eq!((size_of::<Text>(), size_of::<Option<Text>>()), (size_of::<usize>(), size_of::<usize>()));
+    }
+
+    #[test]
+    fn equal_texts_are_equal_and_in_order_wherever_they_come_from_and_an_empty_one_is_held_by_nobody() {
+        let (shared, other) = (Text::from("node-1"), Text::from(String::from("node-1")));
+        assert_eq!((&shared, &shared.clone()), (&other, &other));
+        assert!(Text::default() < shared && shared.as_str() < "node-2");
+        assert_eq!((Text::from(""), Text::default().as_str()), (Text::default(), ""));
+        assert!(Text::default().is_unused() && shared.is_unused());
+        let held = shared.clone();
+        assert!(!held.is_unused());
     }
 }
