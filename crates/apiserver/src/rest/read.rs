@@ -31,8 +31,7 @@ pub fn list(api: &Arc<Api>, call: &Call) -> Result<Reply, ApiError> {
         let revision = (!inconsistent(call)).then_some(listing.revision);
         (Continuation { revision, from: from.clone() }.encode(), *left)
     });
-    // The count would be wrong with a selector: what remains is not known to match.
-    let remaining = more.as_ref().map(|(_, left)| *left).filter(|_| selection.is_everything());
+    let remaining = more.as_ref().and_then(|(_, left)| *left);
     let mut metadata = json!({"resourceVersion": listing.revision.to_string()});
     if let Some((token, _)) = more {
         metadata["continue"] = json!(token);
@@ -80,7 +79,9 @@ pub fn select(api: &Api, call: &Call, selection: &Selection) -> Result<Listing, 
         let token = Continuation::decode(&query.continue_token)?;
         (token.revision, Some(token.from), query.limit)
     };
-    let page = Page { namespace: &call.path.namespace, at, from: from.as_ref(), limit };
+    // The count would be wrong with a selector: what remains is not known to match.
+    let counted = selection.is_everything();
+    let page = Page { namespace: &call.path.namespace, at, from: from.as_ref(), limit, counted };
     let result = api.store.list(&call.storage(), &page, |meta| selection.selects(meta));
     match (result, from) {
         (Ok(listing), _) => Ok(listing),

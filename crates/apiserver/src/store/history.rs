@@ -1,5 +1,6 @@
 //! The recent past of one resource: enough to resume watches and to list at an earlier revision.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{Key, Object, Unavailable};
@@ -23,8 +24,8 @@ pub struct Change {
     pub previous: Option<Object>,
 }
 
-/// A rebuilt earlier state of a resource.
-pub(super) type Past = BTreeMap<Key, Object>;
+/// All objects of a resource at one moment.
+type State = BTreeMap<Key, Object>;
 
 #[derive(Debug, Default)]
 pub(super) struct History {
@@ -61,14 +62,15 @@ impl History {
         Ok(self.changes.range(first..).cloned().collect())
     }
 
-    /// The state at an earlier revision: today's, with every later change undone, newest first.
-    pub(super) fn rewind(&self, now: &BTreeMap<Key, Object>, revision: u64) -> Result<Past, Unavailable> {
+    /// The state at a revision: today's, with every later change undone, newest first. Other resources may have changed since, and then today's is
+    /// taken as it is: a list in pages asks for one revision again and again.
+    pub(super) fn state_at<'a>(&self, now: &'a State, revision: u64) -> Result<Cow<'a, State>, Unavailable> {
         self.must_reach(revision)?;
-        let mut past = now.clone();
+        let mut past = Cow::Borrowed(now);
         for change in self.changes.iter().rev().take_while(|c| c.object.revision > revision) {
             match &change.previous {
-                Some(previous) => past.insert(change.key.clone(), previous.clone()),
-                None => past.remove(&change.key),
+                Some(previous) => past.to_mut().insert(change.key.clone(), previous.clone()),
+                None => past.to_mut().remove(&change.key),
             };
         }
         Ok(past)

@@ -10,6 +10,7 @@
 mod history;
 mod watch;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -105,8 +106,8 @@ pub enum Unavailable {
 pub struct Listing {
     pub objects: Vec<Object>,
     pub revision: u64,
-    /// The key to continue from and how many objects remain, when a limit cut the listing.
-    pub more: Option<(Key, usize)>,
+    /// The key to continue from, when a limit cut the listing, and how many objects are left, if that was asked for.
+    pub more: Option<(Key, Option<usize>)>,
 }
 
 type Observer = Box<dyn FnMut(&str, &Change) + Send>;
@@ -227,7 +228,7 @@ impl Store {
         page: &Page<'_>,
         mut keep: impl FnMut(&Meta) -> bool,
     ) -> Result<Listing, Unavailable> {
-        let Page { namespace, at, from, limit } = *page;
+        let Page { namespace, at, from, limit, counted } = *page;
         let inner = self.lock();
         let revision = at.unwrap_or(inner.revision);
         if revision > inner.revision {
@@ -235,23 +236,20 @@ impl Store {
         }
         let empty = Table::default();
         let table = inner.tables.get(resource).unwrap_or(&empty);
-        let past;
-        let objects: &BTreeMap<Key, Object> = if revision == inner.revision {
-            &table.objects
-        } else {
-            past = table.history.rewind(&table.objects, revision)?;
-            &past
+        let objects = match at {
+            None => Cow::Borrowed(&table.objects),
+            Some(revision) => table.history.state_at(&table.objects, revision)?,
         };
         let mut listing = Listing { objects: Vec::new(), revision, more: None };
         let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
         let start = from.cloned().unwrap_or_else(|| Key::from_text(&prefix));
-        let mut matching = objects
-            .range(start..)
-            .take_while(|(key, _)| key.as_str().starts_with(&prefix))
-            .filter(|(_, object)| keep(&object.meta));
-        while let Some((key, object)) = matching.next() {
+        let mut rest = objects.range(start..).take_while(|(key, _)| key.as_str().starts_with(&prefix));
+        while let Some((key, object)) = rest.next() {
+            if !keep(&object.meta) {
+                continue;
+            }
             if limit.is_some_and(|limit| listing.objects.len() == limit) {
-                listing.more = Some((key.clone(), 1 + matching.count()));
+                listing.more = Some((key.clone(), counted.then(|| 1 + rest.count())));
                 break;
             }
             listing.objects.push(object.clone());
@@ -321,6 +319,8 @@ pub struct Page<'a> {
     pub from: Option<&'a Key>,
     /// How many objects are returned at most, of those that are kept.
     pub limit: Option<usize>,
+    /// Say how many are left. Whether those are kept is not looked at.
+    pub counted: bool,
 }
 
 /// Where a watch begins.

@@ -34,7 +34,7 @@ fn seen(watching: &mut Watching) -> Vec<(ChangeKind, String, u64)> {
 }
 
 /// All of the namespace that most of these tests are in.
-const NS: Page<'_> = Page { namespace: "ns", at: None, from: None, limit: None };
+const NS: Page<'_> = Page { namespace: "ns", at: None, from: None, limit: None, counted: true };
 
 #[test]
 fn a_write_with_a_stale_revision_is_refused_with_what_is_stored() {
@@ -68,11 +68,13 @@ fn a_limited_list_says_where_to_go_on_and_how_much_is_left() {
     }
     let page = store.list("pods", &Page { limit: Some(1), ..NS }, |_| true).unwrap();
     let (next, left) = page.more.unwrap();
-    assert_eq!((next.as_str(), left), ("ns/b", 3));
+    assert_eq!((next.as_str(), left), ("ns/b", Some(3)));
     let after = Page { at: Some(page.revision), from: Some(&next), ..NS };
     let rest = store.list("pods", &after, |_| true).unwrap();
     assert_eq!(rest.objects.len(), 3);
     assert!(rest.more.is_none());
+    let some = store.list("pods", &Page { limit: Some(1), counted: false, ..NS }, |_| true).unwrap();
+    assert_eq!(some.more.map(|(_, left)| left), Some(None));
 }
 
 #[test]
