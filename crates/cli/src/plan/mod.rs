@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use evac_api::snapshot::{Gap, load};
+use evac_core::cluster::natural::natural;
 use evac_core::plan::Planner;
 use evac_core::{Index, Policy};
 use evac_engine::Http;
@@ -129,7 +130,8 @@ fn chosen(index: &Index, args: &PlanArgs, names: Vec<String>) -> Result<Vec<Stri
     if let Some(text) = args.nodes.selector.as_ref().filter(|text| !text.is_empty()) {
         let selector = parse_selector("--selector", text)?;
         let found = index.nodes().filter(|node| node.labels.satisfies(&selector));
-        let found: Vec<String> = found.map(|node| node.name.clone()).collect();
+        let mut found: Vec<String> = found.map(|node| node.name.clone()).collect();
+        found.sort_by(|one, other| natural(one, other));
         if found.is_empty() {
             output::talk(&format!("no nodes matched the selector '{text}'"));
         }

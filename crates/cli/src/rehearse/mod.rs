@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use evac_core::cluster::natural::natural;
 use evac_engine::capture::capture;
 use futures::{StreamExt as _, stream};
 use serde_json::Value;
@@ -162,7 +163,10 @@ fn chosen(args: &NodeArgs, snapshot: &Objects) -> Result<Vec<String>, Failure> {
         let labels = |node: &Value| -> BTreeMap<String, String> {
             serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default()
         };
-        return Ok(nodes.iter().filter(|node| selector.matches(&labels(node))).map(key).collect());
+        let mut found: Vec<String> =
+            nodes.iter().filter(|node| selector.matches(&labels(node))).map(key).collect();
+        found.sort_by(|one, other| natural(one, other));
+        return Ok(found);
     }
     let names = args.plain_names()?;
     match names.iter().find(|name| !nodes.iter().any(|node| key(node) == **name)) {

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{Plan, Takes};
 use crate::cluster::fact::Key;
+use crate::cluster::natural::natural;
 use crate::drain::forecast::{Expected, Prospect};
 use crate::reasons::{GuestReason, Reason};
 
@@ -70,7 +71,7 @@ impl Survey {
         let mut nodes: Vec<SurveyedNode> = plans.flat_map(surveyed).collect();
         nodes.sort_by(|a, b| {
             let trouble = |node: &SurveyedNode| (node.verdict, std::cmp::Reverse(node.blocked));
-            trouble(a).cmp(&trouble(b)).then_with(|| a.node.cmp(&b.node))
+            trouble(a).cmp(&trouble(b)).then_with(|| natural(&a.node, &b.node))
         });
         Self { nodes }
     }

@@ -258,7 +258,7 @@ fn a_survey_puts_trouble_first_and_each_node_is_lost_alone() {
     let mut stiff = on("stiff", "q", 1);
     stiff.conditions = vec![crate::machines::Condition::new("LiveMigratable", false, "Disks", "not shared")];
     let guests = [on("a", "n", 1), on("big", "m", 30), stiff];
-    let index = cluster(&guests, &[("m", 5), ("n", 9), ("o", 9), ("q", 9)]);
+    let index = cluster(&guests, &[("m", 5), ("n", 9), ("o-10", 9), ("o-9", 9), ("q", 9)]);
     let policy = Policy::default();
     let survey = Planner::new(&index, &policy, at(0)).survey();
     let said: Vec<(&str, Verdict)> =
@@ -269,7 +269,8 @@ fn a_survey_puts_trouble_first_and_each_node_is_lost_alone() {
             ("q", Verdict::Blocked),
             ("m", Verdict::NoRoom),
             ("n", Verdict::Drainable),
-            ("o", Verdict::Drainable)
+            ("o-9", Verdict::Drainable),
+            ("o-10", Verdict::Drainable)
         ]
     );
     assert_eq!(survey.nodes[0].in_the_way[0].reason.code(), "VmStuck");
