@@ -250,7 +250,7 @@ pub async fn on_interrupt(stop: CancellationToken) {
     output::talk("stopping: nothing new is started; press Ctrl-C again to leave at once");
     stop.cancel();
     interrupted().await;
-    // crate::live::end();
+    crate::live::end();
     std::process::exit(Exit::Cancelled as i32);
 }
 

@@ -139,6 +139,12 @@ impl Terminal {
         }
     }
 
+    /// How often a drawing was begun and ended: each is one update for the terminal.
+    fn updates(&self) -> (usize, usize) {
+        let count = |mark: &[u8]| self.bytes.windows(mark.len()).filter(|bytes| *bytes == mark).count();
+        (count(b"\x1b[?2026h"), count(b"\x1b[?2026l"))
+    }
+
     fn press_ctrl_c(&self) {
         (&*self.keyboard).write_all(&[3]).unwrap();
     }
@@ -177,6 +183,8 @@ async fn on_a_narrow_terminal_the_view_fits_and_after_ctrl_c_nothing_of_it_is_le
     let seen = terminal.seen();
     assert_eq!(of_the_view(&seen), [] as [&str; 0], "{seen}");
     assert!(!terminal.screen.screen().hide_cursor());
+    let (begun, ended) = terminal.updates();
+    assert!(begun > 0 && begun == ended, "{begun} begun, {ended} ended");
     case.end().await;
 }
 
@@ -191,9 +199,7 @@ async fn at_the_end_there_are_the_lines_of_a_script_and_one_that_sums_up() {
     let [.., drained, safe, summary] = lines.as_slice() else { panic!("{seen}") };
     assert_eq!((*drained, *safe), ("node/node-1 drained", "node/node-1 safe to power off: yes"));
     assert!(summary.starts_with("3 pods: 3 evicted, in ") && summary.ends_with(" s"), "{seen}");
-    // Each drawing is one update.
-    let begun = terminal.bytes.windows(8).filter(|bytes| bytes == b"\x1b[?2026h").count();
-    let ended = terminal.bytes.windows(8).filter(|bytes| bytes == b"\x1b[?2026l").count();
-    assert!(begun > 0 && begun == ended, "{begun} begun, {ended} ended");
+    let (begun, ended) = terminal.updates();
+    assert_eq!(begun, ended);
     case.end().await;
 }

@@ -5,6 +5,7 @@ use std::process::Command;
 
 /// Everything the core may stand on, directly or not.
 const ALLOWED: &[&str] = &[
+    "arcstr",
     "evac-apimachinery",
     "evac-core",
     "jiff",

@@ -214,7 +214,8 @@ fn where_a_pod_fits_is_the_same_by_a_snapshot() {
     };
     assert_eq!(format!("{:?}", found(true)), format!("{:?}", found(false)));
     let wants = found(true).wants.into_values().next().unwrap();
-    assert_eq!((wants.unjudged.len(), wants.apart.len()), (2, 1), "{wants:?}");
+    assert_eq!(wants.unjudged.len(), 2, "{wants:?}");
+    assert!(!wants.apart.is_empty(), "{wants:?}");
 }
 
 /// A snapshot of these objects; of kinds without any an empty list was read.
