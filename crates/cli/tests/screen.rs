@@ -133,8 +133,9 @@ impl Terminal {
         true
     }
 
+    /// Looks until the words are there, and what was being drawn is drawn whole.
     async fn until(&mut self, words: &str) {
-        while !self.seen().contains(words) {
+        while !self.seen().contains(words) || self.updates().0 != self.updates().1 {
             assert!(self.look().await, "it ended before {words:?} was seen:\n{}", self.seen());
         }
     }
