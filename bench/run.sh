@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 what="${1:-apiserver}"
 shift || true
-# One by one: the benchmarks need a runtime whose time can be simulated, and what is measured must not be built with it.
+# One by one, so that the program is built with its own features alone, as people build it.
 cargo build --release --quiet --package evac-bench
 if [ "$what" = outlook ] || [ "$what" = plan ]; then
   exec target/release/evac-bench "$what" "$@"
